@@ -1,0 +1,46 @@
+# The front door. `make serve` and `make test` do their own set-up from a bare clone.
+
+PYTHON ?= python3
+PORT ?= 8080
+POSTGRES ?=
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := server querybuild serializers migrations tests waterspout.py setup.py
+
+.PHONY: help install serve test check format schema test-unit clean
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(VENV)/.installed ## the virtual environment with everything for development
+
+$(VENV)/.installed: setup.py
+	@$(PYTHON) -c 'import sys; sys.exit("waterspout needs Python 3.11 to 3.14, this is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12") if not (3, 11) <= sys.version_info[:2] <= (3, 14) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+serve: install ## the server with sample rows on an embedded PostgreSQL (PORT=8080)
+	$(BIN)/waterspout serve --demo --port $(PORT)
+
+check: install ## format check, lint, types
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+
+test: check ## check, then every test; POSTGRES=url runs them on that server
+	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest
+
+test-unit: install ## the tests that need no database and no socket, in seconds
+	$(BIN)/pytest tests/unit
+
+schema: install ## write migrations/schema.sql anew
+	WATERSPOUT_WRITE_SCHEMA=1 $(BIN)/pytest tests/migrations/test_schema.py
+
+format: install ## write the house format
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,246 @@
+"""Filter nodes -> conditions. What comes in: nodes whose names are not resolved, the resource and alias they
+are about. What goes out: conditions, with values read as their columns' types and put into slots.
+
+This is also where aliases and steps over relationships are handed out: a row that a request may see is reached
+by `open_alias` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from querybuild.errors import ApiError, listed, nearest, quoted
+from querybuild.filters import fault
+from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
+from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
+from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
+from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToMany, ToOne
+from querybuild.types import split_list
+from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
+
+if TYPE_CHECKING:
+    from querybuild.planner import Context
+
+Make = Callable[[ColumnRef], Condition | None]
+"""What becomes of the column at the end of a path."""
+
+
+class ConditionPlanner:
+    """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values."""
+
+    def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
+        self.catalog = catalog
+        self.context = context
+        self.limits = limits
+        self.errors = errors
+        self.values: list[Any] = []
+        self._alias_count = 0
+
+    def open_alias(self, resource: Resource) -> str:
+        """The next alias, for rows of the resource. The one place where a rule of who may see them will stand."""
+        self._alias_count += 1
+        return f"t{self._alias_count - 1}"
+
+    def slot(self, value: Any) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def step(self, resource: Resource, alias: str, relationship: Relationship) -> Step:
+        """From rows of the resource to those at the other end of its relationship."""
+        target = self.catalog.target(relationship)
+        if isinstance(relationship, ToMany) and relationship.through is not None:
+            link_alias = self.open_alias(target)
+            far = target.id.column
+            return Step(
+                target,
+                self.open_alias(target),
+                alias,
+                resource.id.column,
+                far,
+                relationship.through,
+                link_alias,
+            )
+        if isinstance(relationship, ToOne) and relationship.is_own_key:
+            return Step(target, self.open_alias(target), alias, relationship.column_name, target.id.column)
+        return Step(target, self.open_alias(target), alias, resource.id.column, relationship.foreign_key)
+
+    def plan(self, nodes: tuple[FilterNode, ...], resource: Resource, alias: str) -> tuple[Condition, ...]:
+        """The conditions of a conjunction."""
+        planned = [self.condition(node, resource, alias) for node in nodes]
+        return tuple(condition for condition in planned if condition is not None)
+
+    def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
+        match node:
+            case Group():
+                return Logic(node.op, self.plan(node.items, resource, alias))
+            case RelationFilter():
+                return self.relation(node, resource, alias)
+            case FieldFilter():
+                return self.reach(node, node.name, resource, alias, lambda left: self.test(node, left, resource, alias))
+
+    def relation(self, node: RelationFilter, resource: Resource, alias: str) -> Condition | None:
+        """`any` and `has`, at the end of a path of relationships."""
+        head, _, rest = node.name.partition(".")
+        relationship = self._relationship(node, head, resource)
+        if relationship is None:
+            return None
+        if not rest and relationship.is_to_many != (node.op == "any"):
+            kind, right = ("to-many", "any") if relationship.is_to_many else ("to-one", "has")
+            self._refuse(node, f"{quoted(head)} is {kind}: its operator is `{right}`.")
+            return None
+        step = self.step(resource, alias, relationship)
+        if not rest:
+            return Exists(step, self.plan(node.items, step.resource, step.alias))
+        onward = RelationFilter(rest, node.op, node.items, node.source)
+        inner = self.relation(onward, step.resource, step.alias)
+        return None if inner is None else Exists(step, (inner,))
+
+    def reach(self, node: FieldFilter, path: str, resource: Resource, alias: str, make: Make) -> Condition | None:
+        """What `make` makes of the column at the end of a dotted path: an EXISTS a step, and none for a key in
+        the row itself."""
+        head, _, rest = path.partition(".")
+        if not rest:
+            attribute = self._attribute(head, resource)
+            if attribute is not None:
+                return make(ColumnRef(alias, attribute))
+            to_one = self._to_one_named(head, resource)
+            if to_one is not None:
+                head, rest = to_one.name, "id"
+        relationship = self._relationship(node, head, resource, is_last=not rest)
+        if relationship is None:
+            return None
+        if not rest:
+            self._refuse(node, f"{quoted(head)} is to-many: ask with `any`, or name a field of it, {head}.id.")
+            return None
+        if rest == "id" and isinstance(relationship, ToOne) and relationship.is_own_key:
+            return make(ColumnRef(alias, self.catalog.key_of(relationship)))
+        step = self.step(resource, alias, relationship)
+        inner = self.reach(node, rest, step.resource, step.alias, make)
+        return None if inner is None else Exists(step, (inner,))
+
+    def _attribute(self, name: str, resource: Resource) -> Attribute | None:
+        if name == "id":
+            return self.catalog.id_of(resource)
+        attribute = resource.attribute(name)
+        return attribute if attribute is not None and attribute.readable and attribute.filterable else None
+
+    def _to_one_named(self, name: str, resource: Resource) -> ToOne | None:
+        """The to-one that `group` or `group_id` names."""
+        for known in (name, name.removesuffix("_id")):
+            relationship = resource.relationship(known)
+            if isinstance(relationship, ToOne):
+                return relationship
+        return None
+
+    def _relationship(
+        self, node: FieldFilter | RelationFilter, name: str, resource: Resource, *, is_last: bool = False
+    ) -> Relationship | None:
+        relationship = resource.relationship(name)
+        if relationship is not None and relationship.filterable:
+            return relationship
+        known = [relation.name for relation in resource.relationships if relation.filterable]
+        what = "relationship"
+        if is_last:
+            attributes = [found.name for found in resource.readable_attributes if found.filterable]
+            known = ["id", *attributes, *known]
+            what = "attribute or relationship"
+        detail = f"{resource.type} has no {what} {quoted(name)}.{nearest(name, known)}"
+        self._refuse(node, f"{detail} There are: {listed(known)}.")
+        return None
+
+    # one filter object on the column that it names
+
+    def test(self, node: FieldFilter, left: ColumnRef, resource: Resource, alias: str) -> Condition | None:
+        attribute = left.attribute
+        operator = find_operator(attribute, node.op)
+        if operator is None:
+            self._refuse_operator(node, attribute)
+            return None
+        if node.field is not None:
+            if isinstance(operator, OperatorRow) and operator.on_field is not None:
+                return self._against_field(node, operator, left, node.field, resource, alias)
+            self._refuse(node, f"`{node.op}` has no `field` form.")
+            return None
+        try:
+            if not isinstance(operator, OperatorRow):
+                value = operator.read(self._json(node) if node.is_text else node.val)
+                return CustomTest(operator, left, self.slot(value))
+            return self._against_value(node, operator, left)
+        except ValueFault as error:
+            shown = node.val if node.is_text else dump_json(node.val)
+            self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {quoted(str(shown))}.")
+            return None
+
+    def _json(self, node: FieldFilter) -> Any:
+        try:
+            return load_json(node.val)
+        except JsonFault as error:
+            raise ValueFault(f"JSON ({error})") from error
+
+    def _against_field(
+        self, node: FieldFilter, row: OperatorRow, left: ColumnRef, path: str, resource: Resource, alias: str
+    ) -> Condition | None:
+        def make(right: ColumnRef) -> Condition | None:
+            if left.attribute.type.family != right.attribute.type.family:
+                kinds = f"{left.attribute.type.name} with {right.attribute.type.name}"
+                self._refuse(node, f"{quoted(node.name)} and {quoted(path)} do not compare: {kinds}.")
+                return None
+            return Test(row, left, "field", right=right)
+
+        return self.reach(node, path, resource, alias, make)
+
+    def _against_value(self, node: FieldFilter, row: OperatorRow, left: ColumnRef) -> Condition | None:
+        attribute, val = left.attribute, node.val
+        if node.is_text and row.on_null is not None and val == "null":
+            val = None
+        if val is None:
+            if row.on_null is not None:
+                return Test(row, left, "null")
+            self._refuse(node, f"`{node.op}` never matches null: ask with `is_` or `isnot`.")
+            return None
+        if row.only_null(attribute):
+            self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
+            return None
+        read = self._reader(row, attribute, is_text=node.is_text)
+        match row.arity:
+            case "one":
+                values = [read(val)]
+            case "list":
+                values = [[read(item) for item in self._items(node, attribute)]]
+            case "pair":
+                items = self._items(node, attribute)
+                if len(items) != 2:
+                    raise ValueFault("a list of two, the lowest and the highest")
+                values = [read(item) for item in items]
+        return Test(row, left, "value", tuple(self.slot(value) for value in values))
+
+    def _reader(self, row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
+        """How one item of val becomes what is bound."""
+        column_type = attribute.type if row.arity == "one" else element_type(attribute.type)
+        read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
+        prepare = row.prepare
+        return read if prepare is None else lambda value: prepare(read(value))
+
+    def _items(self, node: FieldFilter, attribute: Attribute) -> list[Any]:
+        val = node.val
+        if node.is_text:
+            val = split_list(val)
+        elif attribute.type.element is not None and not isinstance(val, list):
+            val = [val]
+        if not isinstance(val, list):
+            raise ValueFault("a list")
+        if len(val) > self.limits.max_list_values:
+            raise ValueFault(f"a list of at most {self.limits.max_list_values}")
+        return val
+
+    def _refuse_operator(self, node: FieldFilter, attribute: Attribute) -> None:
+        names = operator_names(attribute)
+        if node.op in all_names():
+            detail = f"{quoted(node.name)} is {attribute.type.name} and has no operator {quoted(node.op)}."
+        else:
+            detail = f"There is no operator {quoted(node.op)}.{nearest(node.op, names)}"
+        self._refuse(node, f"{detail} {quoted(node.name)} has: {', '.join(names)}.")
+
+    def _refuse(self, node: FieldFilter | RelationFilter, detail: str) -> None:
+        self.errors.append(fault(node.source, detail))

@@ -1,0 +1,145 @@
+"""The base of every answer that is the client's doing, and the ones that reading and planning a request raise.
+
+    ApiError                      anything that is answered with an `errors` document
+    ├── Several                   independent errors that are reported together
+    ├── ParameterError            a query parameter; source.parameter says which
+    │   ├── IncludeError, SortError, FieldsError, PageError, FilterError
+    ├── BodyError                 the request document; source.pointer says where
+    │   ├── AttributeFault        an attribute is missing, unknown, read-only or has a value that is refused
+    │   ├── RelationshipFault     the same of a relationship
+    │   ├── TypeConflict, IdConflict, ClientIdForbidden, LinkageTypeConflict
+    │   ├── RelatedNotFound       linkage to something that is not there
+    │   └── RequiredLink          a write that would remove a link that must not be null
+    └── MethodForbidden           a write that the declaration switches off
+
+What comes in: facts about the fault, in the words of the request. What goes out: an exception. Status, code
+and title are not known here: they are one table in `server/errors.py`. Faults of our own are no ApiError; they
+stay AssertionError or RuntimeError.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class ApiError(Exception):
+    """`detail` tells a person what was wrong and what to do; at most one of the three sources says where.
+
+    parameter: a query parameter's name as it was sent, such as `filter[age]`.
+    pointer: an RFC 6901 pointer into the request document, "" for the whole of it.
+    header: a request header's name.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        parameter: str | None = None,
+        pointer: str | None = None,
+        header: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.parameter = parameter
+        self.pointer = pointer
+        self.header = header
+
+
+class Several(ApiError):
+    """Independent errors of one request, in the order in which they stand in it; never empty, never nested."""
+
+    def __init__(self, errors: Sequence[ApiError]) -> None:
+        super().__init__(f"{len(errors)} errors")
+        self.errors = tuple(errors)
+
+
+class ParameterError(ApiError):
+    pass
+
+
+class IncludeError(ParameterError):
+    pass
+
+
+class SortError(ParameterError):
+    pass
+
+
+class FieldsError(ParameterError):
+    pass
+
+
+class PageError(ParameterError):
+    pass
+
+
+class FilterError(ParameterError):
+    pass
+
+
+class BodyError(ApiError):
+    pass
+
+
+class AttributeFault(BodyError):
+    pass
+
+
+class RelationshipFault(BodyError):
+    pass
+
+
+class TypeConflict(BodyError):
+    pass
+
+
+class IdConflict(BodyError):
+    pass
+
+
+class ClientIdForbidden(BodyError):
+    pass
+
+
+class LinkageTypeConflict(BodyError):
+    pass
+
+
+class RelatedNotFound(BodyError):
+    pass
+
+
+class RequiredLink(BodyError):
+    pass
+
+
+class MethodForbidden(ApiError):
+    pass
+
+
+def raise_all(errors: Sequence[ApiError]) -> None:
+    """Raise nothing, the one error, or all of them as `Several`."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        flat: list[ApiError] = []
+        for error in errors:
+            flat.extend(error.errors if isinstance(error, Several) else [error])
+        raise Several(flat)
+
+
+def quoted(text: str) -> str:
+    """The client's text for a detail: in quotes, at most 80 characters of it."""
+    return f"“{text if len(text) <= 80 else text[:77] + '...'}”"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The declared names for a detail, in their order: `a, b, c`."""
+    return ", ".join(names) or "none"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` Did you mean “x”?`, or nothing when no declared name is like it."""
+    close = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=0.6)
+    return f" Did you mean {quoted(close[0])}?" if close else ""

@@ -1,0 +1,124 @@
+"""Filter JSON -> filter nodes. What comes in: the text of a `filter` parameter. What goes out: nodes that keep
+where each came from. Names and operators are not resolved here; `any` and `has` are told apart because their
+val is a filter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from querybuild.errors import ApiError, FilterError, nearest, quoted
+from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter, Source
+from querybuild.values import JsonFault, load_json
+
+GROUPS = ("and", "or", "not")
+RELATION_OPERATORS = ("any", "has")
+_MEMBERS = ("name", "op", "val", "field")
+
+
+def fault(source: Source, detail: str) -> FilterError:
+    """A filter error whose detail begins with the place in the filter."""
+    place = f"{source.path}: " if source.path else ""
+    return FilterError(f"{place}{detail}", parameter=source.parameter)
+
+
+class _Reader:
+    """One filter parameter's reading: its limits and the faults found so far."""
+
+    def __init__(self, parameter: str, limits: Limits, errors: list[ApiError]) -> None:
+        self.parameter = parameter
+        self.limits = limits
+        self.errors = errors
+        self.node_count = 0
+
+    def refuse(self, path: str, detail: str) -> None:
+        self.errors.append(fault(Source(self.parameter, path), detail))
+
+    def items(self, value: Any, path: str, depth: int) -> tuple[FilterNode, ...]:
+        """A list of filters, or one filter object that stands for a list of one."""
+        if isinstance(value, dict):
+            nodes = [self.node(value, path, depth)]
+        elif isinstance(value, list):
+            nodes = [self.node(item, f"{path}[{index}]", depth) for index, item in enumerate(value)]
+        else:
+            self.refuse(path, "expected a filter object, a group, or a list of them")
+            return ()
+        return tuple(node for node in nodes if node is not None)
+
+    def node(self, value: Any, path: str, depth: int) -> FilterNode | None:
+        self.node_count += 1
+        if self.node_count == self.limits.max_filter_nodes + 1:
+            self.refuse(path, f"a filter has at most {self.limits.max_filter_nodes} filter objects and groups")
+        if self.node_count > self.limits.max_filter_nodes:
+            return None
+        if depth > self.limits.max_filter_depth:
+            self.refuse(path, f"filters are nested at most {self.limits.max_filter_depth} deep")
+        elif not isinstance(value, dict):
+            self.refuse(path, "expected a filter object or a group")
+        elif any(name in value for name in GROUPS):
+            return self.group(value, path, depth)
+        else:
+            return self.filter_object(value, path, depth)
+        return None
+
+    def group(self, value: dict[str, Any], path: str, depth: int) -> Group | None:
+        if len(value) != 1:
+            self.refuse(path, "a group has exactly one member, `and`, `or` or `not`")
+            return None
+        ((op, content),) = value.items()
+        place = f"{path}.{op}".lstrip(".")
+        match op:
+            case "and" | "or":
+                if isinstance(content, list):
+                    return Group(op, self.items(content, place, depth + 1))
+                self.refuse(place, f"`{op}` takes a list of filters")
+            case _:
+                if isinstance(content, list) and len(content) == 1:
+                    content = content[0]
+                if isinstance(content, dict):
+                    return Group("not", self.items(content, place, depth + 1))
+                self.refuse(place, "`not` takes one filter object or group")
+        return None
+
+    def filter_object(self, value: dict[str, Any], path: str, depth: int) -> FilterNode | None:
+        faults = len(self.errors)
+        for member in value:
+            if member not in _MEMBERS:
+                known = (*_MEMBERS, *GROUPS)
+                self.refuse(path, f"{quoted(member)} is no member of a filter object.{nearest(member, known)}")
+        name, op, field = value.get("name"), value.get("op"), value.get("field")
+        for member, content in (("name", name), ("op", op)):
+            if not isinstance(content, str):
+                self.refuse(path, f"a filter object has a `{member}`, a string")
+        if "field" in value and not isinstance(field, str):
+            self.refuse(path, "`field` is the name of another field, a string")
+        if ("val" in value) == ("field" in value):
+            self.refuse(path, "a filter object has either `val` or `field`")
+        if len(self.errors) > faults or not isinstance(name, str) or not isinstance(op, str):
+            return None
+        source = Source(self.parameter, path)
+        if op in RELATION_OPERATORS:
+            return self.relation(name, op, value, source, depth)
+        return FieldFilter(name, op, value.get("val"), field, False, source)
+
+    def relation(self, name: str, op: str, value: dict[str, Any], source: Source, depth: int) -> RelationFilter | None:
+        if "val" not in value:
+            self.refuse(source.path, f"`{op}` takes a `val`: a filter object, a group, or a list of them")
+            return None
+        items = self.items(value["val"], f"{source.path}.val".lstrip("."), depth + 1)
+        return RelationFilter(name, "any" if op == "any" else "has", items, source)
+
+
+def parse_filter(parameter: str, text: str, limits: Limits, errors: list[ApiError]) -> tuple[FilterNode, ...]:
+    """A `filter` parameter's JSON as the conjunction that it is; appends every fault that it finds to errors.
+
+    >>> parse_filter("filter", '[{"name":"age","op":"ge","val":18}]', limits, [])
+    (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False, source=Source(parameter='filter',
+    path='[0]')),)
+    """
+    try:
+        tree = load_json(text)
+    except JsonFault as error:
+        errors.append(FilterError(f"The filter is not valid JSON: {error}.", parameter=parameter))
+        return ()
+    return _Reader(parameter, limits, errors).items(tree, "", 1)

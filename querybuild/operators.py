@@ -1,0 +1,294 @@
+"""The filter operators, one row an operator. What comes in: an attribute's type and a value of the request.
+What goes out: what is bound, and the criterion that PyPika writes. To add an operator, add a row here; the
+documentation and its test read this table.
+
+Each row's SQL stands beside it. `jsonb_contains` is not in the table: it is a custom operator, as a user would
+write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from pypika import functions
+from pypika.terms import Criterion, Term
+
+from querybuild.resource import Attribute, Operator
+from querybuild.terms import Template, equals_any
+from querybuild.types import BYTEA, JSON, JSONB, ColumnType
+from querybuild.values import ValueFault, dump_json
+
+MAX_PATTERN = 200
+"""Characters of a regular expression; longer ones can take exponential time to compile."""
+
+Applies = Callable[[Attribute], bool]
+
+
+class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """arity: `one` value, a `list`, a `pair`, or a value that may be `null`. applies: which attributes have
+    it. criterion: of the column and the bound parameters.
+    on_null: the criterion for val null. on_field: the criterion for another column, where that makes sense.
+    prepare: the value after it was read as the attribute's type. is_text: the column is seen as text.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    arity: Literal["one", "list", "pair"] = "one"
+    applies: Applies
+    criterion: Callable[..., Criterion]
+    on_null: Callable[[Term], Criterion] | None = None
+    on_field: Callable[[Term, Term], Criterion] | None = None
+    prepare: Callable[[Any], Any] | None = None
+    is_text: bool = False
+    only_null: Applies = lambda _: False
+
+
+def _is_plain(attribute: Attribute) -> bool:
+    """Has equality in SQL and in the contract."""
+    return attribute.type not in (JSON, JSONB, BYTEA)
+
+
+def _is_scalar(attribute: Attribute) -> bool:
+    return _is_plain(attribute) and attribute.type.element is None
+
+
+def _is_array(attribute: Attribute) -> bool:
+    return attribute.type.element is not None
+
+
+def _is_ordered(attribute: Attribute) -> bool:
+    return attribute.type.is_ordered
+
+
+def _is_text(attribute: Attribute) -> bool:
+    return attribute.type.is_text
+
+
+def _can_match(attribute: Attribute) -> bool:
+    return attribute.type.is_text and not attribute.type.choices and attribute.match
+
+
+def _any_type(_: Attribute) -> bool:
+    return True
+
+
+def _infix(sql: str) -> Callable[[Term, Term], Criterion]:
+    return lambda column, other: Template("{}" + sql + "{}", column, other)
+
+
+def escaped(text: str) -> str:
+    """A text that LIKE takes literally; backslash is PostgreSQL's escape character."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def pattern(text: str) -> str:
+    """A text with `%` is a LIKE pattern as it stands; without, it is contained literally."""
+    return text if "%" in text else f"%{escaped(text)}%"
+
+
+def _regular_expression(text: str) -> str:
+    if len(text) > MAX_PATTERN:
+        raise ValueFault(f"a regular expression of at most {MAX_PATTERN} characters")
+    return text
+
+
+def _overlaps_none(column: Term, bound: Term) -> Criterion:
+    return Template("(NOT {}&&{} OR cardinality({})=0)", column, bound, bound)
+
+
+def _contained(column: Term, other: Term) -> Criterion:
+    return Template("strpos({},{})>0", column, other)
+
+
+def _contained_in_lower_case(column: Term, other: Term) -> Criterion:
+    return _contained(functions.Lower(column), functions.Lower(other))
+
+
+def _starts(column: Term, other: Term) -> Criterion:
+    return Template("starts_with({},{})", column, other)
+
+
+def _negated(criterion: Callable[[Term, Term], Criterion]) -> Callable[[Term, Term], Criterion]:
+    return lambda column, other: Template("NOT {}", criterion(column, other))
+
+
+def _is_null(column: Term) -> Criterion:
+    return column.isnull()
+
+
+def _is_not_null(column: Term) -> Criterion:
+    return column.isnotnull()
+
+
+def _not_json(attribute: Attribute) -> bool:
+    return not _is_plain(attribute)
+
+
+_EQ, _NE = _infix("="), _infix("<>")
+
+OPERATORS: tuple[OperatorRow, ...] = (
+    # "t0"."age"=$1
+    OperatorRow(name="eq", applies=_is_plain, criterion=_EQ, on_field=_EQ),
+    # "t0"."age"<>$1
+    OperatorRow(name="ne", applies=_is_plain, criterion=_NE, on_field=_NE),
+    # "t0"."age"<$1
+    OperatorRow(name="lt", applies=_is_ordered, criterion=_infix("<"), on_field=_infix("<")),
+    OperatorRow(name="le", applies=_is_ordered, criterion=_infix("<="), on_field=_infix("<=")),
+    OperatorRow(name="gt", applies=_is_ordered, criterion=_infix(">"), on_field=_infix(">")),
+    OperatorRow(name="ge", applies=_is_ordered, criterion=_infix(">="), on_field=_infix(">=")),
+    # "t0"."age" BETWEEN $1 AND $2
+    OperatorRow(
+        name="between",
+        arity="pair",
+        applies=_is_ordered,
+        criterion=lambda column, low, high: Template("{} BETWEEN {} AND {}", column, low, high),
+    ),
+    # "t0"."age"=ANY($1)
+    OperatorRow(name="in_", aliases=("in",), arity="list", applies=_is_scalar, criterion=equals_any),
+    # "t0"."age"<>ALL($1)
+    OperatorRow(
+        name="notin_",
+        arity="list",
+        applies=_is_scalar,
+        criterion=lambda column, bound: Template("{}<>ALL({})", column, bound),
+    ),
+    # "t0"."words"&&$1: the list holds the string, or the two lists overlap
+    OperatorRow(
+        name="in_",
+        aliases=("in",),
+        arity="list",
+        applies=_is_array,
+        criterion=_infix("&&"),
+        on_field=_infix("&&"),
+    ),
+    # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
+    OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
+    # "t0"."age" IS NULL, "t0"."age"=$1
+    OperatorRow(name="is_", applies=_any_type, criterion=_EQ, on_null=_is_null, on_field=_EQ, only_null=_not_json),
+    # "t0"."age" IS NOT NULL, "t0"."age" IS DISTINCT FROM $1
+    OperatorRow(
+        name="isnot",
+        applies=_any_type,
+        criterion=_infix(" IS DISTINCT FROM "),
+        on_null=_is_not_null,
+        on_field=_infix(" IS DISTINCT FROM "),
+        only_null=_not_json,
+    ),
+    # "t0"."name" LIKE $1
+    OperatorRow(
+        name="like",
+        applies=_is_text,
+        criterion=_infix(" LIKE "),
+        on_field=_contained,
+        prepare=pattern,
+        is_text=True,
+    ),
+    # "t0"."name" ILIKE $1
+    OperatorRow(
+        name="ilike",
+        applies=_is_text,
+        criterion=_infix(" ILIKE "),
+        on_field=_contained_in_lower_case,
+        prepare=pattern,
+        is_text=True,
+    ),
+    # "t0"."name" NOT LIKE $1
+    OperatorRow(
+        name="notlike",
+        applies=_is_text,
+        criterion=_infix(" NOT LIKE "),
+        on_field=_negated(_contained),
+        prepare=pattern,
+        is_text=True,
+    ),
+    # "t0"."name" NOT ILIKE $1
+    OperatorRow(
+        name="notilike",
+        applies=_is_text,
+        criterion=_infix(" NOT ILIKE "),
+        on_field=_negated(_contained_in_lower_case),
+        prepare=pattern,
+        is_text=True,
+    ),
+    # "t0"."name" LIKE $1
+    OperatorRow(
+        name="startswith",
+        applies=_is_text,
+        criterion=_infix(" LIKE "),
+        on_field=_starts,
+        prepare=lambda text: escaped(text) + "%",
+        is_text=True,
+    ),
+    OperatorRow(
+        name="endswith",
+        applies=_is_text,
+        criterion=_infix(" LIKE "),
+        on_field=lambda column, other: Template("right({},length({}))={}", column, other, other),
+        prepare=lambda text: "%" + escaped(text),
+        is_text=True,
+    ),
+    # "t0"."name"~$1
+    OperatorRow(
+        name="match",
+        applies=_can_match,
+        criterion=_infix("~"),
+        on_field=_infix("~"),
+        prepare=_regular_expression,
+        is_text=True,
+    ),
+)
+
+
+def _contains_json(attribute: Attribute, column: Term, bound: Term, name: str) -> tuple[Criterion, list[Any]]:
+    return Template("{}@>{}", column, bound), []
+
+
+def _object_or_array(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return dump_json(value)
+    raise ValueFault("a JSON object or array")
+
+
+JSONB_CONTAINS = Operator("jsonb_contains", read=_object_or_array, criterion=_contains_json)
+"""`"t0"."meta"@>$1`; every jsonb attribute has it."""
+
+
+def custom_operators(attribute: Attribute) -> tuple[Operator, ...]:
+    """The attribute's own custom operators and those that come with its type."""
+    own = attribute.operators
+    if attribute.type is JSONB and all(operator.name != JSONB_CONTAINS.name for operator in own):
+        return (*own, JSONB_CONTAINS)
+    return own
+
+
+def find_operator(attribute: Attribute, name: str) -> OperatorRow | Operator | None:
+    """The operator of that name that the attribute has; a custom one wins over one of the table."""
+    for custom in custom_operators(attribute):
+        if custom.name == name:
+            return custom
+    return next(
+        (row for row in OPERATORS if (name == row.name or name in row.aliases) and row.applies(attribute)),
+        None,
+    )
+
+
+def operator_names(attribute: Attribute) -> tuple[str, ...]:
+    """The names an attribute's filters may use, for messages."""
+    return (
+        *(row.name for row in OPERATORS if row.applies(attribute)),
+        *(custom.name for custom in custom_operators(attribute)),
+    )
+
+
+def all_names() -> frozenset[str]:
+    """Every operator that any attribute could have, with the relationship operators: to tell an unknown one
+    from a misplaced one."""
+    rows = {name for row in OPERATORS for name in (row.name, *row.aliases)}
+    return frozenset(rows | {JSONB_CONTAINS.name, "any", "has"})
+
+
+def element_type(column_type: ColumnType) -> ColumnType:
+    """What the items of a list operator's val are: the elements of an array, else values of the type itself."""
+    return column_type.element or column_type

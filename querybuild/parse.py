@@ -1,0 +1,229 @@
+"""Query-string pairs -> Query. What comes in: a raw query string, the parameters that the route has a use for,
+and the limits. What goes out: a Query whose names are not resolved. One reader per parameter family; every
+fault is collected, none stops the others.
+
+Nothing here knows a resource. Sources: JSON:API 1.0 "Query Parameters", "Fetching Data".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+from urllib.parse import unquote_to_bytes
+
+from querybuild.errors import (
+    ApiError,
+    FieldsError,
+    FilterError,
+    IncludeError,
+    PageError,
+    ParameterError,
+    SortError,
+    nearest,
+    quoted,
+)
+from querybuild.filters import parse_filter
+from querybuild.query import FieldFilter, FilterNode, Limits, Page, Query, SortKey, Source
+
+FAMILIES = ("filter", "sort", "page", "include", "fields")
+PAGE_KEYS = ("size", "number", "limit", "offset", "total")
+TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_BRACKETED = re.compile(r"(?P<family>[a-z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
+_RESERVED = re.compile(r"[a-z]+")
+_BEYOND_BIGINT = 10**20
+
+
+def split_pairs(query_string: str, errors: list[ApiError]) -> tuple[tuple[str, str], ...]:
+    """The name-value pairs in their order; `+` is a blank. What is not UTF-8 after decoding is a fault.
+
+    >>> split_pairs("page%5Bsize%5D=5&sort=name", [])
+    (('page[size]', '5'), ('sort', 'name'))
+    """
+    return tuple(_pairs(query_string, errors))
+
+
+def _pairs(query_string: str, errors: list[ApiError]) -> Iterator[tuple[str, str]]:
+    for part in query_string.split("&"):
+        if not part:
+            continue
+        name, _, value = part.partition("=")
+        try:
+            yield _decoded(name), _decoded(value)
+        except UnicodeDecodeError:
+            shown = name.encode("ascii", "replace").decode()
+            errors.append(ParameterError("The percent-encoded text is not UTF-8.", parameter=shown))
+
+
+def _decoded(text: str) -> str:
+    if "%" not in text and "+" not in text and text.isascii():
+        return text
+    # HTTP hands a request line over as Latin-1, whatever its bytes mean.
+    return unquote_to_bytes(text.replace("+", " ").encode("latin-1", "replace")).decode()
+
+
+def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
+    """The query of a route that has a use for the families in `accepts`; appends its faults to errors.
+
+    A known parameter that the route has no use for is a fault, and so is any other name made of a-z alone; the rest is
+    implementation-specific and ignored, as JSON:API has it.
+    """
+    families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
+    for name, value in pairs:
+        bracketed = _BRACKETED.fullmatch(name)
+        family = bracketed["family"] if bracketed else name.partition("[")[0]
+        if family not in FAMILIES:
+            if _RESERVED.fullmatch(name):
+                errors.append(_unknown(name, accepts))
+        elif family not in accepts:
+            errors.append(ParameterError(f"This route has no use for {quoted(family)}.", parameter=name))
+        elif bracketed is None:
+            errors.append(ParameterError("The brackets of this parameter do not fit.", parameter=name))
+        else:
+            families[family].append((name, tuple(_BRACKETS.findall(bracketed["keys"])), value))
+    return Query(
+        filter=tuple(_filters(families["filter"], limits, errors)),
+        sort=_sort(_single(families["sort"], SortError, errors), errors),
+        page=_page(families["page"], limits, errors),
+        include=_include(_single(families["include"], IncludeError, errors), errors),
+        fields=_fields(families["fields"], errors),
+    )
+
+
+Parameters = list[tuple[str, tuple[str, ...], str]]
+"""Of one family: (name as sent, keys in its brackets, value)."""
+
+
+def _unknown(name: str, accepts: frozenset[str]) -> ParameterError:
+    known = f"This route knows {', '.join(sorted(accepts))}." if accepts else "This route has no parameters."
+    return ParameterError(f"There is no parameter {quoted(name)}.{nearest(name, accepts)} {known}", parameter=name)
+
+
+def _single(parameters: Parameters, error: type[ParameterError], errors: list[ApiError]) -> str | None:
+    """The value of a parameter that has no brackets and stands once."""
+    plain = [(name, value) for name, keys, value in parameters if not keys]
+    for name, _ in plain[1:]:
+        errors.append(error(_prefix(error) + "It stands more than once.", parameter=name))
+    return plain[0][1] if plain else None
+
+
+def _prefix(error: type[ParameterError]) -> str:
+    return "Include parameter is invalid. " if error is IncludeError else ""
+
+
+def _filters(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Iterator[FilterNode]:
+    for name, keys, value in parameters:
+        if "\0" in value:
+            errors.append(FilterError("The value holds U+0000, which PostgreSQL cannot store.", parameter=name))
+        elif not keys:
+            yield from parse_filter(name, value, limits, errors)
+        elif len(keys) > 2 or not all(keys):
+            errors.append(FilterError("A simple filter is filter[field] or filter[field][operator].", parameter=name))
+        else:
+            op = keys[1] if len(keys) == 2 else "eq"
+            yield FieldFilter(keys[0], op, value, None, True, Source(name))
+
+
+def _sort(value: str | None, errors: list[ApiError]) -> tuple[SortKey, ...]:
+    if value is None:
+        return ()
+    keys = []
+    for item in value.split(","):
+        path = item.removeprefix("-")
+        if not path:
+            errors.append(SortError("A sort key is empty.", parameter="sort"))
+        keys.append(SortKey(path, item.startswith("-")))
+    return tuple(key for key in keys if key.path)
+
+
+def _include(value: str | None, errors: list[ApiError]) -> tuple[tuple[str, ...], ...] | None:
+    if not value:
+        return None if value is None else ()
+    paths = tuple(tuple(path.split(".")) for path in value.split(","))
+    if not all(name for path in paths for name in path):
+        errors.append(
+            IncludeError(
+                f"Include parameter is invalid: {quoted(value)} holds an empty relationship name.",
+                parameter="include",
+            )
+        )
+        return tuple(path for path in paths if all(path))
+    return paths
+
+
+def _fields(parameters: Parameters, errors: list[ApiError]) -> dict[str, tuple[str, ...]]:
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, keys, value in parameters:
+        if len(keys) != 1:
+            errors.append(FieldsError("A sparse fieldset is fields[type]=name,name.", parameter=name))
+        elif keys[0] in fields:
+            errors.append(FieldsError("It stands more than once.", parameter=name))
+        else:
+            fields[keys[0]] = tuple(value.split(",")) if value else ()
+    return fields
+
+
+def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Page:
+    given: dict[str, str] = {}
+    for name, keys, value in parameters:
+        key = keys[0] if len(keys) == 1 else None
+        if key not in PAGE_KEYS:
+            known = ", ".join(f"page[{known}]" for known in PAGE_KEYS)
+            errors.append(PageError(f"There is no such page parameter; there are {known}.", parameter=name))
+        elif key in given:
+            errors.append(PageError("It stands more than once.", parameter=name))
+        else:
+            given[key] = value
+    by_number = sorted(given.keys() & {"size", "number"})
+    by_offset = sorted(given.keys() & {"limit", "offset"})
+    if by_number and by_offset:
+        detail = "page[size] and page[number] do not mix with page[limit] and page[offset]."
+        errors.append(PageError(detail, parameter=f"page[{by_offset[0]}]"))
+        by_offset = []
+    return _page_of(given, "offset" if by_offset else "number", limits, errors)
+
+
+def _page_of(
+    given: dict[str, str], family: Literal["number", "offset"], limits: Limits, errors: list[ApiError]
+) -> Page:
+    def whole(key: str, default: int, least: int) -> int:
+        text = given.get(key)
+        if text is None:
+            return default
+        if text.isascii() and text.isdigit():
+            number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
+            if number >= least:
+                return number
+        errors.append(PageError(f"Expected a whole number from {least}, not {quoted(text)}.", parameter=f"page[{key}]"))
+        return default
+
+    size_key, place_key = ("size", "number") if family == "number" else ("limit", "offset")
+    size = whole(size_key, limits.page_size, 0)
+    place = whole(place_key, 1 if family == "number" else 0, 1 if family == "number" else 0)
+    offset = (place - 1) * size if family == "number" else place
+    errors.extend(_size_faults(f"page[{size_key}]", size, limits))
+    if size == 0 and place > (1 if family == "number" else 0):
+        detail = f"page[{size_key}]=0 asks for everything: page[{place_key}] does not go with it."
+        errors.append(PageError(detail, parameter=f"page[{place_key}]"))
+    return Page(family=family, size=size, offset=offset, total=_total(given, limits, errors))
+
+
+def _size_faults(parameter: str, size: int, limits: Limits) -> Iterator[PageError]:
+    if size > limits.max_page_size:
+        yield PageError(f"A page has at most {limits.max_page_size} resources.", parameter=parameter)
+    if size == 0 and limits.unpaginated == "off":
+        yield PageError("This server does not answer without pages: ask for at least 1.", parameter=parameter)
+
+
+def _total(given: dict[str, str], limits: Limits, errors: list[ApiError]) -> Literal["exact", "estimated", "none"]:
+    text = given.get("total")
+    if text is None:
+        return limits.total
+    for total in TOTALS:
+        if text == total:
+            return total
+    detail = f"Expected {', '.join(TOTALS)}, not {quoted(text)}.{nearest(text, TOTALS)}"
+    errors.append(PageError(detail, parameter="page[total]"))
+    return limits.total

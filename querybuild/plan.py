@@ -1,0 +1,197 @@
+"""What will be done, names resolved. What comes in: nothing. What goes out: the immutable plans that the
+planner makes, and that the compilers, the execution and the encoder read. A plan has no values in it, only the
+slots where they will be: so it is equal to every plan of the same shape, and is itself the key under which its
+statements are kept.
+
+Declarations in a plan compare by identity: one catalogue, one set of plans.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from querybuild.operators import OperatorRow
+from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """Where a parameter's value comes from. request: the values of query and body, in the order in which
+    planning met them.
+    path: the id that the path names. keys: ids or keys of the rows of an earlier statement, as one array. row:
+    the id of the row that the write is about.
+    """
+
+    source: Literal["request", "path", "keys", "row"]
+    index: int = 0
+
+
+class ColumnRef(msgspec.Struct, frozen=True):
+    """A column, or an attribute computed in SQL, of the row that the alias stands for."""
+
+    alias: str
+    attribute: Attribute
+
+
+class Test(msgspec.Struct, frozen=True):
+    """An operator of the table on a column. form: its right side is bound values, null, or another column."""
+
+    operator: OperatorRow
+    left: ColumnRef
+    form: Literal["value", "null", "field"]
+    slots: tuple[int, ...] = ()
+    right: ColumnRef | None = None
+
+
+class CustomTest(msgspec.Struct, frozen=True):
+    """A custom operator of an attribute, on one bound value."""
+
+    operator: Operator
+    left: ColumnRef
+    slot: int
+
+
+class Logic(msgspec.Struct, frozen=True):
+    op: Literal["and", "or", "not"]
+    items: tuple[Condition, ...]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One relationship step from the row `source` to the rows `alias` of `resource`.
+
+    near: the column of the source row. far: the column of the target row. With a link table, near meets
+    link.source and far meets link.target.
+    """
+
+    resource: Resource
+    alias: str
+    source: str
+    near: str
+    far: str
+    link: Link | None = None
+    link_alias: str = ""
+
+
+class Exists(msgspec.Struct, frozen=True):
+    """There is a row at the end of the step that meets all conditions."""
+
+    step: Step
+    conditions: tuple[Condition, ...]
+
+
+class IdIs(msgspec.Struct, frozen=True):
+    """The row with the id that the path names."""
+
+    alias: str
+    column: str
+
+
+Condition = Test | CustomTest | Logic | Exists | IdIs
+
+
+class OrderKey(msgspec.Struct, frozen=True):
+    column: ColumnRef
+    is_descending: bool
+    is_nullable: bool
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A relationship whose linkage is shown, and what is shown at its other end. is_included: whether the related
+    resources are part of the compound document, or only identified."""
+
+    relationship: Relationship
+    node: Node
+    is_included: bool
+
+
+class Node(msgspec.Struct, frozen=True):
+    """Resources of one type at one place of the document, and so the rows of one statement.
+
+    attributes, relationships: the fields shown, in declared order. keys: columns read but not shown, that
+    branches need. A row is (id, attributes..., keys...) and, in a branch whose key is not in its parent's row,
+    the parent's id at the end.
+    """
+
+    resource: Resource
+    attributes: tuple[Attribute, ...]
+    relationships: tuple[Relationship, ...]
+    keys: tuple[str, ...]
+    branches: tuple[Branch, ...]
+
+    def position_of_key(self, column: str) -> int:
+        return 1 + len(self.attributes) + self.keys.index(column)
+
+    @property
+    def position_of_parent(self) -> int:
+        return 1 + len(self.attributes) + len(self.keys)
+
+
+class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A read. is_collection: an array or one resource. limit, offset: slots, None for all rows.
+    total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
+    """
+
+    node: Node
+    conditions: tuple[Condition, ...]
+    joins: tuple[Step, ...] = ()
+    order: tuple[OrderKey, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    is_collection: bool
+    total: Literal["exact", "estimated", "none"] | None = None
+    has_included: bool = False
+
+    @property
+    def is_single_statement(self) -> bool:
+        return self.total in (None, "none") and not self.node.branches
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """SQL text and where each of $1, $2, ... comes from."""
+
+    sql: str
+    slots: tuple[Slot, ...]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A column of the written row and the slot of its value; attribute is None for a key of a relationship and
+    for the id."""
+
+    column: str
+    slot: int
+    attribute: Attribute | None = None
+
+
+class LinkWrite(msgspec.Struct, frozen=True):
+    """The complete replacement of a relationship whose key is not in the written row.
+
+    slot: of the wanted ids, an array. is_detachable: whether rows that go from the set may be left without their key.
+    """
+
+    resource: Resource
+    relationship: Relationship
+    target: Resource
+    slot: int
+    is_detachable: bool
+
+    @property
+    def is_link_table(self) -> bool:
+        return not self.relationship.foreign_key
+
+
+class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A write of one row and its links. id_slot: of the row's id; None on create without a client's id.
+    unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if
+    they have that value.
+    """
+
+    kind: Literal["create", "update", "delete"]
+    resource: Resource
+    id_slot: int | None
+    assignments: tuple[Assignment, ...] = ()
+    links: tuple[LinkWrite, ...] = ()
+    unchanged: tuple[Assignment, ...] = ()
+
+
+Values = tuple[Any, ...]

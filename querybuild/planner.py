@@ -1,0 +1,253 @@
+"""Query or Change, with the Catalog, -> plan. What comes in: what was asked, names unresolved. What goes out:
+a plan, the values for its slots, and for a write where each value stood. Every name is resolved here, every
+alias handed out, every value read as its column's type; each fault is collected.
+
+Nothing here knows SQL text, rows or HTTP.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from querybuild.conditions import ConditionPlanner
+from querybuild.errors import ApiError, FieldsError, IncludeError, SortError, listed, nearest, quoted
+from querybuild.plan import (
+    Branch,
+    ColumnRef,
+    IdIs,
+    Node,
+    OrderKey,
+    ReadPlan,
+    Step,
+    Values,
+)
+from querybuild.query import Limits, Query, SortKey
+from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
+
+LAST_OFFSET = 2**63 - 1
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Who asks: the principal, the tenant and the time will stand here. The planner asks it at every alias
+    that it opens."""
+
+
+class PlannedRead(msgspec.Struct, frozen=True):
+    """values: for the slots of the plan. page values stand last: limit, then offset."""
+
+    plan: ReadPlan
+    values: Values
+
+
+Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
+IncludeTree = dict[str, "IncludeTree"]
+
+
+def plan_collection(
+    query: Query,
+    resource: Resource,
+    catalog: Catalog,
+    context: Context,
+    limits: Limits,
+    errors: list[ApiError],
+) -> PlannedRead:
+    """The page of a collection that the query asks for. Appends FilterError, SortError, IncludeError and
+    FieldsError to errors; the plan is of use only when there are none."""
+    planner = _ReadPlanner(catalog, context, limits, errors)
+    alias = planner.conditions.open_alias(resource)
+    conditions = planner.conditions.plan(query.filter, resource, alias)
+    order = planner.order(query.sort, resource, alias)
+    limit, offset = planner.page_slots(query)
+    plan = ReadPlan(
+        node=planner.root(query, resource, ()),
+        conditions=conditions,
+        joins=tuple(planner.joins.values()),
+        order=order,
+        limit=limit,
+        offset=offset,
+        is_collection=True,
+        total=query.page.total if query.page.size else None,
+        has_included=query.include is not None,
+    )
+    return PlannedRead(plan, tuple(planner.conditions.values))
+
+
+def plan_resource(
+    query: Query,
+    resource: Resource,
+    catalog: Catalog,
+    context: Context,
+    limits: Limits,
+    errors: list[ApiError],
+    written: tuple[str, ...] = (),
+) -> PlannedRead:
+    """The resource that the path names. written: relationships whose linkage is shown because the request
+    wrote them."""
+    planner = _ReadPlanner(catalog, context, limits, errors)
+    alias = planner.conditions.open_alias(resource)
+    plan = ReadPlan(
+        node=planner.root(query, resource, written),
+        conditions=(IdIs(alias, resource.id.column),),
+        is_collection=False,
+        has_included=query.include is not None,
+    )
+    return PlannedRead(plan, tuple(planner.conditions.values))
+
+
+class _ReadPlanner:
+    """One read's planning: what it has resolved so far."""
+
+    def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
+        self.catalog = catalog
+        self.limits = limits
+        self.errors = errors
+        self.conditions = ConditionPlanner(catalog, context, limits, errors)
+        self.joins: dict[tuple[str, ...], Step] = {}
+
+    # sort
+
+    def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
+        """The sort keys, and the id in the direction of the last one, so that every order is total."""
+        order = [planned for key in keys if (planned := self.order_key(key, resource, alias)) is not None]
+        id_column = ColumnRef(alias, self.catalog.id_of(resource))
+        if all(key.column != id_column for key in order):
+            order.append(OrderKey(id_column, bool(order) and order[-1].is_descending, False))
+        return tuple(order)
+
+    def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
+        """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""
+        names = key.path.split(".")
+        is_nullable = False
+        for position, name in enumerate(names[:-1]):
+            relationship = resource.relationship(name)
+            if not isinstance(relationship, ToOne):
+                self._refuse_sort(key, name, resource, relationship)
+                return None
+            if names[position + 1 :] == ["id"] and relationship.is_own_key:
+                return self._by_key(key, relationship, alias, is_nullable)
+            is_nullable = is_nullable or relationship.nullable or not relationship.is_own_key
+            alias = self.join(tuple(names[: position + 1]), resource, alias, relationship).alias
+            resource = self.catalog.target(relationship)
+        name = names[-1]
+        attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
+        if attribute is None and name.endswith("_id"):
+            relationship = resource.relationship(name.removesuffix("_id"))
+            if isinstance(relationship, ToOne) and relationship.is_own_key:
+                return self._by_key(key, relationship, alias, is_nullable)
+        if attribute is None or not (attribute.readable and attribute.sortable):
+            self._refuse_sort(key, name, resource, resource.relationship(name))
+            return None
+        if attribute.type.family in ("json", "jsonb"):
+            self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
+            return None
+        column = ColumnRef(alias, attribute)
+        return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
+
+    def _by_key(self, key: SortKey, relationship: ToOne, alias: str, is_nullable: bool) -> OrderKey:
+        column = ColumnRef(alias, self.catalog.key_of(relationship))
+        return OrderKey(column, key.is_descending, is_nullable or relationship.nullable)
+
+    def _refuse_sort(self, key: SortKey, name: str, resource: Resource, relationship: Relationship | None) -> None:
+        if relationship is None:
+            known = [attribute.name for attribute in resource.readable_attributes if attribute.sortable]
+            detail = f"There is no attribute {quoted(name)} in {resource.type} to sort by."
+            self._refuse(key, detail + nearest(name, known) + f" There are id, {listed(known)}.")
+        elif relationship.is_to_many:
+            self._refuse(key, f"{quoted(name)} is to-many: a sort goes through to-one relationships.")
+        else:
+            self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
+
+    def _refuse(self, key: SortKey, detail: str) -> None:
+        self.errors.append(SortError(f"{quoted(key.path)}: {detail}", parameter="sort"))
+
+    def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Step:
+        """The join that a sort needs, once a path."""
+        if path not in self.joins:
+            self.joins[path] = self.conditions.step(resource, alias, relationship)
+        return self.joins[path]
+
+    # page
+
+    def page_slots(self, query: Query) -> tuple[int | None, int | None]:
+        """Slots of LIMIT and OFFSET. With page[total]=none one row more is read, which tells whether there is
+        a next page."""
+        page = query.page
+        if page.size == 0:
+            if not isinstance(self.limits.unpaginated, int):
+                return None, None
+            return self.conditions.slot(self.limits.unpaginated + 1), None
+        limit = self.conditions.slot(page.size + (page.total != "exact"))
+        return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
+
+    # what is shown
+
+    def root(self, query: Query, resource: Resource, written: tuple[str, ...]) -> Node:
+        tree: IncludeTree = {}
+        for path in query.include or ():
+            if len(path) > self.limits.max_include_depth:
+                detail = f"{quoted('.'.join(path))} goes deeper than {self.limits.max_include_depth} relationships."
+                self._refuse_include(detail)
+            elif self._is_path(path, resource):
+                branch = tree
+                for name in path:
+                    branch = branch.setdefault(name, {})
+        fieldsets = self._fieldsets(query.fields)
+        return self.node(resource, tree, written, fieldsets)
+
+    def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:
+        for name in path:
+            relationship = resource.relationship(name)
+            if relationship is None or not relationship.includable:
+                known = [known.name for known in resource.relationships if known.includable]
+                detail = f"{resource.type} has no relationship {quoted(name)}."
+                self._refuse_include(f"{detail}{nearest(name, known)} There are: {listed(known)}.")
+                return False
+            resource = self.catalog.target(relationship)
+        return True
+
+    def _refuse_include(self, detail: str) -> None:
+        self.errors.append(IncludeError(f"Include parameter is invalid: {detail}", parameter="include"))
+
+    def _fieldsets(self, fields: dict[str, tuple[str, ...]]) -> dict[str, Fieldset]:
+        fieldsets: dict[str, Fieldset] = {}
+        for type_name, names in fields.items():
+            parameter = f"fields[{type_name}]"
+            resource = self.catalog.by_type.get(type_name)
+            if resource is None:
+                detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, self.catalog.by_type)}"
+                self.errors.append(FieldsError(detail, parameter=parameter))
+                continue
+            attributes = resource.readable_attributes
+            known = [field.name for field in (*attributes, *resource.relationships)]
+            for name in names:
+                if name not in known:
+                    detail = f"{type_name} has no field {quoted(name)}.{nearest(name, known)}"
+                    self.errors.append(FieldsError(detail, parameter=parameter))
+            fieldsets[type_name] = (
+                tuple(attribute for attribute in attributes if attribute.name in names),
+                tuple(relation for relation in resource.relationships if relation.name in names),
+            )
+        return fieldsets
+
+    def node(
+        self,
+        resource: Resource,
+        tree: IncludeTree,
+        written: tuple[str, ...],
+        fieldsets: dict[str, Fieldset],
+    ) -> Node:
+        attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
+        branches = []
+        for relationship in resource.relationships:
+            target = self.catalog.target(relationship)
+            if relationship.name in tree:
+                child = self.node(target, tree[relationship.name], (), fieldsets)
+                branches.append(Branch(relationship, child, True))
+            elif relationship.name in written and relationship in relationships:
+                branches.append(Branch(relationship, Node(target, (), (), (), ()), False))
+        keys = {
+            branch.relationship.column_name: None
+            for branch in branches
+            if isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key
+        }
+        return Node(resource, attributes, relationships, tuple(keys), tuple(branches))

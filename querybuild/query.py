@@ -1,0 +1,124 @@
+"""What was asked, names unresolved. What comes in: nothing. What goes out: the immutable values that parsing
+and decoding make and planning takes.
+
+Nothing here knows a column, a table or HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that parsing and planning obey; their defaults are the server's.
+
+    page_size, max_page_size: rows. unpaginated: whether page[size]=0 is open; a number is the most rows it may have.
+    """
+
+    page_size: int
+    max_page_size: int
+    unpaginated: Literal["on", "off"] | int
+    total: Literal["exact", "estimated", "none"]
+    max_include_depth: int
+    max_included: int
+    max_filter_depth: int
+    max_filter_nodes: int
+    max_list_values: int
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where a part of a filter came from. parameter: as sent. path: inside its JSON, such as `[0].or[1].val`;
+    "" for a simple filter."""
+
+    parameter: str
+    path: str = ""
+
+
+class FieldFilter(msgspec.Struct, frozen=True):
+    """`{"name", "op", "val"}` or `{"name", "op", "field"}`. is_text: val is a simple filter's text, yet to be
+    read as the attribute's type."""
+
+    name: str
+    op: str
+    val: Any
+    field: str | None
+    is_text: bool
+    source: Source
+
+
+class RelationFilter(msgspec.Struct, frozen=True):
+    """`any` and `has`: the related rows that meet all of `items`; no items ask whether there is one at all."""
+
+    name: str
+    op: Literal["any", "has"]
+    items: tuple[FilterNode, ...]
+    source: Source
+
+
+class Group(msgspec.Struct, frozen=True):
+    op: Literal["and", "or", "not"]
+    items: tuple[FilterNode, ...]
+
+
+FilterNode = FieldFilter | RelationFilter | Group
+
+
+class SortKey(msgspec.Struct, frozen=True):
+    """path: a name, dotted through to-one relationships."""
+
+    path: str
+    is_descending: bool
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """family: which page parameters the links of the answer speak. size: rows, 0 for all. offset: rows, not bounded."""
+
+    family: Literal["number", "offset"]
+    size: int
+    offset: int
+    total: Literal["exact", "estimated", "none"]
+
+    @property
+    def number(self) -> int:
+        return self.offset // self.size + 1 if self.size else 1
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """include: None when the parameter is absent. fields: type -> names, as sent."""
+
+    filter: tuple[FilterNode, ...]
+    sort: tuple[SortKey, ...]
+    page: Page
+    include: tuple[tuple[str, ...], ...] | None
+    fields: dict[str, tuple[str, ...]]
+
+
+class Identifier(msgspec.Struct, frozen=True):
+    """A resource identifier object of a body. id: its text. pointer: where the object stands in the document."""
+
+    type: str
+    id: str
+    pointer: str
+
+
+class LinkageChange(msgspec.Struct, frozen=True):
+    """What a relationship is to be. identifiers: one at most for a to-one. is_list: whether the body had an array."""
+
+    identifiers: tuple[Identifier, ...]
+    is_list: bool
+    pointer: str
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource document as decoded, its names unresolved. id: None when the body has none. attributes: None
+    when the member is absent.
+    pointer: of the resource object, without a trailing slash.
+    """
+
+    type: str
+    id: str | None
+    attributes: dict[str, Any] | None
+    relationships: dict[str, LinkageChange]
+    pointer: str

@@ -1,0 +1,390 @@
+"""The vocabulary in which resources are declared, and the Catalog that cross-checks them.
+
+What comes in: declarations, written by us in `server/resources/` and by users in a module of their own. What
+goes out: one frozen Catalog, the only list of names in the house. Nothing here knows a request, a statement or
+a document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+from pypika.terms import Criterion, Term
+
+from querybuild.errors import listed, nearest, quoted
+from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType
+
+RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
+RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
+
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
+"""JSON:API 1.0 "Member Names", without the space that it allows and warns of."""
+_PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
+_RESERVED_PATHS = frozenset({"-", "operations"})
+
+Columns = Callable[[str], Term]
+"""Given to a computed attribute: a column's name -> its term, with the right alias."""
+
+
+class CatalogError(ValueError):
+    """One or more declarations are wrong; the text has a line for each, which names the declaration."""
+
+
+class Operator(msgspec.Struct, frozen=True, eq=False):
+    """A custom filter operator of an attribute.
+
+    read: the request's JSON value -> what is bound; refuses with ValueFault, whose text continues `... must be`.
+    criterion: (attribute, column, bound parameter, operator name) -> one criterion and a list of joins. A join
+    is a (table, criterion) pair; with joins the whole becomes an EXISTS, so that rows never multiply.
+
+    >>> Operator("jsonb_contains", read=object_or_array, criterion=lambda attribute, column, bound, name:
+    (column.contains(bound), []))
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    criterion: Callable[[Attribute, Term, Term, str], tuple[Criterion, list[Any]]]
+
+
+class Attribute(msgspec.Struct, frozen=True, eq=False):
+    """A resource's attribute and the column that holds it.
+
+    column: the column's name, where it differs from the attribute's. sql: for an attribute computed in SQL, a
+    function of the row's columns that returns a term; such an attribute has no column and is read-only.
+    required: must be sent on create.
+    required_on_update: must be sent whenever `attributes` is sent in a PATCH. nullable: null is a value.
+    min_length, max_length (characters), pattern (a whole match): of texts. minimum, maximum (inclusive): of
+    ordered types. shape: a Python type that a JSON value must fit, such as
+    `dict[str, list[int]]`. readable, creatable, updatable, filterable, sortable: what a request may do with it.
+    match: whether the operator `match` is open on a text. operators: custom operators, besides those of the type.
+    """
+
+    name: str
+    type: ColumnType
+    column: str = ""
+    sql: Callable[[Columns], Term] | None = None
+    required: bool = False
+    required_on_update: bool = False
+    nullable: bool = False
+    min_length: int | None = None
+    max_length: int | None = None
+    minimum: Any = None
+    maximum: Any = None
+    pattern: str | None = None
+    shape: Any = None
+    readable: bool = True
+    creatable: bool = True
+    updatable: bool = True
+    filterable: bool = True
+    sortable: bool = True
+    match: bool = True
+    operators: tuple[Operator, ...] = ()
+
+    @property
+    def column_name(self) -> str:
+        return self.column or self.name
+
+    @property
+    def is_stored(self) -> bool:
+        return self.sql is None
+
+    def is_writable(self, *, on_create: bool) -> bool:
+        allowed = self.creatable if on_create else self.updatable
+        return allowed and self.is_stored and not self.type.is_read_only
+
+
+class Id(msgspec.Struct, frozen=True, eq=False):
+    """The id column: bigint, int, text or uuid."""
+
+    column: str = "id"
+    type: ColumnType = BIGINT
+
+
+class Link(msgspec.Struct, frozen=True, eq=False):
+    """A link table for a many-to-many relationship; its two columns together are unique.
+
+    source: the column that holds this side's id. target: the column that holds the other side's.
+    """
+
+    table: str
+    source: str
+    target: str
+    schema: str | None = None
+
+
+class ToOne(msgspec.Struct, frozen=True, eq=False):
+    """A relationship to at most one resource of the type `target`.
+
+    column: the column of the resource's own table that holds the other's id; or foreign_key: the column of the other's
+    table that holds this one's id, which makes it the other side of a one-to-one. nullable: may be empty.
+    required: must be sent on create (default: when it is not nullable). readable, writable, includable: what a
+    request may do with it.
+    """
+
+    name: str
+    target: str
+    column: str = ""
+    foreign_key: str = ""
+    nullable: bool = True
+    required: bool | None = None
+    methods: frozenset[str] = RELATIONSHIP_METHODS
+    includable: bool = True
+    filterable: bool = True
+
+    @property
+    def is_to_many(self) -> bool:
+        return False
+
+    @property
+    def is_own_key(self) -> bool:
+        """Whether the key lies in the resource's own row."""
+        return not self.foreign_key
+
+    @property
+    def column_name(self) -> str:
+        return self.column or f"{self.name}_id"
+
+    @property
+    def is_required(self) -> bool:
+        return self.is_own_key and (not self.nullable if self.required is None else self.required)
+
+
+class ToMany(msgspec.Struct, frozen=True, eq=False):
+    """A relationship to any number of resources of the type `target`: through their column `foreign_key`, or
+    `through` a link table."""
+
+    name: str
+    target: str
+    foreign_key: str = ""
+    through: Link | None = None
+    methods: frozenset[str] = RELATIONSHIP_METHODS
+    includable: bool = True
+    filterable: bool = True
+
+    @property
+    def is_to_many(self) -> bool:
+        return True
+
+    @property
+    def is_own_key(self) -> bool:
+        return False
+
+
+Relationship = ToOne | ToMany
+
+
+class Resource(msgspec.Struct, frozen=True, eq=False):
+    """A resource: its JSON:API type, its collection's path, its table, and its fields.
+
+    schema: the table's schema, written into every statement; without it the database's default schema is
+    meant. client_ids: whether a POST may bring an id. methods: what of list, create, detail, update, delete is
+    open. in_operations: whether atomic operations may write it.
+    """
+
+    type: str
+    path: str
+    table: str
+    attributes: tuple[Attribute, ...] = ()
+    relationships: tuple[Relationship, ...] = ()
+    id: Id = Id()
+    schema: str | None = None
+    client_ids: bool = False
+    methods: frozenset[str] = RESOURCE_METHODS
+    in_operations: bool = True
+
+    @property
+    def id_type(self) -> IdType:
+        return ID_TYPES[self.id.type]
+
+    def attribute(self, name: str) -> Attribute | None:
+        return next((attribute for attribute in self.attributes if attribute.name == name), None)
+
+    def relationship(self, name: str) -> Relationship | None:
+        return next((relationship for relationship in self.relationships if relationship.name == name), None)
+
+    @property
+    def readable_attributes(self) -> tuple[Attribute, ...]:
+        return tuple(attribute for attribute in self.attributes if attribute.readable)
+
+    def __repr__(self) -> str:
+        return f"resource {self.type}"
+
+
+class Catalog:
+    """All resources, checked as a whole. Frozen: a changed catalogue is another Catalog.
+
+    Raises CatalogError for unknown targets, names that clash or that JSON:API forbids, paths that collide, and
+    types that cannot be.
+    """
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self.resources = tuple(resources)
+        self.by_type = {resource.type: resource for resource in self.resources}
+        self.by_path = {resource.path: resource for resource in self.resources}
+        faults = list(_faults(self))
+        if faults:
+            raise CatalogError("\n".join(faults))
+        self._ids = {resource: _id_attribute(resource, resource.id.column, False) for resource in self}
+        self._keys = {
+            relationship: _id_attribute(self.target(relationship), relationship.column_name, relationship.nullable)
+            for resource in self
+            for relationship in resource.relationships
+            if isinstance(relationship, ToOne) and relationship.is_own_key
+        }
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self.resources)
+
+    def target(self, relationship: Relationship) -> Resource:
+        return self.by_type[relationship.target]
+
+    def id_of(self, resource: Resource) -> Attribute:
+        """The id as filters and sorts see it: its value is an id's text or a JSON number."""
+        return self._ids[resource]
+
+    def key_of(self, relationship: ToOne) -> Attribute:
+        """The key of a to-one in the resource's own row, as filters and sorts see it."""
+        return self._keys[relationship]
+
+    def holder(self, relationship: Relationship) -> ToOne | None:
+        """The to-one on the other side that writes the same key as this relationship, if it is declared."""
+        foreign_key = relationship.foreign_key
+        for other in self.target(relationship).relationships if foreign_key else ():
+            if isinstance(other, ToOne) and other.is_own_key and other.column_name == foreign_key:
+                return other
+        return None
+
+    def is_detachable(self, relationship: Relationship) -> bool:
+        """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
+        link table."""
+        if isinstance(relationship, ToOne) and relationship.is_own_key:
+            return relationship.nullable
+        holder = self.holder(relationship)
+        return holder is None or holder.nullable
+
+
+def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
+    id_type = resource.id_type
+
+    def read(value: Any) -> Any:
+        return id_type.read(value) if isinstance(value, str) else id_type.column_type.from_json(value)
+
+    return Attribute(
+        "id",
+        msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read),
+        column=column,
+        nullable=nullable,
+    )
+
+
+def _faults(catalog: Catalog) -> Iterator[str]:
+    if not catalog.resources:
+        yield "the catalogue declares no resource"
+    yield from _repeated("type", (resource.type for resource in catalog))
+    yield from _repeated("path", (resource.path for resource in catalog))
+    for resource in catalog:
+        where = f"resource {quoted(resource.type)}: "
+        for fault in _resource_faults(resource):
+            yield where + fault
+        for relationship in resource.relationships:
+            for fault in _relationship_faults(catalog, relationship):
+                yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+        yield from (where + fault for fault in _path_faults(catalog, resource))
+
+
+def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield f"the {what} {quoted(name)} is declared twice"
+        seen.add(name)
+
+
+def _resource_faults(resource: Resource) -> Iterator[str]:
+    if not _MEMBER_NAME.fullmatch(resource.type):
+        yield "the type is not a JSON:API member name"
+    if resource.id.type not in ID_TYPES:
+        yield f"an id is bigint, int, text or uuid, not {resource.id.type.name}"
+    unknown = resource.methods - RESOURCE_METHODS
+    if unknown:
+        yield f"methods are {listed(sorted(RESOURCE_METHODS))}, not {listed(sorted(unknown))}"
+    names = [field.name for field in (*resource.attributes, *resource.relationships)]
+    yield from _repeated("field", names)
+    for name in names:
+        if not _MEMBER_NAME.fullmatch(name):
+            yield f"{quoted(name)} is not a JSON:API member name"
+        if name in ("id", "type"):
+            yield f"no field may be called {quoted(name)}"
+    for identifier in _identifiers(resource):
+        if not identifier or '"' in identifier or "\0" in identifier or len(identifier.encode()) > 63:
+            yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+    for attribute in resource.attributes:
+        for fault in _attribute_faults(attribute):
+            yield f"attribute {quoted(attribute.name)}: {fault}"
+
+
+def _identifiers(resource: Resource) -> Iterator[str]:
+    yield from (resource.table, resource.id.column)
+    if resource.schema is not None:
+        yield resource.schema
+    for attribute in resource.attributes:
+        yield attribute.column_name
+    for relationship in resource.relationships:
+        if isinstance(relationship, ToOne) and relationship.is_own_key:
+            yield relationship.column_name
+        elif relationship.foreign_key:
+            yield relationship.foreign_key
+        if isinstance(relationship, ToMany) and relationship.through is not None:
+            yield from (relationship.through.table, relationship.through.source, relationship.through.target)
+
+
+def _attribute_faults(attribute: Attribute) -> Iterator[str]:
+    if attribute.required and not attribute.is_writable(on_create=True):
+        yield "it is required on create, and cannot be written then"
+    if (attribute.min_length, attribute.max_length, attribute.pattern) != (None, None, None) and not (
+        attribute.type.is_text or attribute.type.element is not None
+    ):
+        yield f"lengths and patterns are for texts and arrays, not {attribute.type.name}"
+    if (attribute.minimum, attribute.maximum) != (None, None) and not attribute.type.is_ordered:
+        yield f"minimum and maximum are for ordered types, not {attribute.type.name}"
+    if attribute.pattern is not None:
+        try:
+            re.compile(attribute.pattern)
+        except re.error as error:
+            yield f"the pattern is no regular expression: {error}"
+    yield from _repeated("operator", (operator.name for operator in attribute.operators))
+    if any(operator.name in ("any", "has") for operator in attribute.operators):
+        yield "`any` and `has` are operators of relationships"
+
+
+def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterator[str]:
+    if relationship.name == "relationships":
+        yield "the name belongs to the relationship routes"
+    unknown = relationship.methods - RELATIONSHIP_METHODS
+    if unknown:
+        yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
+    if relationship.target not in catalog.by_type:
+        yield (
+            f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
+        )
+    if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
+        yield "`column` and `foreign_key` exclude each other"
+    if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
+        yield "a to-many has either `foreign_key` or `through`"
+
+
+def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:
+    if not resource.path.startswith("/"):
+        yield f"the path {quoted(resource.path)} does not begin with /"
+        return
+    segments = resource.path[1:].split("/")
+    if not all(_PATH_SEGMENT.fullmatch(segment) for segment in segments):
+        yield f"the path {quoted(resource.path)} has a segment that is not of letters, digits, and . _ ~ -"
+    if segments[0] in _RESERVED_PATHS:
+        yield f"the path {quoted(resource.path)} belongs to the server"
+    for other in catalog:
+        if other is not resource and other.path.startswith(resource.path + "/"):
+            yield f"its path {quoted(resource.path)} is the beginning of {quoted(other.path)}"

@@ -1,0 +1,44 @@
+"""How rows of a plan hang together. What comes in: rows as `plan.Node` has them. What goes out: the keys that
+the next statement is asked for.
+
+The execution and the encoder both read rows through here, by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from querybuild.plan import Branch, Node
+from querybuild.resource import ToOne
+
+Row = Any
+"""asyncpg's Record: read by position, sliced like a tuple."""
+
+
+def is_own_key(branch: Branch) -> bool:
+    """Whether the branch's key stands in the parent's row."""
+    return isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key
+
+
+def key_position(node: Node, branch: Branch) -> int:
+    """Where in a parent's row the key of the branch stands: of the target where it is the parent's own, else
+    the parent's id."""
+    if isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key:
+        return node.position_of_key(branch.relationship.column_name)
+    return 0
+
+
+def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
+    """What `= ANY($1)` of the branch's statement is given: distinct, without null, in first-seen order."""
+    position = key_position(node, branch)
+    keys = dict.fromkeys(row[position] for row in rows)
+    keys.pop(None, None)
+    return list(keys)
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """The node and all below it, in pre-order: the order of a read's statements and of its lists of rows."""
+    yield node
+    for branch in node.branches:
+        yield from nodes(branch.node)

@@ -1,0 +1,80 @@
+"""The PostgreSQL terms that PyPika lacks. What comes in: PyPika terms. What goes out: PyPika terms; the SQL
+stands beside each.
+
+No value enters here but as a parameter's term, and every name comes from a declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pypika import Field
+from pypika.terms import BasicCriterion, Criterion, Term
+
+
+class Template(Criterion):
+    """SQL text around terms: `Template("{} = ANY({})", column, parameter)` is `"t0"."id" = ANY($1)`.
+
+    The text is ours and never a request's.
+    """
+
+    def __init__(self, text: str, *terms: Term) -> None:
+        super().__init__()
+        self.text = text
+        self.terms = terms
+
+    def get_sql(self, **kwargs: Any) -> str:
+        kwargs.pop("with_alias", None)
+        kwargs.pop("subquery", None)
+        return self.text.format(*(term.get_sql(subquery=True, **kwargs) for term in self.terms))
+
+
+class Everything(Criterion):
+    """TRUE: an empty conjunction."""
+
+    def get_sql(self, **kwargs: Any) -> str:
+        return "TRUE"
+
+
+class Nothing(Criterion):
+    """FALSE: an empty disjunction."""
+
+    def get_sql(self, **kwargs: Any) -> str:
+        return "FALSE"
+
+
+def equals_any(term: Term, array: Term) -> Criterion:
+    """`"t0"."id"=ANY($1)`: one statement for a list of any length."""
+    return Template("{}=ANY({})", term, array)
+
+
+def ordered(term: Term, *, is_descending: bool, is_nullable: bool) -> Term:
+    """`"t0"."age" DESC NULLS LAST`. NULLS LAST is written only where it changes something: ascending order has
+    nulls last already, and over a NOT NULL column it would keep PostgreSQL from reading a plain index backwards."""
+    return Template("{}" + (" DESC" + " NULLS LAST" * is_nullable if is_descending else ""), term)
+
+
+def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
+    """An element's way of being read, for an array of them; null stays null, an empty array stays empty.
+
+    `CASE WHEN "t0"."a" IS NULL THEN NULL ELSE ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") END`
+    """
+    element = select(Field("x"))
+    return lambda array: Template(
+        'CASE WHEN {} IS NULL THEN NULL ELSE ARRAY(SELECT {} FROM unnest({}) AS "x") END',
+        array,
+        element,
+        array,
+    )
+
+
+__all__ = [
+    "BasicCriterion",
+    "Everything",
+    "Nothing",
+    "Template",
+    "equals_any",
+    "ordered",
+    "unnested",
+]

@@ -1,0 +1,324 @@
+"""The column types, one row a type. What comes in: nothing. What goes out: for each type, how a JSON value and
+a simple filter's text become what asyncpg takes, how the column is selected and shown, what it is compared
+with, and which types of PostgreSQL it stands for.
+
+Nothing here knows a resource, a request or an operator.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from pypika import functions
+from pypika.terms import Function, Term
+
+from querybuild import values
+from querybuild.terms import unnested
+from querybuild.values import ValueFault
+
+
+class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """name: as declared and shown in messages. family: types of one family compare with each other. sql_names:
+    the names in pg_type that a column of this type may have. from_json, from_text: raise ValueFault. select:
+    the column's term as it is read, where that is not the bare column. shown: what is read -> what msgspec
+    encodes. bound: the parameter's term, where it needs a cast.
+    as_text: the column has to be cast before text operators see it. choices: the values of an enum. element:
+    of an array.
+    """
+
+    name: str
+    family: str
+    sql_names: tuple[str, ...]
+    from_json: Callable[[Any], Any]
+    from_text: Callable[[str], Any]
+    is_ordered: bool = False
+    is_text: bool = False
+    is_read_only: bool = False
+    select: Callable[[Term], Term] | None = None
+    shown: Callable[[Any], Any] | None = None
+    bound: Callable[[Term], Term] | None = None
+    as_text: bool = False
+    choices: tuple[str, ...] = ()
+    element: ColumnType | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _text(column: Term) -> Term:
+    return functions.Cast(column, "TEXT")
+
+
+def _utc(column: Term) -> Term:
+    return Function("timezone", "UTC", column)
+
+
+def _interval_bytes(column: Term) -> Term:
+    return Function("interval_send", column)
+
+
+def _as_interval(parameter: Term) -> Term:
+    return functions.Cast(functions.Cast(parameter, "TEXT"), "INTERVAL")
+
+
+def _raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def _integer(name: str, bits: int) -> ColumnType:
+    reader = values.Integer(bits)
+    return ColumnType(
+        name=name,
+        family="number",
+        sql_names=(f"int{bits // 8}",),
+        from_json=reader,
+        from_text=reader.text,
+        is_ordered=True,
+    )
+
+
+def _float(name: str, sql_name: str, largest: float, select: Callable[[Term], Term] | None) -> ColumnType:
+    reader = values.Float(largest)
+    return ColumnType(
+        name=name,
+        family="number",
+        sql_names=(sql_name,),
+        from_json=reader,
+        from_text=reader.text,
+        is_ordered=True,
+        select=select,
+    )
+
+
+def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
+    return ColumnType(
+        name=name,
+        family="text",
+        sql_names=sql_names,
+        from_json=values.str_of,
+        from_text=values.str_of,
+        is_ordered=True,
+        is_text=True,
+        as_text=cast,
+        select=_text if cast else None,
+    )
+
+
+def _from_string(
+    name: str,
+    family: str,
+    reader: Callable[[Any], Any],
+    *,
+    select: Callable[[Term], Term] | None = None,
+    shown: Callable[[Any], Any] | None = None,
+    bound: Callable[[Term], Term] | None = None,
+    is_ordered: bool = True,
+) -> ColumnType:
+    """A type whose JSON form is a string, read alike in a body and in a simple filter."""
+    return ColumnType(
+        name=name,
+        family=family,
+        sql_names=(name,),
+        from_json=reader,
+        from_text=reader,
+        is_ordered=is_ordered,
+        select=select,
+        shown=shown,
+        bound=bound,
+    )
+
+
+def _json(name: str) -> ColumnType:
+    return ColumnType(
+        name=name,
+        family=name,
+        sql_names=(name,),
+        from_json=values.json_of,
+        from_text=values.json_of_text,
+        shown=_raw,
+    )
+
+
+def _numeric(name: str, shown: Callable[[Any], Any] | None) -> ColumnType:
+    return ColumnType(
+        name=name,
+        family="number",
+        sql_names=("numeric",),
+        from_json=values.decimal_of,
+        from_text=values.decimal_of,
+        is_ordered=True,
+        select=_text,
+        shown=shown,
+    )
+
+
+def _finite_raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None or text.endswith(("NaN", "Infinity")) else msgspec.Raw(text.encode())
+
+
+def _refused(_: Any) -> Any:
+    raise ValueFault("left out: it is read-only")
+
+
+BOOL = ColumnType(
+    name="bool",
+    family="bool",
+    sql_names=("bool",),
+    from_json=values.bool_of,
+    from_text=values.bool_of_text,
+)
+SMALLINT = _integer("smallint", 16)
+INT = _integer("int", 32)
+BIGINT = _integer("bigint", 64)
+NUMERIC = _numeric("numeric", None)
+"""A JSON string, so that no client rounds it."""
+NUMERIC_NUMBER = _numeric("numeric as a number", _finite_raw)
+"""A JSON number, digit by digit; NaN and infinities read as null."""
+FLOAT = _float("float", "float8", 1.7976931348623157e308, None)
+REAL = _float(
+    "real",
+    "float4",
+    3.4028234663852886e38,
+    # Through its text, since float4 0.1 widened to float8 reads 0.10000000149011612.
+    lambda column: functions.Cast(functions.Cast(column, "TEXT"), "FLOAT8"),
+)
+TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
+CHAR = _string("char", ("bpchar",), cast=True)
+UUID = _from_string("uuid", "uuid", values.uuid_of)
+DATE = _from_string("date", "date", values.date_of)
+TIME = _from_string("time", "time", values.time_of, select=_text)
+TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc)
+TIMESTAMPTZ = _from_string("timestamptz", "date", values.timestamptz_of)
+INTERVAL = _from_string(
+    "interval",
+    "interval",
+    values.interval_of,
+    select=_interval_bytes,
+    shown=values.interval_shown,
+    bound=_as_interval,
+)
+BYTEA = _from_string("bytea", "bytea", values.bytes_of, is_ordered=False)
+JSON = _json("json")
+JSONB = _json("jsonb")
+OPAQUE = ColumnType(
+    name="read-only text",
+    family="opaque",
+    sql_names=(),
+    from_json=_refused,
+    from_text=_refused,
+    is_read_only=True,
+    select=_text,
+)
+"""Any database type without a row of its own: shown as PostgreSQL's text of it."""
+
+
+def enum(*choices: str) -> ColumnType:
+    """One of the given texts; the column is text or an enum type of PostgreSQL with these labels."""
+    expected = "one of " + ", ".join(choices)
+
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        raise ValueFault(expected)
+
+    return ColumnType(
+        name="enum",
+        family="text",
+        sql_names=("text", "varchar", "enum"),
+        from_json=read,
+        from_text=read,
+        is_ordered=True,
+        is_text=True,
+        as_text=True,
+        choices=choices,
+    )
+
+
+def array(element: ColumnType) -> ColumnType:
+    """An array of scalars. NULL elements are shown, and refused in a request."""
+
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueFault(f"a list of {element.name} values")
+        return [element.from_json(item) for item in value]
+
+    def read_text(text: str) -> list[Any]:
+        return [element.from_text(item) for item in split_list(text)]
+
+    shown = element.shown
+    return ColumnType(
+        name=f"{element.name}[]",
+        family=f"{element.family}[]",
+        sql_names=tuple(f"_{name}" for name in element.sql_names),
+        from_json=read,
+        from_text=read_text,
+        select=None if element.select is None else unnested(element.select),
+        shown=None if shown is None else _each(shown),
+        bound=None if element.bound is None else _text_array_as(element.name),
+        element=element,
+    )
+
+
+def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda items: None if items is None else [shown(item) for item in items]
+
+
+def _text_array_as(name: str) -> Callable[[Term], Term]:
+    return lambda parameter: functions.Cast(functions.Cast(parameter, "TEXT[]"), f"{name.upper()}[]")
+
+
+def split_list(text: str) -> list[str]:
+    r"""A simple filter's list: split at commas, `\,` is a comma and `\\` a backslash; the empty text is the empty list.
+
+    >>> split_list(r"a,b\,c")
+    ['a', 'b,c']
+    """
+    if not text:
+        return []
+    return [re.sub(r"\\([\\,])", r"\1", item) for item in re.findall(r"(?:^|,)((?:[^\\,]|\\.?)*)", text, re.DOTALL)]
+
+
+class IdType(msgspec.Struct, frozen=True, eq=False):
+    """The type of an id column. `read` takes the one canonical text of an id and raises ValueFault for every
+    other text."""
+
+    column_type: ColumnType
+    read: Callable[[str], Any]
+
+
+_CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+
+
+def _integer_id(column_type: ColumnType) -> IdType:
+    def read(text: str) -> int:
+        if not _CANONICAL_INTEGER.fullmatch(text):
+            raise ValueFault("a whole number without sign, blanks or leading zeros")
+        number: int = column_type.from_json(int(text))
+        return number
+
+    return IdType(column_type, read)
+
+
+def _text_id(text: str) -> str:
+    if not text or "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueFault("a text that is not empty")
+    return text
+
+
+def _uuid_id(text: str) -> uuid.UUID:
+    number: uuid.UUID = UUID.from_json(text)
+    if str(number) != text:
+        raise ValueFault("a UUID in lower case")
+    return number
+
+
+ID_TYPES: dict[ColumnType, IdType] = {
+    BIGINT: _integer_id(BIGINT),
+    INT: _integer_id(INT),
+    TEXT: IdType(TEXT, _text_id),
+    UUID: IdType(UUID, _uuid_id),
+}

@@ -1,0 +1,297 @@
+"""JSON and text -> native Python values. What comes in: the text of a filter or a body, or one value of it.
+What goes out: a Python tree, or the value that asyncpg takes for a column type. Nothing here knows where in a
+request the value stood.
+
+The standard library's decoder is used and not msgspec's, because the contract asks for what only it tells:
+names that stand twice in an object, numbers with all their digits, and constants that are not JSON
+(`docs/adr/0003-json-in.md`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any, Never
+
+import msgspec
+
+MAX_DEPTH = 64
+"""Arrays and objects inside each other; PostgreSQL's own limit hangs on its stack and is far higher."""
+
+FIRST_DATE, LAST_DATE = date(1, 1, 2), date(9999, 12, 30)
+"""asyncpg hands 0001-01-01 and 9999-12-31 to PostgreSQL as -infinity and infinity."""
+
+_FIRST_INSTANT = datetime(1, 1, 2, tzinfo=UTC)
+_LAST_INSTANT = datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC)
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
+_INTERVAL = re.compile(
+    r"P(?=[\dT+-])([+-]?\d{1,9}Y)?([+-]?\d{1,9}M)?([+-]?\d{1,9}W)?([+-]?\d{1,9}D)?"
+    r"(T(?=[\d+-])([+-]?\d{1,9}H)?([+-]?\d{1,9}M)?([+-]?\d{1,9}(\.\d{1,6})?S)?)?",
+    re.ASCII,
+)
+
+_JSON_OUT = msgspec.json.Encoder(decimal_format="number")
+
+
+class ValueFault(ValueError):
+    """A value that is refused; its text continues the sentence `... must be`."""
+
+
+class JsonFault(ValueError):
+    """A text that is not JSON as RFC 8259 and I-JSON have it; its text says what is wrong and where."""
+
+
+def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
+    """A JSON text as a Python tree: dict, list, str, int, Decimal (any number with a point or exponent), bool, None.
+
+    Raises JsonFault for what is not JSON, a name that stands twice in an object, nesting over max_depth, and
+    strings that PostgreSQL cannot hold (U+0000, lone surrogates).
+    """
+    try:
+        tree = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise JsonFault(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise JsonFault(f"nested deeper than {max_depth} levels") from error
+    except JsonFault:
+        raise
+    except ValueError as error:
+        raise JsonFault("a number has too many digits") from error
+    if "\\u" in text or text.count("[") + text.count("{") > max_depth or "\0" in text:
+        _walk(tree, max_depth)
+    return tree
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise JsonFault(f"the name {json.dumps(name[:80])} stands twice in one object")
+            seen.add(name)
+    return result
+
+
+def _constant(name: str) -> Never:
+    raise JsonFault(f"{name} is not JSON")
+
+
+def _walk(tree: Any, levels: int) -> None:
+    match tree:
+        case str():
+            check_text(tree)
+        case dict() | list() if levels == 0:
+            raise JsonFault("nested too deep")
+        case dict():
+            for name, value in tree.items():
+                check_text(name)
+                _walk(value, levels - 1)
+        case list():
+            for value in tree:
+                _walk(value, levels - 1)
+
+
+def check_text(text: str) -> None:
+    """Raises JsonFault for what no PostgreSQL text can hold."""
+    if "\0" in text:
+        raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise JsonFault("a string holds half of a surrogate pair")
+
+
+def dump_json(tree: Any) -> str:
+    """A tree of `load_json` as JSON text, numbers digit by digit as they came."""
+    try:
+        return _JSON_OUT.encode(tree).decode()
+    except OverflowError:  # msgspec writes integers of at most 64 bits inside a structure
+        return json.dumps(tree, default=_exact)
+
+
+def _exact(number: Decimal) -> Any:
+    return float(number)
+
+
+# JSON value -> native. Each raises ValueFault, whose text says what is expected.
+
+
+def bool_of(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueFault("true or false")
+
+
+def bool_of_text(text: str) -> bool:
+    if text in ("true", "false"):
+        return text == "true"
+    raise ValueFault("true or false")
+
+
+class Integer:
+    """Reads whole numbers of a width; `3.0` is one, `"3"` is not."""
+
+    def __init__(self, bits: int) -> None:
+        self.low, self.high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        self.expected = f"a whole number from {self.low} to {self.high}"
+
+    def __call__(self, value: Any) -> int:
+        if isinstance(value, Decimal) and abs(value.adjusted()) < 40 and value == value.to_integral_value():
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
+            return value
+        raise ValueFault(self.expected)
+
+    def text(self, text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueFault(self.expected)
+        return self(int(text))
+
+
+def decimal_of(value: Any) -> Decimal:
+    """numeric, within what PostgreSQL can hold: 131072 digits before the point, 16383 after it."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = Decimal(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = Decimal(value)
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        if isinstance(exponent, int) and exponent >= -16383 and value.adjusted() < 131072:
+            return value
+    raise ValueFault("a number, or a string that holds one")
+
+
+class Float:
+    """Reads float4 and float8; a number over the range is refused, not made infinite."""
+
+    def __init__(self, largest: float) -> None:
+        self.largest = largest
+        self.expected = f"a number from -{largest:g} to {largest:g}"
+
+    def __call__(self, value: Any) -> float:
+        if isinstance(value, int | Decimal) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except OverflowError:
+                raise ValueFault(self.expected) from None
+            if abs(number) <= self.largest:
+                return number
+        raise ValueFault(self.expected)
+
+    def text(self, text: str) -> float:
+        return self(decimal_of(text))
+
+
+def str_of(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueFault("a string")
+
+
+def uuid_of(value: Any) -> uuid.UUID:
+    if isinstance(value, str) and len(value) == 36:
+        try:
+            return uuid.UUID(value)
+        except ValueError:
+            pass
+    raise ValueFault("a UUID such as 123e4567-e89b-12d3-a456-426614174000")
+
+
+def date_of(value: Any) -> date:
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        try:
+            day = date.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            if FIRST_DATE <= day <= LAST_DATE:
+                return day
+    raise ValueFault(f"a date such as 2024-05-31, from {FIRST_DATE} to {LAST_DATE}")
+
+
+def time_of(value: Any) -> time:
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        try:
+            return time.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ValueFault("a time of day such as 23:59:59 or 23:59:59.999999")
+
+
+def timestamptz_of(value: Any) -> datetime:
+    """RFC 3339, section 5.6: the offset is not optional. The result is in UTC."""
+    if isinstance(value, str):
+        try:
+            moment = msgspec.convert(value, datetime)
+            if moment.tzinfo is not None and _FIRST_INSTANT <= (moment := moment.astimezone(UTC)) <= _LAST_INSTANT:
+                return moment
+        except (msgspec.ValidationError, OverflowError):
+            pass
+    raise ValueFault("a date and time with its offset such as 2024-05-31T23:59:59Z (RFC 3339)")
+
+
+def timestamp_of(value: Any) -> datetime:
+    """As timestamptz; a column without time zone holds UTC."""
+    return timestamptz_of(value).replace(tzinfo=None)
+
+
+def interval_of(value: Any) -> str:
+    """ISO 8601 duration; PostgreSQL reads the text itself, so that months stay months."""
+    if isinstance(value, str) and _INTERVAL.fullmatch(value):
+        return value
+    raise ValueFault("an ISO 8601 duration such as P1Y2M3DT4H5M6S")
+
+
+def bytes_of(value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise ValueFault("a string in base64")
+
+
+def json_of(value: Any) -> str:
+    return dump_json(value)
+
+
+def json_of_text(text: str) -> str:
+    try:
+        return dump_json(load_json(text))
+    except JsonFault as error:
+        raise ValueFault(f"JSON ({error})") from error
+
+
+def interval_shown(parts: bytes | None) -> str | None:
+    """interval_send's 16 bytes (microseconds, days, months) as an ISO 8601 duration.
+
+    >>> interval_shown((3_600_000_000).to_bytes(8, "big") + (2).to_bytes(4, "big") + (14).to_bytes(4, "big"))
+    'P1Y2M2DT1H'
+    """
+    if parts is None:
+        return None
+    microseconds = int.from_bytes(parts[:8], "big", signed=True)
+    days = int.from_bytes(parts[8:12], "big", signed=True)
+    months = int.from_bytes(parts[12:], "big", signed=True)
+    sign = -1 if microseconds < 0 else 1
+    minutes, rest = divmod(abs(microseconds), 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{'-' if sign < 0 else ''}{rest // 1_000_000}" + (
+        f".{rest % 1_000_000:06}".rstrip("0") if rest % 1_000_000 else ""
+    )
+    years = int(months / 12)
+    day_part = _units((years, "Y"), (months - years * 12, "M"), (days, "D"))
+    clock = _units((sign * hours, "H"), (sign * minutes, "M")) + (f"{seconds}S" if rest else "")
+    return "P" + (day_part + ("T" + clock if clock else "") or "T0S")
+
+
+def _units(*parts: tuple[int, str]) -> str:
+    return "".join(f"{number}{unit}" for number, unit in parts if number)

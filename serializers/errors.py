@@ -1,0 +1,28 @@
+"""Errors of request documents, and error documents. What comes in: error objects. What goes out: bytes. Status
+and code are given, not known here.
+
+BodyError (querybuild/errors.py)
+├── MalformedJson      the body is not JSON
+└── InvalidDocument    the body is JSON and not the document that the route takes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from querybuild.errors import BodyError
+from serializers.objects import ErrorDocument, ErrorObject
+
+
+class MalformedJson(BodyError):
+    pass
+
+
+class InvalidDocument(BodyError):
+    pass
+
+
+def encode_errors(errors: Sequence[ErrorObject]) -> bytes:
+    return msgspec.json.encode(ErrorDocument(list(errors)))

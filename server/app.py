@@ -1,0 +1,236 @@
+"""make_app, and the order of start and stop. What comes in: settings. What goes out: a tornado Application and
+listening sockets that it answers on, until a signal.
+
+Order of start: declarations, database (the embedded one in the parent process), migrations, check of the
+declarations against the tables, sample rows, sockets, workers. Of stop: sockets, requests in flight, pool,
+embedded database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import uvloop
+from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+from tornado.netutil import bind_sockets, bind_unix_socket
+from tornado.routing import Router
+from tornado.web import Application
+
+import migrations
+from querybuild.resource import Catalog
+from server import embedded, workers
+from server.database import Database, open_database
+from server.engine import Engine
+from server.handlers import HANDLERS, NotFoundHandler
+from server.live_schema import Constraints, read_live_schema
+from server.logs import configure_logging, log_request
+from server.resources import built_in
+from server.resources.demo import load_demo
+from server.routes import match_route
+from server.settings import Settings, StartError
+
+log = logging.getLogger("server")
+
+Result = TypeVar("Result")
+STOP_SECONDS = 25.0
+"""How long requests in flight may take after SIGTERM; the parent kills a worker that takes longer than its own
+limit."""
+
+
+class Routes(Router):
+    """Path -> handler, by the engine's catalogue. The engine is taken once a request, so a new one is a
+    swapped reference."""
+
+    def __init__(self, engine: Engine, database: Database) -> None:
+        self.engine = engine
+        self.database = database
+        self.application = Application(log_function=log_request)
+
+    def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
+        route = match_route(request.path, self.engine.catalog)
+        handler = NotFoundHandler if route is None else HANDLERS.get(route.shape, NotFoundHandler)
+        context = {"engine": self.engine, "database": self.database, "route": route}
+        return self.application.get_handler_delegate(request, handler, context)
+
+
+def make_app(settings: Settings, catalog: Catalog, constraints: Constraints, database: Database) -> Routes:
+    """What an HTTPServer answers with."""
+    return Routes(Engine(settings, catalog, constraints), database)
+
+
+def make_server(app: Routes, settings: Settings) -> HTTPServer:
+    """Bodies are measured by the handlers, which answer with a document; tornado's own limit would be a bare 400."""
+    return HTTPServer(
+        app,
+        max_body_size=2**62,
+        max_header_size=settings.max_header_bytes,
+        idle_connection_timeout=3600,
+    )
+
+
+# commands
+
+
+def serve(settings: Settings) -> None:
+    """Answers requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError, MigrationError."""
+    configure_logging(settings)
+    catalog = built_in()
+    with ExitStack() as cleanup:
+        url = _database_url(settings, cleanup)
+        uvloop.run(_prepare_database(url, settings, catalog))
+        sockets = _listen(settings)
+        for listening in sockets:
+            cleanup.callback(listening.close)
+        print(f"waterspout is ready on {_address(settings, sockets)}", flush=True)
+        if settings.workers == 1:
+            uvloop.run(_answer(sockets, url, settings, catalog))
+        else:
+            workers.run(
+                sockets,
+                settings.workers,
+                lambda inherited, _: uvloop.run(_answer(inherited, url, settings, catalog)),
+            )
+
+
+def migrate_up(settings: Settings) -> None:
+    configure_logging(settings)
+
+    async def work(connection: asyncpg.Connection[Any]) -> None:
+        applied = await migrations.up(connection, migrations.load(_folder(settings)), say=_say)
+        if not applied:
+            print("nothing to apply")
+
+    _with_connection(settings, work)
+
+
+def migrate_status(settings: Settings) -> None:
+    async def work(connection: asyncpg.Connection[Any]) -> None:
+        state = await migrations.status(connection, migrations.load(_folder(settings)))
+        for label, found in (("applied", state.applied), ("pending", state.pending)):
+            for migration in found:
+                print(f"{label}  {migration.name}")
+        for number in state.ahead:
+            print(f"ahead    {number:04}")
+
+    _with_connection(settings, work)
+
+
+def seed(settings: Settings) -> None:
+    """Loads the sample rows into an empty database."""
+
+    async def work(connection: asyncpg.Connection[Any]) -> None:
+        count = await load_demo(connection)
+        print(f"{count} sample rows" if count else "the database is not empty: no sample rows were loaded")
+
+    _with_connection(settings, work)
+
+
+def _with_connection(settings: Settings, work: Callable[[asyncpg.Connection[Any]], Coroutine[Any, Any, None]]) -> None:
+    async def run(url: str) -> None:
+        async with _connected(url, settings) as connection:
+            await work(connection)
+
+    with ExitStack() as cleanup:
+        asyncio.run(run(_database_url(settings, cleanup)))
+
+
+# start and stop
+
+
+def _database_url(settings: Settings, cleanup: ExitStack) -> str:
+    """The given database, or the embedded one, started."""
+    if settings.database_url is not None:
+        return settings.database_url
+    server = embedded.start(settings.data_dir or embedded.default_data_dir(), say=_say)
+    cleanup.callback(server.stop)
+    return server.dsn
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.migrations or migrations.BUILT_IN
+
+
+@asynccontextmanager
+async def _connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection for the work of a start. Raises StartError when there is none to be had."""
+    try:
+        connection = await asyncpg.connect(url, timeout=settings.connect_timeout_seconds)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StartError(f"the database cannot be reached: {error or type(error).__name__}") from error
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> None:
+    """Migrations, sample rows, and the check of the declarations. Raises StartError, MigrationError."""
+    async with _connected(url, settings) as connection:
+        found = migrations.load(_folder(settings))
+        if settings.database_url is None or settings.migrate:
+            await migrations.up(connection, found, say=_say)
+        state = await migrations.status(connection, found)
+        if state.pending:
+            names = ", ".join(migration.name for migration in state.pending)
+            raise StartError(
+                f"the schema is behind: {names} not applied; run `waterspout migrate up`, or add --migrate"
+            )
+        if state.ahead:
+            log.warning("the schema is ahead of this server: %s", ", ".join(f"{number:04}" for number in state.ahead))
+        schema = await read_live_schema(connection, catalog)
+        if schema.faults:
+            raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
+        if settings.demo:
+            count = await load_demo(connection)
+            _say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
+
+
+def _listen(settings: Settings) -> list[socket.socket]:
+    try:
+        if settings.unix_socket is not None:
+            return [bind_unix_socket(str(settings.unix_socket), mode=0o660)]
+        return bind_sockets(settings.port, settings.host)
+    except OSError as error:
+        where = settings.unix_socket or f"{settings.host}:{settings.port}"
+        raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _address(settings: Settings, sockets: list[socket.socket]) -> str:
+    if settings.unix_socket is not None:
+        return f"unix:{settings.unix_socket}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{sockets[0].getsockname()[1]}"
+
+
+async def _answer(sockets: list[socket.socket], url: str, settings: Settings, catalog: Catalog) -> None:
+    """One worker: answers on the sockets until a signal, then lets the requests in flight finish."""
+    database = await open_database(url, settings, max(1, settings.pool_size // settings.workers))
+    async with database.connection() as connection:
+        constraints = (await read_live_schema(connection, catalog)).constraints
+    server = make_server(make_app(settings, catalog, constraints, database), settings)
+    server.add_sockets([socket.socket(fileno=socket.dup(own.fileno())) for own in sockets])
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+    server.stop()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await server.close_all_connections()
+            await database.close()
+    except TimeoutError:
+        database.terminate()

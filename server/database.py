@@ -1,0 +1,176 @@
+"""The pool, transactions, and driver errors as ours. What comes in: settings, statements and their values.
+What goes out: asyncpg rows, or an answer. No code outside this module picks a connection, and none sees an
+asyncpg exception but through `translated`.
+
+Two doors: `read` and `write`, one pool today.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from querybuild.errors import ApiError
+from server.errors import Busy, OutcomeUnknown, StatementTimeout, Unavailable
+from server.settings import Settings
+
+ATTEMPTS = 3
+"""How often a transaction is begun that others or a migration made fail."""
+
+Result = TypeVar("Result")
+Isolation = Literal["read_committed", "repeatable_read"]
+
+_RETRIED = (
+    pg.DeadlockDetectedError,
+    pg.SerializationError,
+    pg.InvalidCachedStatementError,
+    pg.OutdatedSchemaCacheError,
+)
+_GONE = (
+    pg.PostgresConnectionError,
+    pg.AdminShutdownError,
+    pg.CrashShutdownError,
+    pg.CannotConnectNowError,
+    pg.DatabaseDroppedError,
+    pg.InsufficientResourcesError,
+    pg.PostgresSystemError,
+    pg.IdleInTransactionSessionTimeoutError,
+    pg.ReadOnlySQLTransactionError,
+    pg.InvalidAuthorizationSpecificationError,
+    pg.InternalClientError,
+    OSError,
+)
+
+
+class Connection(asyncpg.Connection):
+    """A pooled connection. None of our requests leaves session state behind, so releasing it costs no round trip."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+    async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
+        """The first `limit` rows, 0 for all. The bound is the protocol's and not a LIMIT, which would have the
+        planner hope to stop early and walk an index for it. asyncpg has this in `fetchrow` alone; `_execute`
+        is what that calls."""
+        rows: list[asyncpg.Record] = await self._execute(sql, values, limit, None)  # type: ignore[attr-defined]
+        return rows
+
+
+class Database:
+    """The pool of one process, for as long as it lives."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], acquire_timeout_seconds: float) -> None:
+        self.pool = pool
+        self._acquire_timeout_seconds = acquire_timeout_seconds
+
+    async def close(self) -> None:
+        await self.pool.close()
+
+    def terminate(self) -> None:
+        self.pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        try:
+            connection = await self.pool.acquire(timeout=self._acquire_timeout_seconds)
+        except TimeoutError as error:
+            raise Busy("All database connections are in use; try again.") from error
+        except (*_GONE, pg.InterfaceError, pg.PostgresError) as error:
+            raise Unavailable("The database cannot be reached; try again.") from error
+        try:
+            yield connection  # type: ignore[misc]  # the pool makes our class
+        finally:
+            await self.pool.release(connection)
+
+    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
+        """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
+        single statement is anyway."""
+        return await self._attempts(work, "repeatable_read" if is_snapshot else None)
+
+    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Runs writing work in a transaction, and again when others made it fail. What it returns has been
+        committed."""
+        return await self._attempts(work, "read_committed")
+
+    async def _attempts(self, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation | None) -> Result:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                async with self.connection() as connection:
+                    if isolation is None:
+                        return await work(connection)
+                    return await _transaction(connection, work, isolation)
+            except _RETRIED as error:
+                if attempt == ATTEMPTS:
+                    raise Busy("Other writes were in the way; try again.") from error
+            except ApiError:
+                raise
+            except Exception as error:
+                raise translated(error) from error
+        raise AssertionError("unreachable")
+
+
+async def _transaction(
+    connection: Connection, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation
+) -> Result:
+    transaction = connection.transaction(isolation=isolation, readonly=isolation == "repeatable_read")
+    await transaction.start()
+    try:
+        result = await work(connection)
+    except BaseException:
+        if not connection.is_closed():
+            await transaction.rollback()
+        raise
+    try:
+        await transaction.commit()
+    except (
+        pg.PostgresConnectionError,
+        pg.AdminShutdownError,
+        pg.CrashShutdownError,
+        pg.InterfaceError,
+        OSError,
+    ) as error:
+        if isolation == "read_committed":
+            detail = "The connection was lost while the write was being committed: look whether it was done."
+            raise OutcomeUnknown(detail) from error
+        raise
+    return result
+
+
+def translated(error: Exception) -> Exception:
+    """A driver's error as an answer where it is the world's doing; any other exception is itself, a fault of ours."""
+    if isinstance(error, pg.QueryCanceledError):
+        return StatementTimeout("The database took too long over this request.")
+    if isinstance(error, pg.LockNotAvailableError):
+        return Busy("Another write holds a lock; try again.")
+    if isinstance(error, asyncio.TimeoutError | _GONE):
+        return Unavailable("The database cannot be reached; try again.")
+    is_closed = isinstance(error, pg.InterfaceError) and "clos" in str(error)
+    return Unavailable("The database cannot be reached; try again.") if is_closed else error
+
+
+async def open_database(url: str, settings: Settings, share: int) -> Database:
+    """A pool of `share` connections. Raises what asyncpg raises when the database cannot be reached."""
+    pool = await asyncpg.create_pool(
+        url,
+        min_size=1,
+        max_size=share,
+        connection_class=Connection,
+        timeout=settings.connect_timeout_seconds,
+        max_inactive_connection_lifetime=300,
+        statement_cache_size=256,
+        server_settings={
+            "application_name": "waterspout",
+            "statement_timeout": _milliseconds(settings.statement_timeout_seconds),
+            "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_timeout_seconds),
+        },
+    )
+    return Database(pool, settings.acquire_timeout_seconds)
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))

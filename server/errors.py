@@ -1,0 +1,246 @@
+"""The answers that HTTP and the database make, and the one table: error class -> status, code, title. What
+comes in: any exception. What goes out: an error document with its status.
+
+    ApiError (querybuild/errors.py)
+    ├── RequestFault           the request as HTTP
+    │   ├── RouteNotFound, MethodNotAllowed, ReadSwitchedOff, NotAcceptable, UnsupportedMediaType,
+    BodyTooLarge, UrlTooLong, │   ├── PreconditionUnsupported, ReadOnlyServer, BadRequest
+    ├── ResourceNotFound       the path names nothing
+    └── DatabaseAnswer         what the database made of a request that was in order
+        ├── Conflict, ValueRefused, TooManyIncluded, TooManyRows
+        └── Unavailable, Busy, OutcomeUnknown, StatementTimeout
+
+What is no ApiError is a fault of ours: a 500 that says nothing but the request's id, and a log line with the rest.
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Sequence
+
+import msgspec
+from tornado.web import HTTPError
+
+from querybuild import errors as query_errors
+from querybuild.errors import ApiError, Several
+from serializers import errors as document_errors
+from serializers.errors import encode_errors
+from serializers.objects import ErrorObject, ErrorSource
+
+RETRY_AFTER_SECONDS = 1
+
+
+class RequestFault(ApiError):
+    pass
+
+
+class RouteNotFound(RequestFault):
+    pass
+
+
+class MethodNotAllowed(RequestFault):
+    """allow: the methods that the route has."""
+
+    def __init__(self, detail: str, allow: Sequence[str]) -> None:
+        super().__init__(detail)
+        self.allow = tuple(allow)
+
+
+class NotAcceptable(RequestFault):
+    pass
+
+
+class UnsupportedMediaType(RequestFault):
+    pass
+
+
+class BodyTooLarge(RequestFault):
+    pass
+
+
+class UrlTooLong(RequestFault):
+    pass
+
+
+class PreconditionUnsupported(RequestFault):
+    pass
+
+
+class ReadOnlyServer(RequestFault):
+    pass
+
+
+class BadRequest(RequestFault):
+    """For custom code to raise: rendered with pointer "" and with the status as a number besides its text."""
+
+    def __init__(self, detail: str, *, pointer: str = "") -> None:
+        super().__init__(detail, pointer=pointer)
+
+
+class ResourceNotFound(ApiError):
+    pass
+
+
+class DatabaseAnswer(ApiError):
+    pass
+
+
+class Conflict(DatabaseAnswer):
+    pass
+
+
+class ValueRefused(DatabaseAnswer):
+    """PostgreSQL refused a value of the query string."""
+
+
+class BodyValueRefused(DatabaseAnswer):
+    """PostgreSQL refused a value of the document."""
+
+
+class TooManyIncluded(DatabaseAnswer):
+    pass
+
+
+class TooManyRows(DatabaseAnswer):
+    pass
+
+
+class Unavailable(DatabaseAnswer):
+    pass
+
+
+class Busy(Unavailable):
+    pass
+
+
+class OutcomeUnknown(DatabaseAnswer):
+    pass
+
+
+class StatementTimeout(DatabaseAnswer):
+    pass
+
+
+class ErrorRow(msgspec.Struct, frozen=True):
+    status: int
+    code: str
+    title: str
+
+
+ERRORS: dict[type[Exception], ErrorRow] = {
+    # query string
+    query_errors.ParameterError: ErrorRow(400, "invalid_parameter", "Invalid Parameter"),
+    query_errors.IncludeError: ErrorRow(400, "invalid_include", "BadRequest"),
+    query_errors.SortError: ErrorRow(400, "invalid_sort", "Invalid Sort"),
+    query_errors.FieldsError: ErrorRow(400, "invalid_fields", "Invalid Sparse Fieldset"),
+    query_errors.PageError: ErrorRow(400, "invalid_page", "Invalid Page"),
+    query_errors.FilterError: ErrorRow(400, "invalid_filter", "Invalid Filter"),
+    ValueRefused: ErrorRow(400, "value_refused", "Value Refused"),
+    TooManyIncluded: ErrorRow(400, "too_many_included", "Too Many Included Resources"),
+    TooManyRows: ErrorRow(400, "too_many_rows", "Too Many Rows"),
+    # document
+    document_errors.MalformedJson: ErrorRow(400, "malformed_json", "Malformed JSON"),
+    document_errors.InvalidDocument: ErrorRow(422, "invalid_document", "Invalid Document"),
+    query_errors.AttributeFault: ErrorRow(422, "invalid_attribute", "Invalid Attribute"),
+    query_errors.RelationshipFault: ErrorRow(422, "invalid_relationship", "Invalid Relationship"),
+    BodyValueRefused: ErrorRow(422, "body_value_refused", "Value Refused"),
+    query_errors.TypeConflict: ErrorRow(409, "type_conflict", "Type Conflict"),
+    query_errors.IdConflict: ErrorRow(409, "id_conflict", "Id Conflict"),
+    query_errors.LinkageTypeConflict: ErrorRow(409, "linkage_type_conflict", "Linkage Type Conflict"),
+    query_errors.ClientIdForbidden: ErrorRow(403, "client_id_forbidden", "Client-Generated Id Forbidden"),
+    query_errors.RelatedNotFound: ErrorRow(404, "related_not_found", "Related Resource Not Found"),
+    query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),
+    query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
+    Conflict: ErrorRow(409, "conflict", "Conflict"),
+    # HTTP
+    BadRequest: ErrorRow(400, "bad_request", "Bad Request"),
+    PreconditionUnsupported: ErrorRow(400, "precondition_unsupported", "Precondition Unsupported"),
+    ReadOnlyServer: ErrorRow(403, "read_only", "Read-Only Server"),
+    RouteNotFound: ErrorRow(404, "route_not_found", "Not Found"),
+    ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),
+    MethodNotAllowed: ErrorRow(405, "method_not_allowed", "Method Not Allowed"),
+    NotAcceptable: ErrorRow(406, "not_acceptable", "Not Acceptable"),
+    BodyTooLarge: ErrorRow(413, "body_too_large", "Body Too Large"),
+    UrlTooLong: ErrorRow(414, "url_too_long", "URL Too Long"),
+    UnsupportedMediaType: ErrorRow(415, "unsupported_media_type", "Unsupported Media Type"),
+    # database
+    Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
+    Busy: ErrorRow(503, "busy", "Busy"),
+    OutcomeUnknown: ErrorRow(503, "outcome_unknown", "Outcome Unknown"),
+    StatementTimeout: ErrorRow(504, "statement_timeout", "Statement Timeout"),
+}
+
+INTERNAL = ErrorRow(500, "internal_error", "Internal Server Error")
+INTERNAL_DETAIL = "The server failed on this request. Its id is with the server's log."
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    is_fault: bool
+
+
+def answer(error: BaseException, request_id: str) -> ErrorAnswer:
+    """Any exception as an error document: an ApiError as its row says, tornado's HTTPError as its status, all
+    else as a 500 without internals."""
+    found = error.errors if isinstance(error, Several) else (error,)
+    objects = [_error_object(one, f"{request_id}.{number}") for number, one in enumerate(found, 1)]
+    return ErrorAnswer(
+        status=common_status({int(one.status) for one in objects}),
+        headers=tuple(header for one in found for header in _headers(one)),
+        body=encode_errors(objects),
+        is_fault=not isinstance(error, ApiError | HTTPError),
+    )
+
+
+def common_status(statuses: set[int]) -> int:
+    """One status for all: their own where they agree; of different ones 500 over any of the server's, else 400."""
+    if len(statuses) == 1:
+        return statuses.pop()
+    return 500 if any(status >= 500 for status in statuses) else 400
+
+
+def row_of(error: BaseException) -> ErrorRow:
+    """The nearest class of the table; a user's own subclass of an answer takes the row of its base."""
+    for base in type(error).__mro__:
+        row = ERRORS.get(base)
+        if row is not None:
+            return row
+    return INTERNAL
+
+
+def _error_object(error: BaseException, error_id: str) -> ErrorObject:
+    if isinstance(error, HTTPError):
+        return _http_error_object(error, error_id)
+    row = row_of(error)
+    if not isinstance(error, ApiError) or row is INTERNAL:
+        return ErrorObject(error_id, "500", INTERNAL.code, INTERNAL.title, INTERNAL_DETAIL)
+    source = ErrorSource(pointer=error.pointer, parameter=error.parameter, header=error.header)
+    return ErrorObject(
+        id=error_id,
+        status=str(row.status),
+        code=row.code,
+        title=row.title,
+        detail=error.detail,
+        source=None if source == ErrorSource() else source,
+        status_code=row.status if isinstance(error, BadRequest) else None,
+    )
+
+
+def _http_error_object(error: HTTPError, error_id: str) -> ErrorObject:
+    try:
+        title = error.reason or http.HTTPStatus(error.status_code).phrase
+    except ValueError:
+        title = "Error"
+    detail = INTERNAL_DETAIL if error.status_code >= 500 else error.log_message or title
+    code = title.lower().replace(" ", "_").replace("-", "_")
+    return ErrorObject(error_id, str(error.status_code), code, title, detail)
+
+
+def _headers(error: BaseException) -> list[tuple[str, str]]:
+    if isinstance(error, MethodNotAllowed):
+        return [("Allow", ", ".join(error.allow))]
+    if isinstance(error, Unavailable):
+        return [("Retry-After", str(RETRY_AFTER_SECONDS))]
+    return []

@@ -1,0 +1,19 @@
+"""The handlers, one per route shape."""
+
+from __future__ import annotations
+
+from server.handlers.base import Handler, NotFoundHandler
+from server.handlers.collection import CollectionHandler
+from server.handlers.resource import ResourceHandler
+from server.handlers.root import LiveHandler, ReadyHandler, RootHandler
+from server.routes import Shape
+
+HANDLERS: dict[Shape, type[Handler]] = {
+    Shape.ROOT: RootHandler,
+    Shape.LIVE: LiveHandler,
+    Shape.READY: ReadyHandler,
+    Shape.COLLECTION: CollectionHandler,
+    Shape.RESOURCE: ResourceHandler,
+}
+
+__all__ = ["HANDLERS", "Handler", "NotFoundHandler"]

@@ -1,0 +1,244 @@
+"""What every handler does alike: the checks before a body arrives, the body as a stream, the answer, and the
+one place where failures become error documents.
+
+What comes in: a tornado request and its Route. What goes out: bytes on the connection. The stages that a
+subclass calls, in their order, are timed and offered as `Server-Timing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+from tornado.iostream import StreamClosedError
+from tornado.web import HTTPError, RequestHandler, stream_request_body
+
+from querybuild.resource import Resource
+from querybuild.values import ValueFault
+from server.database import Database
+from server.engine import Engine
+from server.errors import (
+    BodyTooLarge,
+    MethodNotAllowed,
+    PreconditionUnsupported,
+    ReadOnlyServer,
+    RouteNotFound,
+    UrlTooLong,
+    answer,
+)
+from server.execute import resource_not_found
+from server.negotiation import MEDIA_TYPE, check_accept, check_content_type
+from server.routes import Route
+
+DRAIN_SECONDS = 2.0
+"""How long the rest of a body that was refused is read and thrown away: a connection closed over unread bytes
+is reset, and the answer lost."""
+
+WRITES = frozenset({"POST", "PATCH", "DELETE"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = logging.getLogger("server")
+
+
+@stream_request_body
+class Handler(RequestHandler):
+    """methods: what the route has, in the order in which Allow names them; HEAD and OPTIONS are of the house.
+    extensions: URIs of `ext`."""
+
+    methods: tuple[str, ...] = ("GET",)
+    body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
+    extensions: frozenset[str] = frozenset()
+
+    def initialize(self, engine: Engine, database: Database, route: Route | None) -> None:
+        self.engine = engine
+        self.database = database
+        self.route = route
+        self._chunks: list[bytes] = []
+        self._body_bytes = 0
+        self._is_refused = False
+        self._stages: list[str] = []
+
+    # before the body
+
+    def prepare(self) -> None:
+        """Whatever can be said against a request without its body is said here, before the body arrives."""
+        headers, method = self.request.headers, self.request.method or ""
+        settings = self.engine.settings
+        if len(self.request.uri or "") > settings.max_url_bytes:
+            raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
+        if self.route is None:
+            raise RouteNotFound(f"There is nothing at {self.request.path[:200]}.")
+        if method not in (*self.allowed(), "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in self.allowed()):
+            self.method_not_allowed()
+        if method == "OPTIONS":
+            return
+        check_accept(", ".join(headers.get_list("Accept")), self.extensions)
+        if method in WRITES:
+            self._prepare_write(method)
+
+    def _prepare_write(self, method: str) -> None:
+        headers, settings = self.request.headers, self.engine.settings
+        if settings.read_only:
+            raise ReadOnlyServer("This server answers reads alone.")
+        for name in ("If-Match", "If-Unmodified-Since"):
+            if name in headers:
+                raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
+        if method in self.body_methods:
+            length = headers.get("Content-Length", "0")
+            if length != "0" or "Transfer-Encoding" in headers or "Content-Type" in headers:
+                check_content_type(headers.get("Content-Type"), self.extensions)
+            if length.isdigit() and int(length) > settings.max_body_bytes:
+                self._refuse_body()
+
+    def allowed(self) -> tuple[str, ...]:
+        """The methods of this route, as the declarations leave them."""
+        return self.methods
+
+    def method_not_allowed(self) -> NoReturn:
+        allow = self.allow()
+        raise MethodNotAllowed(f"{self.request.method} is not for this route; there are {', '.join(allow)}.", allow)
+
+    def allow(self) -> tuple[str, ...]:
+        methods = self.allowed()
+        return (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
+
+    def _refuse_body(self) -> NoReturn:
+        raise BodyTooLarge(f"A body has at most {self.engine.settings.max_body_bytes} bytes.")
+
+    # the body
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        self._body_bytes += len(chunk)
+        if self._is_refused or self.request.method not in self.body_methods:
+            return None
+        self._chunks.append(chunk)
+        if self._body_bytes > self.engine.settings.max_body_bytes:
+            try:
+                self._refuse_body()
+            except BodyTooLarge as error:
+                self.answer_error(error)
+        return None
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self._chunks)
+
+    # the answer
+
+    async def options(self) -> None:
+        self.set_status(204)
+        self.clear_header("Content-Type")
+        self.set_header("Allow", ", ".join(self.allow()))
+
+    async def head(self) -> None:
+        """As GET; tornado leaves the body out and keeps its length."""
+        get: Any = self.get
+        await get()
+
+    def set_default_headers(self) -> None:
+        """Called by tornado at the start, and again when an error clears what was set."""
+        if not hasattr(self, "request_id"):
+            given = self.request.headers.get("X-Request-Id", "")
+            self.request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        self.set_header("Content-Type", MEDIA_TYPE)
+        self.set_header("Vary", "Accept")
+        self.set_header("X-Request-Id", self.request_id)
+        self.clear_header("Server")
+
+    def compute_etag(self) -> None:
+        """No ETag: the contract has none yet, and tornado's own costs a hash of every answer."""
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._stages.append(f"{name};dur={(time.perf_counter() - begin) * 1000:.3f}")
+
+    def finish_document(self, body: bytes, status: int = 200) -> None:
+        self.set_status(status)
+        if self.engine.settings.server_timing and self._stages:
+            self.set_header("Server-Timing", ", ".join(self._stages))
+        self.finish(body)
+
+    @property
+    def resource(self) -> Resource:
+        assert self.route is not None
+        assert self.route.resource is not None
+        return self.route.resource
+
+    def path_id(self, resource: Resource) -> Any:
+        """The id of the path as its column's type. Raises ResourceNotFound: a text that is no id names nothing."""
+        assert self.route is not None
+        try:
+            return resource.id_type.read(self.route.id)
+        except ValueFault:
+            raise resource_not_found(resource.type, self.route.id) from None
+
+    # failures
+
+    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
+        """Where tornado brings whatever was raised."""
+        error = kwargs["exc_info"][1] if "exc_info" in kwargs else HTTPError(status_code)
+        if isinstance(error, HTTPError) and error.status_code == 405:
+            allow = self.allow()
+            error = MethodNotAllowed(f"There is no such method here; there are {', '.join(allow)}.", allow)
+        self.answer_error(error)
+
+    def answer_error(self, error: BaseException) -> None:
+        if self._headers_written:
+            # Too late for an error document: what was sent must not be taken for whole.
+            self.detach().close()
+            return
+        self._is_refused = True
+        self._chunks.clear()
+        made = answer(error, self.request_id)
+        if made.is_fault:
+            log.error(
+                "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error
+            )
+        self.clear()
+        self.set_status(made.status)
+        for name, value in made.headers:
+            self.set_header(name, value)
+        self._finish_answer(made.body)
+
+    def log_exception(self, *_: Any) -> None:
+        """Faults are logged in answer_error, with the request's id; answers are in the access log."""
+
+    def _finish_answer(self, body: bytes) -> None:
+        """Sends the answer; what is left of the request's body is read for a while first, so that the client
+        gets to read it."""
+        future: Any = getattr(self.request, "_body_future", None)
+        has_rest = future is not None and not future.done() and self._has_body()
+        if not has_rest or self.request.headers.get("Expect", "").lower() == "100-continue":
+            self.finish(body)
+            return
+        self.set_header("Connection", "close")
+        self.set_header("Content-Length", str(len(body)))
+        self.write(body)
+        self.flush()
+        self._drain = asyncio.ensure_future(self._drain_then_finish(future))
+
+    def _has_body(self) -> bool:
+        headers = self.request.headers
+        return "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+
+    async def _drain_then_finish(self, body: asyncio.Future[None]) -> None:
+        with suppress(TimeoutError, StreamClosedError):
+            await asyncio.wait_for(asyncio.shield(body), DRAIN_SECONDS)
+        with suppress(StreamClosedError):
+            self.finish()
+
+
+class NotFoundHandler(Handler):
+    """A path that no route has."""
+
+    methods = ()

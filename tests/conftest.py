@@ -1,0 +1,93 @@
+"""The databases of the tests: one PostgreSQL a run, a migrated template in it, and a fresh clone of the
+template for each test that asks.
+
+`make test POSTGRES=url` runs everything on that server instead of the embedded one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+import migrations
+from server import embedded
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def io_loop() -> Iterator[IOLoop]:
+    """A loop a test. pytest-tornasync's own calls make_current, which tornado has deprecated."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL whose role may create databases."""
+    given = os.environ.get("WATERSPOUT_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    folder = Path(tempfile.mkdtemp(prefix="waterspout-test-"))
+    # As root PostgreSQL runs as another user, who has to reach it.
+    folder.chmod(0o755)
+    with embedded.start(folder / "data", say=lambda _: None) as server:
+        yield server.dsn
+    shutil.rmtree(folder)
+
+
+def on_server(url: str, *statements: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+def with_database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session")
+def template(postgres_url: str) -> Iterator[str]:
+    """The name of a database with the built-in schema."""
+    name = f"waterspout_template_{os.getpid()}"
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+
+    async def migrate() -> None:
+        connection = await asyncpg.connect(with_database(postgres_url, name))
+        try:
+            await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        finally:
+            await connection.close()
+
+    asyncio.run(migrate())
+    yield name
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def database_url(postgres_url: str, template: str) -> Iterator[str]:
+    """A fresh database with the built-in schema and no rows."""
+    name = f"waterspout_test_{os.getpid()}_{next(_numbers)}"
+    on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,72 @@
+"""A program that the tests start, look at and kill: `served.py WAY DATA_DIR [UID GID]`.
+
+It prints a line for each thing that a test waits for, last of all the DSN, and serves until its input ends.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import asyncpg
+
+from server.embedded import start
+
+
+def silent(line: str) -> None:
+    """Takes what is said where no test looks at it."""
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def alone(data_dir: Path) -> None:
+    with start(data_dir, say=silent) as server:
+        say(server.dsn)
+        sys.stdin.read()
+
+
+def with_worker(data_dir: Path) -> None:
+    """Forks a worker that outlives the server when that is killed; each prints a line."""
+    server = start(data_dir, say=silent)
+    child = os.fork()
+    say(f"worker {os.getpid()}" if child == 0 else server.dsn)
+    signal.pause()
+
+
+def stopped_in_worker(data_dir: Path) -> None:
+    """A worker leaves the context manager that its parent entered."""
+    with start(data_dir, say=silent) as server:
+        child = os.fork()
+        if child == 0:
+            server.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        say(server.dsn)
+        sys.stdin.read()
+
+
+def as_user(data_dir: Path) -> None:
+    """Twice, as another user. All is imported by then: the interpreter may lie in a home closed to that one."""
+    os.setgroups([])
+    os.setgid(int(sys.argv[4]))
+    os.setuid(int(sys.argv[3]))
+    start(data_dir, say=say).stop()
+    with start(data_dir, say=say) as server:
+        say(f"connected as {asyncio.run(role(server.dsn))}")
+        say(server.dsn)
+        sys.stdin.read()
+
+
+async def role(dsn: str) -> str:
+    connection = await asyncpg.connect(dsn)
+    name: str = await connection.fetchval("SELECT current_user")
+    await connection.close()
+    return name
+
+
+if __name__ == "__main__":
+    ways = {way.__name__: way for way in (alone, with_worker, stopped_in_worker, as_user)}
+    ways[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,153 @@
+"""The whole server over a real socket, on a database of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import asyncpg
+import msgspec
+import pytest
+from tornado.httpclient import AsyncHTTPClient
+from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPHeaders
+from tornado.ioloop import IOLoop
+from tornado.netutil import bind_sockets
+
+from querybuild.resource import Catalog
+from server.app import make_app, make_server
+from server.database import open_database
+from server.live_schema import read_live_schema
+from server.resources import built_in
+from server.settings import Settings
+
+MEDIA_TYPE = "application/vnd.api+json"
+
+
+class Answer(msgspec.Struct):
+    status: int
+    headers: HTTPHeaders
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The error objects without their ids, which differ from run to run."""
+        return [{name: value for name, value in error.items() if name != "id"} for error in self.document["errors"]]
+
+    @property
+    def ids(self) -> list[str]:
+        return [resource["id"] for resource in self.document["data"]]
+
+
+class Api:
+    """A running server and a client for it. `database_url` is for tests that look into the database themselves."""
+
+    def __init__(self, port: int, database_url: str) -> None:
+        self.port = port
+        self.database_url = database_url
+        self._client = AsyncHTTPClient(force_instance=True, defaults={"request_timeout": 30})
+
+    async def request(
+        self, method: str, path: str, document: Any = None, *, headers: dict[str, str] | None = None, body: Any = None
+    ) -> Answer:
+        """document: sent as JSON with the JSON:API media type. body: sent as it is."""
+        sent = dict(headers or {})
+        if document is not None:
+            body = json.dumps(document)
+            sent.setdefault("Content-Type", MEDIA_TYPE)
+        response = await self._client.fetch(
+            f"http://127.0.0.1:{self.port}{path}",
+            method=method,
+            body=body,
+            headers=sent,
+            raise_error=False,
+            allow_nonstandard_methods=True,
+            follow_redirects=False,
+        )
+        return Answer(response.code, response.headers, response.body or b"")
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.request("GET", path, headers=headers)
+
+    async def filter(self, path: str, filters: Any) -> Answer:
+        return await self.get(f"{path}?filter={quote(json.dumps(filters))}")
+
+    async def post(self, path: str, document: Any) -> Answer:
+        return await self.request("POST", path, document)
+
+    async def patch(self, path: str, document: Any) -> Answer:
+        return await self.request("PATCH", path, document)
+
+    async def delete(self, path: str, document: Any = None) -> Answer:
+        return await self.request("DELETE", path, document)
+
+    async def create(self, path: str, type_name: str, attributes: Any = None, **relationships: Any) -> str:
+        """A resource's id; each relationship is its linkage: `group={"type": "group", "id": "1"}`."""
+        data: dict[str, Any] = {"type": type_name, "attributes": attributes or {}}
+        if relationships:
+            data["relationships"] = {name: {"data": linkage} for name, linkage in relationships.items()}
+        answer = await self.post(path, {"data": data})
+        assert answer.status == 201, answer.body
+        created: str = answer.document["data"]["id"]
+        return created
+
+    async def sql(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *values)
+            return rows
+        finally:
+            await connection.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+Serve = Callable[..., Api]
+
+
+@pytest.fixture
+def serve(io_loop: IOLoop) -> Iterator[Serve]:
+    """Starts servers in the test's loop: `serve(url, catalog=..., page_size=5)`; keywords are settings."""
+    running: list[tuple[HTTPServer, Any, Api]] = []
+
+    def start(url: str, catalog: Catalog | None = None, **settings: Any) -> Api:
+        chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
+        declared = catalog or built_in()
+
+        async def run() -> Api:
+            database = await open_database(url, chosen, chosen.pool_size)
+            async with database.connection() as connection:
+                schema = await read_live_schema(connection, declared)
+            assert not schema.faults, schema.faults
+            server = make_server(make_app(chosen, declared, schema.constraints, database), chosen)
+            sockets = bind_sockets(0, "127.0.0.1")
+            server.add_sockets(sockets)
+            api = Api(sockets[0].getsockname()[1], url)
+            running.append((server, database, api))
+            return api
+
+        return io_loop.run_sync(run)
+
+    yield start
+
+    async def stop() -> None:
+        for server, database, api in running:
+            api.close()
+            server.stop()
+            await server.close_all_connections()
+            await database.close()
+
+    io_loop.run_sync(stop)
+
+
+@pytest.fixture
+def api(serve: Serve, database_url: str) -> Api:
+    """The built-in resources over an empty database, with default settings."""
+    return serve(database_url)

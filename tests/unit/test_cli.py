@@ -1,0 +1,204 @@
+"""The command line, with `server.app` replaced: what it hands over, prints and exits with. No database."""
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from migrations.runner import MigrationError
+from server.__main__ import DATABASE_NAMES, main
+from server.embedded import EmbeddedError
+from server.settings import SETTINGS, Settings, StartError
+
+SECRET = "s3cr3t"
+COMMANDS = {
+    "serve": ["serve"],
+    "seed": ["seed"],
+    "migrate_up": ["migrate", "up"],
+    "migrate_status": ["migrate", "status"],
+}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in SETTINGS:
+        monkeypatch.delenv(setting.variable, raising=False)
+    monkeypatch.delenv("WATERSPOUT_CONFIG", raising=False)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
+    """What was called in `server.app`, in order."""
+    called: list[tuple[str, Settings]] = []
+
+    def noting(name: str) -> Callable[[Settings], None]:
+        return lambda settings: called.append((name, settings))
+
+    put_app(monkeypatch, {name: noting(name) for name in COMMANDS})
+    return called
+
+
+def put_app(monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[[Settings], None]]) -> None:
+    app = ModuleType("server.app")
+    for name, function in functions.items():
+        setattr(app, name, function)
+    monkeypatch.setitem(sys.modules, "server.app", app)
+
+
+class Result(NamedTuple):
+    exit_code: object
+    stdout: str
+    stderr: str
+
+
+def invoke(*arguments: str) -> Result:
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, pytest.raises(SystemExit) as end:
+        main(arguments, prog_name="waterspout")
+    return Result(end.value.code, out.getvalue(), err.getvalue())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_calls_its_function_with_the_settings(
+    name: str, calls: list[tuple[str, Settings]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "spout.toml"
+    config.write_text("page_size = 7\nlog_level = 'error'\n", encoding="utf-8")
+    monkeypatch.setenv("WATERSPOUT_MAX_INCLUDE_DEPTH", "5")
+    result = invoke(*COMMANDS[name], "--config", str(config), "--data-dir", "/d", "--log-level", "debug")
+    assert result == (0, "", "")
+    expected = Settings(page_size=7, max_include_depth=5, data_dir=Path("/d"), log_level="debug")
+    assert calls == [(name, expected)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], Settings()),
+        (["--demo"], Settings(demo=True)),
+        (["--no-demo"], Settings()),
+        (["--no-server-timing"], Settings(server_timing=False)),
+        (["--read-only", "--port", "0"], Settings(read_only=True, port=0)),
+        (["--unpaginated", "500", "--total", "none"], Settings(unpaginated=500, total="none")),
+        (["--port=1", "--port=2"], Settings(port=2)),
+        (
+            ["--unix-socket", "/run/w.sock", "--workers", "3"],
+            Settings(unix_socket=Path("/run/w.sock"), workers=3),
+        ),
+    ],
+)
+def test_flags_of_serve(arguments: list[str], expected: Settings, calls: list[tuple[str, Settings]]) -> None:
+    assert invoke("serve", *arguments).exit_code == 0
+    assert calls == [("serve", expected)]
+
+
+def test_a_negated_flag_beats_the_environment(
+    calls: list[tuple[str, Settings]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATERSPOUT_DEMO", "true")
+    invoke("serve")
+    invoke("serve", "--no-demo")
+    assert [settings.demo for _, settings in calls] == [True, False]
+
+
+@pytest.mark.parametrize("command", ["serve", "settings"])
+def test_help_lists_every_setting(command: str) -> None:
+    help = " ".join(invoke(command, "--help").stdout.split())
+    assert [setting.flag for setting in SETTINGS if f" {setting.flag} " not in help] == []
+    assert [setting.name for setting in SETTINGS if setting.description not in help] == []
+    assert [setting.group for setting in SETTINGS if f" {setting.group}: " not in help] == []
+
+
+def test_help_of_a_group() -> None:
+    section = invoke("serve", "--help").stdout.partition("Logs and timings:\n")[2].partition("\n\n")[0]
+    assert " ".join(section.split()) == (
+        "--server-timing / --no-server-timing Send the header Server-Timing with the time of each stage. "
+        "[default: true] "
+        "--log-level debug|info|warning|error The least severe line to log. [default: info] "
+        "--log-format text|json Log lines for people or one JSON object a line. [default: text]"
+    )
+
+
+@pytest.mark.parametrize("name", ["seed", "migrate_up", "migrate_status"])
+def test_commands_on_the_database_take_its_settings_alone(name: str) -> None:
+    help = invoke(*COMMANDS[name], "--help").stdout
+    assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
+        s.name for s in SETTINGS if s.name in DATABASE_NAMES
+    ]
+    assert "--config PATH" in help
+
+
+def test_help_of_the_whole() -> None:
+    help = invoke("--help").stdout
+    assert help == invoke("-h").stdout
+    assert [line.split()[0] for line in help.partition("Commands:\n")[2].splitlines()] == [
+        "migrate",
+        "seed",
+        "serve",
+        "settings",
+    ]
+
+
+def test_version() -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"waterspout {version('waterspout')}\n")
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["settings"], ["migrate", "up"]])
+def test_bad_settings_end_with_a_line_each_and_exit_code_2(
+    arguments: list[str], calls: list[tuple[str, Settings]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATERSPOUT_PORT", "http")
+    result = invoke(*arguments, "--database-url", f"mysql://ann:{SECRET}@db/shop")
+    assert result == (
+        2,
+        "",
+        "Error: WATERSPOUT_PORT: expected a whole number from 0 to 65535, not 'http'\n"
+        "Error: --database-url: expected postgresql://user:password@host:port/database\n",
+    )
+    assert calls == []
+
+
+def test_an_unknown_flag_is_exit_code_2() -> None:
+    result = invoke("serve", "--prot", "1")
+    assert result.exit_code == 2
+    assert "--port" in result.stderr
+
+
+@pytest.mark.parametrize("error", [StartError, EmbeddedError, MigrationError])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_expected_error_is_one_line_and_exit_code_1(
+    name: str, error: type[RuntimeError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(settings: Settings) -> None:
+        raise error("the folder is in use")
+
+    put_app(monkeypatch, {name: fail})
+    result = invoke(*COMMANDS[name])
+    assert result == (1, "", "Error: the folder is in use\n")
+
+
+def test_a_fault_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(settings: Settings) -> None:
+        raise RuntimeError("ours")
+
+    put_app(monkeypatch, {"serve": fail})
+    with pytest.raises(RuntimeError, match="ours"):
+        main(["serve"])
+
+
+def test_settings_prints_values_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATERSPOUT_DATABASE_URL", f"postgresql://ann:{SECRET}@db/shop")
+    result = invoke("settings", "--port", "9000")
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert len(lines) == len(SETTINGS)
+    assert 'database_url = "postgresql://ann:***@db/shop" # WATERSPOUT_DATABASE_URL' in lines
+    assert "port = 9000 # --port" in lines
+    assert 'host = "127.0.0.1" # default' in lines
+    assert SECRET not in result.stdout

@@ -1,0 +1,323 @@
+"""The list of settings and what loading makes of flags, environment and file. No database, no socket."""
+
+import doctest
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from server import settings as module
+from server.loading import DEFAULT, Loaded, as_toml, load
+from server.settings import SETTINGS, Setting, Settings, SettingsError, StartError, masked
+
+SECRET = "s3cr3t"
+URL = f"postgresql://ann:{SECRET}@db.example:5432/shop"
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def write_config(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "waterspout.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def faults_of(
+    flags: dict[str, object], environ: dict[str, str] | None = None, config: str | None = None
+) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        load(flags, environ or {}, config)
+    return caught.value.faults
+
+
+def test_defaults_are_those_of_the_class() -> None:
+    loaded = load({}, {})
+    assert loaded == Loaded(Settings(), dict.fromkeys(Settings.__struct_fields__, DEFAULT))
+
+
+def test_defaults_hold_their_own_bounds() -> None:
+    given = {s.name: s.default for s in SETTINGS if s.default is not None}
+    assert load(given, {}).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "key", "value", "source"),
+    [
+        ("1", "2", "page_size = 3", 1, "--page-size"),
+        ("1", None, "page_size = 3", 1, "--page-size"),
+        ("1", "2", "", 1, "--page-size"),
+        (None, "2", "page_size = 3", 2, "WATERSPOUT_PAGE_SIZE"),
+        (None, "2", "", 2, "WATERSPOUT_PAGE_SIZE"),
+        (None, "", "page_size = 3", 3, "FILE"),
+        (None, None, "page_size = 3", 3, "FILE"),
+        (None, None, 'page_size = "3"', 3, "FILE"),
+        (None, "", "", 30, DEFAULT),
+        ("1", "bad", "page_size = 'bad'", 1, "--page-size"),
+        (None, "2", "page_size = 'bad'", 2, "WATERSPOUT_PAGE_SIZE"),
+    ],
+)
+def test_precedence(flag: str | None, variable: str | None, key: str, value: int, source: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, key)
+    flags: dict[str, object] = {} if flag is None else {"page_size": flag}
+    environ = {} if variable is None else {"WATERSPOUT_PAGE_SIZE": variable}
+    loaded = load(flags, environ, config)
+    expected = config if source == "FILE" else source
+    assert (loaded.settings.page_size, loaded.sources["page_size"]) == (value, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("port", "0", 0),
+        ("port", "65535", 65535),
+        ("demo", "true", True),
+        ("demo", "1", True),
+        ("server_timing", "false", False),
+        ("unpaginated", "on", "on"),
+        ("unpaginated", "off", "off"),
+        ("unpaginated", "5000", 5000),
+        ("total", "estimated", "estimated"),
+        ("statement_timeout_seconds", "0.5", 0.5),
+        ("statement_timeout_seconds", "3", 3.0),
+        ("unix_socket", "run/web.sock", Path("run/web.sock")),
+        ("data_dir", "~/data", Path.home() / "data"),
+        ("resources", "shop.catalog:CATALOG", "shop.catalog:CATALOG"),
+        ("public_url", "https://api.example.org", "https://api.example.org"),
+        ("public_url", "https://api.example.org/", "https://api.example.org"),
+        ("public_url", "http://[::1]:8080/a%20b/v1/", "http://[::1]:8080/a%20b/v1"),
+        ("database_url", URL, URL),
+        ("database_url", "postgres:///shop?host=/run/postgresql", "postgres:///shop?host=/run/postgresql"),
+        ("database_url", "postgresql://ann:a%40b@[::1]:1,two:2/s", "postgresql://ann:a%40b@[::1]:1,two:2/s"),
+    ],
+)
+def test_text_becomes_a_value(name: str, text: str, value: object) -> None:
+    from_flag = getattr(load({name: text}, {}).settings, name)
+    from_variable = getattr(load({}, {BY_NAME[name].variable: text}).settings, name)
+    assert (from_flag, from_variable) == (value, value)
+    assert type(from_flag) is type(value) or isinstance(value, Path)
+
+
+DATABASE_FORM = "expected postgresql://user:password@host:port/database"
+PUBLIC_FORM = "expected an absolute URL such as https://api.example.org or https://example.org/api"
+PUBLIC_PLAIN = f"{PUBLIC_FORM}, without query and fragment, other characters percent-encoded"
+PUBLIC_BARE = f"{PUBLIC_FORM}, without user name and password: every link would show them"
+QUOTED = "percent-encode / ? # @ [ ] : in the password"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("host", "", "expected a text that is not empty, not ''"),
+        ("port", "http", "expected a whole number from 0 to 65535, not 'http'"),
+        ("port", "-1", "expected a whole number from 0 to 65535, not '-1'"),
+        ("port", "65536", "expected a whole number from 0 to 65535, not '65536'"),
+        ("port", "1.5", "expected a whole number from 0 to 65535, not '1.5'"),
+        ("port", "9" * 40, f"expected a whole number from 0 to 65535, not '{'9' * 40}'"),
+        ("port", True, "expected a whole number from 0 to 65535, not True"),
+        ("port", [1], "expected a whole number from 0 to 65535, not [1]"),
+        ("workers", "0", "expected a whole number from 1 to 256, not '0'"),
+        ("demo", "maybe", "expected true or false, not 'maybe'"),
+        ("demo", 2, "expected true or false, not 2"),
+        ("unix_socket", "", "expected a path, not ''"),
+        ("unix_socket", "a\0b", "expected a path, not 'a\\x00b'"),
+        ("data_dir", 7, "expected a path, not 7"),
+        ("resources", "", "expected a text that is not empty, not ''"),
+        ("unpaginated", "0", "expected on, off or a whole number from 1 to 2147483647, not '0'"),
+        ("unpaginated", True, "expected on, off or a whole number from 1 to 2147483647, not True"),
+        ("total", "rough", "expected exact, estimated or none, not 'rough'"),
+        ("log_level", "loud", "expected debug, info, warning or error, not 'loud'"),
+        ("log_format", "xml", "expected text or json, not 'xml'"),
+        ("connect_timeout_seconds", "0", "expected a number above 0 and up to 86400, not '0'"),
+        ("connect_timeout_seconds", "nan", "expected a number above 0 and up to 86400, not 'nan'"),
+        ("connect_timeout_seconds", "inf", "expected a number above 0 and up to 86400, not 'inf'"),
+        ("max_json_depth", "501", "expected a whole number from 8 to 500, not '501'"),
+        ("public_url", "api.example.org", PUBLIC_PLAIN),
+        ("public_url", "https://a/?b", PUBLIC_PLAIN),
+        ("public_url", 'https://a/"', PUBLIC_PLAIN),
+        ("public_url", "https://a/%zz", PUBLIC_PLAIN),
+        ("public_url", "https:///a", PUBLIC_FORM),
+        ("public_url", "https://a:99999", PUBLIC_FORM),
+        ("public_url", "https://u:p@a", PUBLIC_BARE),
+        ("database_url", "", DATABASE_FORM),
+        ("database_url", 7, "expected a text that is not empty"),
+        ("database_url", f"mysql://ann:{SECRET}@db/shop", DATABASE_FORM),
+        ("database_url", f"postgresql:ann:{SECRET}@db/shop", DATABASE_FORM),
+        ("database_url", f"host=db password={SECRET}", DATABASE_FORM),
+        ("database_url", f"postgresql://ann:{SECRET}#@db/shop", f"its host and port can't be read; {QUOTED}"),
+        ("database_url", f"postgresql://ann:1/{SECRET}@db/shop", f"has a # or a second @; {QUOTED}"),
+        ("database_url", f"postgresql://ann:1#{SECRET}@db/shop", f"has a # or a second @; {QUOTED}"),
+        (
+            "database_url",
+            f"postgresql://ann:1?{SECRET}@db/shop",
+            "is not a URL; percent-encode / ? # @ [ ] : in its user name and password",
+        ),
+        (
+            "database_url",
+            f"postgresql://ann:[{SECRET}@db/shop",
+            "is not a URL; percent-encode / ? # @ [ ] : in its user name and password",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_value(name: str, value: object, message: str, tmp_path: Path) -> None:
+    setting = BY_NAME[name]
+    assert faults_of({name: value}) == (f"{setting.flag}: {message}",)
+    if isinstance(value, str) and value:
+        assert faults_of({}, {setting.variable: value}) == (f"{setting.variable}: {message}",)
+        config = write_config(tmp_path, f"{name} = {msgspec.json.encode(value).decode()}")
+        assert faults_of({}, {}, config) == (f"{config}: {name}: {message}",)
+
+
+def test_all_faults_are_reported_together(tmp_path: Path) -> None:
+    config = write_config(tmp_path, 'prot = 1\ntotal = "rough"\n')
+    assert faults_of({"port": "x"}, {"WATERSPOUT_DEMO": "maybe"}, config) == (
+        f"{config}: there is no setting 'prot'; did you mean 'port'?",
+        "--port: expected a whole number from 0 to 65535, not 'x'",
+        "WATERSPOUT_DEMO: expected true or false, not 'maybe'",
+        f"{config}: total: expected exact, estimated or none, not 'rough'",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("prot = 1", ": there is no setting 'prot'; did you mean 'port'?"),
+        ("page-size = 1", ": there is no setting 'page-size'; did you mean 'page_size'?"),
+        ("PORT = 1", ": there is no setting 'PORT'; did you mean 'port'?"),
+        ("zzzz = 1", ": there is no setting 'zzzz'"),
+        ("config = 'other.toml'", ": there is no setting 'config'"),
+        ("[port]\nnumber = 1", ": port: expected a whole number from 0 to 65535, not {'number': 1}"),
+    ],
+)
+def test_keys_of_the_file(text: str, fault: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, text)
+    assert faults_of({}, {}, config) == (config + fault,)
+
+
+def test_file_that_is_not_toml(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "port = = 1")
+    (fault,) = faults_of({}, {}, config)
+    assert fault.startswith(f"--config: {config} is not valid TOML: ")
+    assert "line 1" in fault
+
+
+def test_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'host = "\xe9"')
+    (fault,) = faults_of({}, {"WATERSPOUT_CONFIG": str(path)})
+    assert fault.startswith(f"WATERSPOUT_CONFIG: {path} is not valid TOML: ")
+
+
+@pytest.mark.parametrize(("name", "reason"), [("absent.toml", "No such file or directory"), (".", "Is a directory")])
+def test_file_that_can_not_be_read(name: str, reason: str, tmp_path: Path) -> None:
+    path = str(tmp_path / name)
+    assert faults_of({}, {}, path) == (f"--config: can't read {path}: {reason}",)
+    assert faults_of({}, {"WATERSPOUT_CONFIG": path}) == (f"WATERSPOUT_CONFIG: can't read {path}: {reason}",)
+
+
+def test_the_flag_config_beats_the_variable(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "port = 9")
+    assert load({}, {"WATERSPOUT_CONFIG": str(tmp_path / "absent.toml")}, config).settings.port == 9
+    assert load({}, {"WATERSPOUT_CONFIG": config}).settings.port == 9
+    assert load({}, {"WATERSPOUT_CONFIG": ""}).settings.port == 8080
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        ({"max_page_size": "10"}, "page_size (30) is above max_page_size (10)"),
+        (
+            {"max_header_bytes": "16384"},
+            "max_url_bytes (16384) must be below max_header_bytes (16384), which counts the URL too",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other(flags: dict[str, object], fault: str) -> None:
+    assert faults_of(flags) == (fault,)
+
+
+def test_a_settings_error_is_a_start_error_of_one_line_a_fault() -> None:
+    error = SettingsError(("one", "two"))
+    assert isinstance(error, StartError)
+    assert str(error) == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (URL, "postgresql://ann:***@db.example:5432/shop"),
+        ("postgresql://ann@db/shop", "postgresql://ann@db/shop"),
+        ("postgresql://db:5432/shop", "postgresql://db:5432/shop"),
+        ("postgresql:///shop?host=/run", "postgresql:///shop?host=/run"),
+        (f"postgresql://:{SECRET}@db", "postgresql://:***@db"),
+        (f"postgresql://ann:a:{SECRET}@b@db", "postgresql://ann:***@db"),
+        (f"postgresql://ann:/{SECRET}?#@db", "postgresql://ann:***@db"),
+        (f"postgresql://ann:\n{SECRET}@db", "postgresql://ann:***@db"),
+        (f"postgresql://db/s?password={SECRET}&ssl=on", "postgresql://db/s?password=***&ssl=on"),
+        (f"postgresql://db/s?a=1&p%61ssword={SECRET}", "postgresql://db/s?a=1&p%61ssword=***"),
+        (f"postgresql://db/s?sslPassword={SECRET}", "postgresql://db/s?sslPassword=***"),
+        (f"ann:{SECRET}@db", "ann:***@db"),
+    ],
+)
+def test_masked(url: str, shown: str) -> None:
+    assert masked(url) == shown
+
+
+def test_secrets_are_masked_wherever_settings_are_shown() -> None:
+    loaded = load({"database_url": f"{URL}?sslpassword={SECRET}2"}, {})
+    assert SECRET in str(loaded.settings.database_url)
+    texts = [
+        repr(loaded),
+        str(loaded.settings),
+        f"{loaded.settings!r}",
+        repr(loaded.settings.__rich_repr__()),
+        as_toml(loaded),
+        str(ValueError(loaded.settings)),
+    ]
+    assert [text for text in texts if SECRET in text] == []
+    assert all("postgresql://ann:***@db.example:5432/shop?sslpassword=***" in text for text in texts)
+
+
+def test_settings_can_not_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_is_described(setting: Setting) -> None:
+    assert setting.description[0].isupper()
+    assert setting.description.endswith(".")
+    assert setting.group
+    assert setting.metavar
+    assert setting.flag == "--" + setting.name.replace("_", "-")
+    assert setting.variable == "WATERSPOUT_" + setting.name.upper()
+
+
+def test_the_rows_are_the_fields() -> None:
+    assert tuple(setting.name for setting in SETTINGS) == Settings.__struct_fields__
+
+
+def test_as_toml_reads_back(tmp_path: Path) -> None:
+    config = write_config(tmp_path, 'host = "h\\u00e9\\u007f\\"\\\\"\nunpaginated = 7\n')
+    loaded = load({"data_dir": "/var/lib/spout"}, {"WATERSPOUT_DEMO": "true"}, config)
+    text = as_toml(loaded)
+    unset = {setting.name for setting in SETTINGS if getattr(loaded.settings, setting.name) is None}
+    assert set(tomllib.loads(text)) == set(BY_NAME) - unset
+    assert load({}, {}, write_config(tmp_path, text)).settings == loaded.settings
+
+
+def test_as_toml_names_each_source(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "page_size = 7")
+    loaded = load({"port": "1"}, {"WATERSPOUT_DEMO": "true"}, config)
+    lines = {" ".join(line.split()) for line in as_toml(loaded).splitlines()}
+    assert lines >= {
+        "port = 1 # --port",
+        "demo = true # WATERSPOUT_DEMO",
+        f"page_size = 7 # {config}",
+        "# unix_socket # default",
+        'total = "exact" # default',
+    }
+
+
+def test_examples_in_docstrings() -> None:
+    results = doctest.testmod(module)
+    assert (results.failed, results.attempted) == (0, 2)

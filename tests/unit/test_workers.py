@@ -1,0 +1,313 @@
+"""Workers as real processes on a real socket: who answers, who is replaced, who is left.
+
+Each test runs a small program in a process of its own, because forking and signals are of the whole process. What
+it waits for is a line of the program's output or the end of it: the output ends only when the parent and all
+workers are gone, since all of them hold it open.
+"""
+
+import os
+import re
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from textwrap import indent
+
+import pytest
+
+from server.settings import StartError
+from server.workers import EARLY_SECONDS, _Place
+
+DEADLINE_SECONDS = 20.0
+
+PROGRAM = """
+import atexit, logging, os, signal, socket, sys, time
+from server import workers
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+def answer(sockets, index):
+    say("worker", index, os.getpid())
+    while True:
+        connection, _ = sockets[0].accept()
+        connection.sendall(b"%d" % os.getpid())
+        connection.close()
+
+def worker(sockets, index):
+{worker}
+
+logging.basicConfig(stream=sys.stdout, format="log %(message)s")
+atexit.register(say, "exit handler")
+listening = socket.create_server(("127.0.0.1", 0))
+before = [signal.getsignal(number) for number in workers.SIGNALS]
+say("port", listening.getsockname()[1])
+try:
+    workers.run([listening], {count}, worker, stop_seconds={stop_seconds})
+    say("returned")
+except workers.StartError as error:
+    say("error", error)
+say("restored", before == [signal.getsignal(number) for number in workers.SIGNALS])
+say("listening", listening.fileno() != -1)
+"""
+
+
+class Program:
+    """A running program and the lines it wrote."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self.process = process
+        self.output = process.stdout.fileno()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.output, selectors.EVENT_READ)
+        self.buffer = b""
+        self.lines: list[str] = []
+        self.workers: list[tuple[int, int]] = []
+        self.port = int(self.line("port (.*)")[1])
+
+    def line(self, pattern: str) -> re.Match[str]:
+        """The next line that fits, skipping others. Fails at the end of the output or of the time."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            while b"\n" not in self.buffer:
+                assert self.read(deadline), f"the output ended before {pattern!r}: {self.lines}"
+            first, _, self.buffer = self.buffer.partition(b"\n")
+            self.lines.append(first.decode())
+            if (match := re.fullmatch(pattern, self.lines[-1])) is not None:
+                return match
+
+    def read(self, deadline: float) -> bool:
+        """More of the output; False at its end."""
+        assert self.selector.select(max(0.0, deadline - time.monotonic())), f"nothing after {self.lines}"
+        piece = os.read(self.output, 65536)
+        self.buffer += piece
+        return bool(piece)
+
+    def end(self) -> list[str]:
+        """All lines, once no process is left that could write one."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self.read(deadline):
+            pass
+        self.process.wait(DEADLINE_SECONDS)
+        self.lines += self.buffer.decode().splitlines()
+        return self.lines
+
+    def worker(self) -> tuple[int, int]:
+        """The index and pid of the next worker that is up."""
+        match = self.line(r"worker (\d+) (\d+)")
+        self.workers.append((int(match[1]), int(match[2])))
+        return self.workers[-1]
+
+    def ask(self) -> int:
+        """The pid of the worker that answers a new connection."""
+        with socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECONDS) as connection:
+            return int(connection.makefile("rb").read())
+
+
+@contextmanager
+def program(worker: str, count: int = 2, stop_seconds: float = 30.0, text: str = PROGRAM) -> Iterator[Program]:
+    text = text.format(worker=indent(worker, "    "), count=count, stop_seconds=stop_seconds)
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        with process:
+            running = Program(process)
+            try:
+                yield running
+            finally:
+                running.selector.close()
+                for pid in (process.pid, *(pid for _, pid in running.workers)):
+                    kill_own(pid, process.pid)
+    finally:
+        process.wait(DEADLINE_SECONDS)
+
+
+def kill_own(pid: int, session: int) -> None:
+    """Kill a process that the test left, never one that got its number later."""
+    try:
+        if os.getsid(pid) == session:
+            os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def test_all_workers_start_and_one_that_is_up_answers() -> None:
+    with program("answer(sockets, index)", count=3) as running:
+        workers = [running.worker() for _ in range(3)]
+        assert sorted(index for index, _ in workers) == [0, 1, 2]
+        pids = {pid for _, pid in workers}
+        assert len(pids | {running.process.pid}) == 4
+        assert {running.ask() for _ in range(20)} <= pids
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_parent_ends_all(number: signal.Signals) -> None:
+    with program("answer(sockets, index)") as running:
+        for _ in range(2):
+            running.worker()
+        running.process.send_signal(number)
+        assert running.end()[-4:] == ["returned", "restored True", "listening True", "exit handler"]
+        assert running.process.returncode == 0
+
+
+def test_workers_get_sigterm_and_finish_their_work() -> None:
+    worker = """
+def finish(number, frame):
+    say("finished", index, signal.Signals(number).name)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, finish)
+answer(sockets, index)
+"""
+    with program(worker) as running:
+        for _ in range(2):
+            running.worker()
+        os.killpg(running.process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+        lines = running.end()
+        assert sorted(line for line in lines if line.startswith("finished")) == [
+            "finished 0 SIGTERM",
+            "finished 1 SIGTERM",
+        ]
+        assert lines.index("returned") > max(i for i, line in enumerate(lines) if line.startswith("finished"))
+
+
+def test_a_worker_starts_with_signals_of_its_own() -> None:
+    worker = """
+handlers = [signal.getsignal(number).name for number in workers.SIGNALS]
+say("handlers", handlers, list(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.set_wakeup_fd(-1))
+answer(sockets, index)
+"""
+    with program(worker, count=1) as running:
+        assert running.line("handlers (.*)")[1] == "['SIG_DFL', 'SIG_IGN', 'SIG_DFL'] [] -1"
+
+
+def test_a_worker_that_dies_is_replaced_and_the_port_keeps_answering() -> None:
+    with program("answer(sockets, index)", count=1) as running:
+        _, first = running.worker()
+        os.kill(first, signal.SIGKILL)
+        # The connection waits in the socket that the parent holds, until there is a worker again.
+        answered_by = running.ask()
+        assert running.line("log worker 0 ended: (.*)")[1] == "signal 9 (Killed)"
+        assert running.worker() == (0, answered_by)
+        assert answered_by != first
+
+
+def test_the_others_stay_when_one_dies() -> None:
+    with program("answer(sockets, index)", count=2) as running:
+        workers = dict(running.worker() for _ in range(2))
+        os.kill(workers[1], signal.SIGKILL)
+        index, pid = running.worker()
+        assert (index, pid != workers[1]) == (1, True)
+        assert {running.ask() for _ in range(20)} <= {workers[0], pid}
+        running.process.terminate()
+        lines = running.end()
+        assert [line for line in lines if line.startswith("log")] == ["log worker 1 ended: signal 9 (Killed)"]
+
+
+@pytest.mark.parametrize(
+    ("worker", "how", "lines"),
+    [
+        ("return", "exit code 0", []),
+        ("raise workers.StartError('no database')", "exit code 1", ["log worker 0: no database"]),
+        ("raise ValueError('ours')", "exit code 1", ["log worker 0 failed", "ValueError: ours"]),
+        ("os._exit(7)", "exit code 7", []),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9 (Killed)", []),
+    ],
+)
+def test_a_worker_that_keeps_dying_at_once_ends_the_server(worker: str, how: str, lines: list[str]) -> None:
+    with program(f"if index == 1: answer(sockets, index)\n{worker}") as running:
+        written = running.end()
+        assert [line for line in written if line.startswith("log worker 0 ended")] == [f"log worker 0 ended: {how}"] * 3
+        assert written[-4:] == [
+            f"error worker 0 ended 3 times in a row within 5 s of its start, the last time with {how}",
+            "restored True",
+            "listening True",
+            "exit handler",
+        ]
+        assert [line for line in lines if written.count(line) != 3] == []
+        assert written.count("exit handler") == 1
+
+
+def test_the_pause_before_a_replacement_grows() -> None:
+    with program("say('start', time.monotonic())", count=1) as running:
+        starts = [float(running.line("start (.*)")[1]) for _ in range(3)]
+    first, second = starts[1] - starts[0], starts[2] - starts[1]
+    assert first >= 0.2
+    assert second >= 0.4
+
+
+def test_a_worker_that_lived_long_enough_starts_anew_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("server.workers.time.monotonic", lambda: clock[0])
+    place = _Place(0)
+    waits = []
+    for lived in [1.0, 1.0, EARLY_SECONDS, 1.0, 1.0]:
+        place.started_at = clock[0]
+        clock[0] += lived
+        place.ended("exit code 1")
+        waits.append(round(place.start_at - clock[0], 6))
+    assert waits == [0.2, 0.4, 0.0, 0.2, 0.4]
+    place.started_at = clock[0]
+    with pytest.raises(StartError):
+        place.ended("exit code 1")
+
+
+def test_a_worker_that_does_not_stop_is_killed() -> None:
+    worker = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nanswer(sockets, index)"
+    with program(worker, stop_seconds=0.3) as running:
+        for _ in range(2):
+            running.worker()
+        began = time.monotonic()
+        running.process.terminate()
+        lines = running.end()
+        assert time.monotonic() - began >= 0.3
+        assert "log workers that did not stop within 0.3 seconds are killed" in lines
+        assert lines[-4:] == ["returned", "restored True", "listening True", "exit handler"]
+
+
+def test_no_worker_outlives_a_killed_parent() -> None:
+    worker = """
+def finish(number, frame):
+    say("finished", index)
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, finish)
+answer(sockets, index)
+"""
+    with program(worker) as running:
+        for _ in range(2):
+            running.worker()
+        running.process.kill()
+        assert sorted(running.end()[-2:]) == ["finished 0", "finished 1"]
+
+
+def test_a_worker_that_ignores_the_loss_of_its_parent_is_killed() -> None:
+    worker = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nanswer(sockets, index)"
+    with program(worker, stop_seconds=0.3) as running:
+        for _ in range(2):
+            running.worker()
+        running.process.kill()
+        running.end()
+
+
+def test_a_replacement_outlives_no_killed_parent_either() -> None:
+    with program("answer(sockets, index)", count=2) as running:
+        workers = dict(running.worker() for _ in range(2))
+        os.kill(workers[0], signal.SIGKILL)
+        running.worker()
+        running.process.kill()
+        running.end()
+
+
+def test_other_children_of_the_parent_are_left_alone() -> None:
+    forked = PROGRAM.replace("listening =", "other = os.fork() or os._exit(5)\nlistening =", 1)
+    text = forked + "say('other', os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))\n"
+    with program("answer(sockets, index)", text=text) as running:
+        for _ in range(2):
+            running.worker()
+        running.process.terminate()
+        assert "other 5" in running.end()

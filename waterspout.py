@@ -1,0 +1,88 @@
+"""The public door: what a module of one's own resources imports. Nothing is defined here."""
+
+from pypika import functions
+
+from querybuild.errors import ApiError
+from querybuild.operators import JSONB_CONTAINS
+from querybuild.resource import (
+    RELATIONSHIP_METHODS,
+    RESOURCE_METHODS,
+    Attribute,
+    Catalog,
+    CatalogError,
+    Id,
+    Link,
+    Operator,
+    Resource,
+    ToMany,
+    ToOne,
+)
+from querybuild.terms import Template
+from querybuild.types import (
+    BIGINT,
+    BOOL,
+    BYTEA,
+    CHAR,
+    DATE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    JSON,
+    JSONB,
+    NUMERIC,
+    NUMERIC_NUMBER,
+    OPAQUE,
+    REAL,
+    SMALLINT,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    UUID,
+    array,
+    enum,
+)
+from querybuild.values import ValueFault
+from server.errors import BadRequest
+
+__all__ = [
+    "BIGINT",
+    "BOOL",
+    "BYTEA",
+    "CHAR",
+    "DATE",
+    "FLOAT",
+    "INT",
+    "INTERVAL",
+    "JSON",
+    "JSONB",
+    "JSONB_CONTAINS",
+    "NUMERIC",
+    "NUMERIC_NUMBER",
+    "OPAQUE",
+    "REAL",
+    "RELATIONSHIP_METHODS",
+    "RESOURCE_METHODS",
+    "SMALLINT",
+    "TEXT",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMPTZ",
+    "UUID",
+    "ApiError",
+    "Attribute",
+    "BadRequest",
+    "Catalog",
+    "CatalogError",
+    "Id",
+    "Link",
+    "Operator",
+    "Resource",
+    "Template",
+    "ToMany",
+    "ToOne",
+    "ValueFault",
+    "array",
+    "enum",
+    "functions",
+]
