@@ -14,9 +14,9 @@ from pypika import PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
+from querybuild.clauses import link_table, table
 from querybuild.plan import LinkWrite, Slot, Statement, WritePlan
 from querybuild.resource import Link, Resource, ToMany
-from querybuild.select import link_table, table
 from querybuild.terms import Template, equals_any
 
 ROW = Slot("row")

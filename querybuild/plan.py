@@ -127,9 +127,19 @@ class Node(msgspec.Struct, frozen=True):
         return 1 + len(self.attributes) + len(self.keys)
 
 
+class Scope(msgspec.Struct, frozen=True):
+    """The rows that the resource of the path has at the other end of a relationship."""
+
+    parent: Resource
+    relationship: Relationship
+    target: Resource
+
+
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A read. is_collection: an array or one resource. limit, offset: slots, None for all rows.
     total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
+    scope: of a related or relationship route. is_linkage: the primary data is resource identifier objects.
+    includes_primary: and the resources that they identify are included.
     """
 
     node: Node
@@ -141,10 +151,13 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_collection: bool
     total: Literal["exact", "estimated", "none"] | None = None
     has_included: bool = False
+    scope: Scope | None = None
+    is_linkage: bool = False
+    includes_primary: bool = False
 
     @property
     def is_single_statement(self) -> bool:
-        return self.total in (None, "none") and not self.node.branches
+        return self.total in (None, "none") and not self.node.branches and self.scope is None
 
 
 class Statement(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from querybuild.plan import (
     Node,
     OrderKey,
     ReadPlan,
+    Scope,
     Step,
     Values,
 )
@@ -92,6 +93,56 @@ def plan_resource(
         has_included=query.include is not None,
     )
     return PlannedRead(plan, tuple(planner.conditions.values))
+
+
+def plan_related(
+    query: Query,
+    scope: Scope,
+    catalog: Catalog,
+    context: Context,
+    limits: Limits,
+    errors: list[ApiError],
+) -> PlannedRead:
+    """The resources at the other end of a relationship of the resource that the path names: a page of a to-many, or
+    the one of a to-one."""
+    planned = plan_collection(query, scope.target, catalog, context, limits, errors)
+    return _scoped(planned, scope, is_linkage=False)
+
+
+def plan_linkage(
+    query: Query,
+    scope: Scope,
+    catalog: Catalog,
+    context: Context,
+    limits: Limits,
+    errors: list[ApiError],
+) -> PlannedRead:
+    """A relationship's linkage, paged as a collection. Every path of include starts with the relationship's
+    own name."""
+    name = scope.relationship.name
+    inner: list[tuple[str, ...]] = []
+    for path in query.include or ():
+        if path[0] == name:
+            inner.append(path[1:])
+        else:
+            detail = f"Include parameter is invalid: here every path starts with {quoted(name)}."
+            errors.append(IncludeError(detail, parameter="include"))
+    within = msgspec.structs.replace(query, include=tuple(path for path in inner if path))
+    planned = _scoped(plan_collection(within, scope.target, catalog, context, limits, errors), scope, is_linkage=True)
+    if inner:
+        return PlannedRead(msgspec.structs.replace(planned.plan, includes_primary=True), planned.values)
+    bare = Node(scope.target, (), (), (), ())
+    plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
+    return PlannedRead(plan, planned.values)
+
+
+def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedRead:
+    plan = msgspec.structs.replace(
+        planned.plan, scope=scope, is_collection=scope.relationship.is_to_many, is_linkage=is_linkage
+    )
+    if not plan.is_collection:
+        plan = msgspec.structs.replace(plan, order=(), limit=None, offset=None, total=None)
+    return PlannedRead(plan, planned.values)
 
 
 class _ReadPlanner:

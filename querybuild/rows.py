@@ -37,8 +37,19 @@ def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
     return list(keys)
 
 
-def nodes(node: Node) -> Iterator[Node]:
-    """The node and all below it, in pre-order: the order of a read's statements and of its lists of rows."""
-    yield node
-    for branch in node.branches:
-        yield from nodes(branch.node)
+def needs_rows(branch: Branch) -> bool:
+    """Whether a branch has a statement: linkage whose keys stand in the parents' rows has none."""
+    return branch.is_included or not is_own_key(branch)
+
+
+def row_width(node: Node, branch: Branch | None) -> int:
+    """How many columns the rows of a node have; branch: how it was reached, None for the primary rows."""
+    return node.position_of_parent + (branch is not None and not is_own_key(branch))
+
+
+def nodes(node: Node, branch: Branch | None = None) -> Iterator[tuple[Node, Branch | None]]:
+    """The node and all below it with the branches that lead there, in pre-order: the order of a read's statements and
+    of its lists of rows."""
+    yield node, branch
+    for below in node.branches:
+        yield from nodes(below.node, below)

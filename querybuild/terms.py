@@ -25,9 +25,10 @@ class Template(Criterion):
         self.terms = terms
 
     def get_sql(self, **kwargs: Any) -> str:
-        kwargs.pop("with_alias", None)
-        kwargs.pop("subquery", None)
-        return self.text.format(*(term.get_sql(subquery=True, **kwargs) for term in self.terms))
+        with_alias = kwargs.pop("with_alias", False)
+        kwargs["subquery"] = True
+        sql = self.text.format(*(term.get_sql(**kwargs) for term in self.terms))
+        return f'{sql} "{self.alias}"' if with_alias and self.alias else sql
 
 
 class Everything(Criterion):

@@ -80,7 +80,7 @@ def _link(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Ro
     rows name them, each once."""
     position = key_position(node, branch)
     name = branch.relationship.name
-    identifier = _identifiers(branch.node.resource)
+    identifier = identifiers(branch.node.resource)
     if is_own_key(branch):
         by_id = {child[0]: child for child in children}
         for row, link in zip(rows, links, strict=True):
@@ -95,14 +95,14 @@ def _link(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Ro
     is_to_many = branch.relationship.is_to_many
     for row, link in zip(rows, links, strict=True):
         group = groups.get(row[0], ())
-        identifiers = b",".join([identifier(child[0]) for child in group])
-        link[name] = b"[" + identifiers + b"]" if is_to_many else identifiers or b"null"
+        data = b",".join([identifier(child[0]) for child in group])
+        link[name] = b"[" + data + b"]" if is_to_many else data or b"null"
         for child in group:
             ordered.setdefault(child[0], child)
     return list(ordered.values())
 
 
-def _identifiers(resource: Resource) -> Any:
+def identifiers(resource: Resource) -> Any:
     """Writes a resource identifier object: `{"type":"user","id":"7"}`."""
     template = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
     if resource.id.type is TEXT:

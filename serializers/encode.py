@@ -17,7 +17,7 @@ from querybuild.plan import Node, ReadPlan
 from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row
 from querybuild.types import TEXT
-from serializers.compound import Shown, show
+from serializers.compound import Shown, identifiers, show
 from serializers.links import quote_segment
 from serializers.objects import JSONAPI, PageMeta
 
@@ -129,7 +129,12 @@ class DocumentEncoder:
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: PageMeta | None = None) -> bytes:
         """The whole document. rows: of each node in pre-order; the primary rows first."""
         primary, included = show(self._plan.node, rows)
-        objects = [self._object(shown) for shown in primary]
+        if self._plan.is_linkage:
+            identifier = identifiers(self._plan.node.resource)
+            objects = [identifier(shown.row[0]) for shown in primary]
+            included = [*primary, *included] if self._plan.includes_primary else included
+        else:
+            objects = [self._object(shown) for shown in primary]
         return b"".join((self.head(), self.rows(objects), self.tail(included, links, meta)))
 
     def head(self) -> bytes:

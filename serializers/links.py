@@ -29,10 +29,10 @@ def with_query(path: str, pairs: Pairs) -> str:
     return path + "?" + "&".join(f"{quote_segment(name)}={quote_segment(value)}" for name, value in pairs)
 
 
-def page_links(path: str, pairs: Pairs, page: Page, *, count: int, total: int | None, has_next: bool) -> dict[str, str]:
+def page_links(path: str, pairs: Pairs, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:
     """self, first, last, prev and next of a page; a link that has no page is left out.
 
-    count: resources in this page. total: all that match, None when it is not known exactly. Both page families
+    total: all that match, None when it is not known exactly. Both page families
     are spoken in their own words.
     """
     links = {"self": with_query(path, pairs)}

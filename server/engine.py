@@ -15,10 +15,10 @@ from querybuild.cache import BoundedCache
 from querybuild.errors import ApiError, raise_all
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
-from querybuild.plan import ReadPlan, Values, WritePlan
-from querybuild.planner import Context, plan_collection, plan_resource
+from querybuild.plan import ReadPlan, Scope, Values, WritePlan
+from querybuild.planner import Context, PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Limits, Query
-from querybuild.resource import Catalog, Resource
+from querybuild.resource import Catalog, Relationship, Resource
 from querybuild.select import ReadStatements, compile_read
 from serializers.encode import DocumentEncoder
 from serializers.links import Pairs
@@ -28,6 +28,7 @@ from server.settings import Settings
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_COLLECTION = frozenset(FAMILIES)
 ON_RESOURCE = frozenset({"include", "fields"})
+ON_LINKAGE = frozenset({"page", "include", "fields"})
 
 _ENTRY_BYTES = 4096
 """What an entry weighs besides its texts: plan nodes, tuples, an encoder's templates; measured with
@@ -41,10 +42,25 @@ class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     encoder: DocumentEncoder
 
 
+class ReadShape(msgspec.Struct, frozen=True):
+    """What a route reads. resource: of the path. written: relationships whose linkage the answer to a write shows."""
+
+    kind: Literal["collection", "resource", "related", "linkage"]
+    resource: Resource
+    relationship: Relationship | None = None
+    written: tuple[str, ...] = ()
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        """The parameter families that the route has a use for."""
+        if self.kind == "resource" or not (self.relationship is None or self.relationship.is_to_many):
+            return ON_RESOURCE
+        return ON_LINKAGE if self.kind == "linkage" else ON_COLLECTION
+
+
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run: kept under its query string as it came."""
 
-    resource: Resource
     query: Query
     pairs: Pairs
     plan: ReadPlan
@@ -74,13 +90,15 @@ class Engine:
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
         self.compiled_writes: BoundedCache[WriteStatements] = BoundedCache(*bounds)
 
-    def read_collection(self, resource: Resource, query_string: str) -> PreparedRead:
+    def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""
-        return self._prepared("collection", resource, query_string, (), Context())
-
-    def read_resource(self, resource: Resource, query_string: str, written: tuple[str, ...] = ()) -> PreparedRead:
-        """written: relationships whose linkage the answer shows. Raises as `read_collection`."""
-        return self._prepared("resource", resource, query_string, written, Context())
+        context = Context()
+        key = (shape, context, query_string)
+        prepared = self.prepared_reads.get(key)
+        if prepared is None:
+            prepared = self._prepare(shape, query_string, context)
+            self.prepared_reads.put(key, prepared, _ENTRY_BYTES + 4 * len(query_string))
+        return prepared
 
     def check_no_parameters(self, query_string: str) -> None:
         """For routes that have no use for any. Raises ParameterError."""
@@ -96,45 +114,27 @@ class Engine:
             self.compiled_writes.put(plan, statements, _ENTRY_BYTES)
         return statements
 
-    def _prepared(
-        self,
-        shape: Literal["collection", "resource"],
-        resource: Resource,
-        query_string: str,
-        written: tuple[str, ...],
-        context: Context,
-    ) -> PreparedRead:
-        key = (shape, resource, context, query_string, written)
-        prepared = self.prepared_reads.get(key)
-        if prepared is None:
-            prepared = self._prepare(shape, resource, query_string, written, context)
-            self.prepared_reads.put(key, prepared, _ENTRY_BYTES + 4 * len(query_string))
-        return prepared
-
-    def _prepare(
-        self,
-        shape: Literal["collection", "resource"],
-        resource: Resource,
-        query_string: str,
-        written: tuple[str, ...],
-        context: Context,
-    ) -> PreparedRead:
+    def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         errors: list[ApiError] = []
         pairs = split_pairs(query_string, errors)
-        accepts = ON_COLLECTION if shape == "collection" else ON_RESOURCE
-        query = parse(pairs, accepts, self.limits, errors)
-        if shape == "collection":
-            planned = plan_collection(query, resource, self.catalog, context, self.limits, errors)
-        else:
-            planned = plan_resource(query, resource, self.catalog, context, self.limits, errors, written)
+        query = parse(pairs, shape.accepts, self.limits, errors)
+        planned = self._plan(shape, query, context, errors)
         raise_all(errors)
-        return PreparedRead(resource, query, pairs, planned.plan, planned.values, self._compiled(planned.plan))
+        return PreparedRead(query, pairs, planned.plan, planned.values, self._compiled(planned.plan))
+
+    def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
+        resource, known = shape.resource, (self.catalog, context, self.limits, errors)
+        if shape.kind == "resource":
+            return plan_resource(query, resource, *known, shape.written)
+        if shape.relationship is None:
+            return plan_collection(query, resource, *known)
+        scope = Scope(resource, shape.relationship, self.catalog.target(shape.relationship))
+        return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
 
     def _compiled(self, plan: ReadPlan) -> CompiledRead:
         compiled = self.compiled_reads.get(plan)
         if compiled is None:
             compiled = CompiledRead(compile_read(plan), DocumentEncoder(plan, self.base_url))
-            statements = [compiled.statements.primary, compiled.statements.count, *compiled.statements.branches]
-            text_bytes = sum(len(statement.sql) for statement in statements if statement is not None)
+            text_bytes = sum(len(statement.sql) for statement in compiled.statements.all())
             self.compiled_reads.put(plan, compiled, _ENTRY_BYTES + text_bytes)
         return compiled

@@ -20,9 +20,9 @@ from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
 from querybuild.modify import LinkStatements
 from querybuild.plan import LinkWrite, Node, Statement, Values
-from querybuild.rows import Row, branch_keys
+from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
 from server.database import Connection
-from server.engine import Engine, PreparedRead
+from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import (
     BodyValueRefused,
     Conflict,
@@ -60,12 +60,48 @@ async def run_read(connection: Connection, read: PreparedRead, path_id: Any, eng
         detail = f"PostgreSQL refuses a value of the query: {_words(error)}."
         raise ValueRefused(detail, parameter="filter") from error
     rows, has_more = _page(primary, read, engine)
-    total, is_estimated = await _total(connection, read, len(rows), has_more)
+    total, is_estimated = await _total(connection, read, path_id, len(rows), has_more)
     if total is not None and not is_estimated:
         has_more = read.query.page.size > 0 and read.query.page.offset + len(rows) < total and bool(rows)
+    if not rows and plan.scope is not None:
+        await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
     await _branches(connection, plan.node, rows, iter(statements.branches), found, engine.limits.max_included)
     return ReadResult(found, total, is_estimated, has_more)
+
+
+async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+    """A read of one resource inside a transaction that is no snapshot: all its rows in one statement.
+
+    Raises TooManyIncluded.
+    """
+    statement = read.compiled.statements.at_once
+    if statement is None:
+        return await run_read(connection, read, path_id, engine)
+    arguments = _arguments(statement, read.values, path_id)
+    limit = engine.limits.max_included + 2
+    rows: Sequence[Row] = await connection.fetch_at_most(statement.sql, arguments, limit)
+    if len(rows) == limit:
+        raise _too_many_included()
+    found: list[Sequence[Row]] = []
+    begin = 0
+    for node, branch in nodes(read.plan.node):
+        parts: list[Row] = []
+        if branch is None or needs_rows(branch):
+            width = row_width(node, branch)
+            parts = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
+            begin += 1 + width
+        found.append(parts)
+    return ReadResult(found, None, False, False)
+
+
+async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any) -> None:
+    """Nothing related: because there is nothing, or because the resource of the path is not there."""
+    statement, scope = read.compiled.statements.parent, read.plan.scope
+    assert statement is not None
+    assert scope is not None
+    if await connection.fetchval(statement.sql, path_id) is None:
+        raise resource_not_found(scope.parent.type, str(path_id))
 
 
 def _arguments(
@@ -88,7 +124,9 @@ def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequ
     return (rows[:size], True) if 0 < size < len(rows) else (rows, False)
 
 
-async def _total(connection: Connection, read: PreparedRead, count: int, has_more: bool) -> tuple[int | None, bool]:
+async def _total(
+    connection: Connection, read: PreparedRead, path_id: Any, count: int, has_more: bool
+) -> tuple[int | None, bool]:
     """How many match, and whether that is an estimate. A page that is not full tells the total itself."""
     plan, page = read.plan, read.query.page
     if not plan.is_collection or plan.total == "none":
@@ -99,7 +137,7 @@ async def _total(connection: Connection, read: PreparedRead, count: int, has_mor
         return seen, is_estimated
     statement = read.compiled.statements.count
     assert statement is not None
-    found = await connection.fetchval(statement.sql, *_arguments(statement, read.values))
+    found = await connection.fetchval(statement.sql, *_arguments(statement, read.values, path_id))
     if not is_estimated:
         return int(found), False
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
@@ -125,11 +163,15 @@ async def _branches(
         if branch.is_included:
             room -= len(children)
             if room < 0:
-                detail = "The answer would include too many resources: ask for a smaller page or include less."
-                raise TooManyIncluded(detail, parameter="include")
+                raise _too_many_included()
         found.append(children)
         room = await _branches(connection, branch.node, children, statements, found, room)
     return room
+
+
+def _too_many_included() -> TooManyIncluded:
+    detail = "The answer would include too many resources: ask for a smaller page or include less."
+    return TooManyIncluded(detail, parameter="include")
 
 
 async def run_write(connection: Connection, write: PlannedWrite, engine: Engine) -> Any:
@@ -174,7 +216,7 @@ async def _insert_past_taken(
 
 async def _check_unchanged(connection: Connection, write: PlannedWrite, row_id: Any, engine: Engine) -> None:
     """Read-only attributes that were sent must have the value that they have."""
-    read = engine.read_resource(write.plan.resource, "")
+    read = engine.prepare_read(ReadShape("resource", write.plan.resource), "")
     result = await run_read(connection, read, row_id, engine)
     if not result.rows[0]:
         raise resource_not_found(write.plan.resource.type, str(row_id))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.collection import CollectionHandler
+from server.handlers.related import RelatedHandler
+from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
 from server.handlers.root import LiveHandler, ReadyHandler, RootHandler
 from server.routes import Shape
@@ -14,6 +16,8 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.READY: ReadyHandler,
     Shape.COLLECTION: CollectionHandler,
     Shape.RESOURCE: ResourceHandler,
+    Shape.RELATED: RelatedHandler,
+    Shape.RELATIONSHIP: RelationshipHandler,
 }
 
 __all__ = ["HANDLERS", "Handler", "NotFoundHandler"]

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
-from querybuild.resource import Resource
+from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.database import Database
 from server.engine import Engine
@@ -173,6 +173,12 @@ class Handler(RequestHandler):
         assert self.route is not None
         assert self.route.resource is not None
         return self.route.resource
+
+    @property
+    def relationship(self) -> Relationship:
+        assert self.route is not None
+        assert self.route.relationship is not None
+        return self.route.relationship
 
     def path_id(self, resource: Resource) -> Any:
         """The id of the path as its column's type. Raises ResourceNotFound: a text that is no id names nothing."""

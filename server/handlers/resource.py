@@ -7,41 +7,22 @@ import msgspec
 from querybuild.changes import plan_delete, plan_update
 from querybuild.errors import ApiError, MethodForbidden, raise_all
 from serializers.decode import decode_resource_document
-from serializers.links import with_query
 from serializers.objects import MetaDocument
-from server.execute import resource_not_found, run_read
-from server.handlers.base import Handler
+from server.engine import ReadShape
+from server.handlers.reading import ReadingHandler
 from server.handlers.writing import write_and_read, write_only
 
 DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted."}))
 
 
-class ResourceHandler(Handler):
+class ResourceHandler(ReadingHandler):
     methods = ("GET", "PATCH", "DELETE")
 
     def allowed(self) -> tuple[str, ...]:
         return self.methods if "detail" in self.resource.methods else self.methods[1:]
 
     async def get(self) -> None:
-        assert self.route is not None
-        with self.stage("plan"):
-            read = self.engine.read_resource(self.resource, self.request.query)
-            path_id = self.path_id(self.resource)
-        with self.stage("execute"):
-            result = await self.database.read(
-                lambda connection: run_read(connection, read, path_id, self.engine),
-                is_snapshot=not read.plan.is_single_statement,
-            )
-        if not result.rows[0]:
-            raise resource_not_found(self.resource.type, self.route.id)
-        with self.stage("encode"):
-            links = {"self": with_query(self.self_path(), read.pairs)}
-            body = read.compiled.encoder.encode(result.rows, links)
-        self.finish_document(body)
-
-    def self_path(self) -> str:
-        assert self.route is not None
-        return self.engine.base_url + self.route.path
+        await self.answer_read(ReadShape("resource", self.resource), self.path_id(self.resource))
 
     async def patch(self) -> None:
         assert self.route is not None
@@ -62,12 +43,11 @@ class ResourceHandler(Handler):
             )
             raise_all(errors)
             assert planned is not None
-            read = engine.read_resource(resource, self.request.query, planned.written)
+            read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
         with self.stage("execute"):
             _, result = await write_and_read(self.database, planned, read, engine)
         with self.stage("encode"):
-            links = {"self": with_query(self.self_path(), read.pairs)}
-            body = read.compiled.encoder.encode(result.rows, links)
+            body = self.document(read, result, {})
         self.finish_document(body)
 
     async def delete(self) -> None:

@@ -10,7 +10,7 @@ from querybuild.changes import PlannedWrite
 from querybuild.errors import ApiError
 from server.database import Connection, Database
 from server.engine import Engine, PreparedRead
-from server.execute import ReadResult, refused_write, run_read, run_write
+from server.execute import ReadResult, refused_write, run_read_at_once, run_write
 
 
 async def write_and_read(
@@ -18,7 +18,7 @@ async def write_and_read(
 ) -> tuple[Any, ReadResult]:
     async def work(connection: Connection) -> tuple[Any, ReadResult]:
         row_id = await run_write(connection, write, engine)
-        return row_id, await run_read(connection, read, row_id, engine)
+        return row_id, await run_read_at_once(connection, read, row_id, engine)
 
     try:
         return await database.write(work)

@@ -1,0 +1,213 @@
+"""The clauses of SQL, one function a clause, and the criteria of conditions. What comes in: parts of a plan.
+What goes out: PyPika terms and queries.
+
+Nothing here can fail for a request's sake, and nothing knows a value: binds hands out $1, $2, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from pypika import Field, PostgreSQLQuery, Table
+from pypika import functions as sql_functions
+from pypika.queries import QueryBuilder
+from pypika.terms import Criterion, ExistsCriterion, Term
+
+from querybuild.binds import Binds
+from querybuild.plan import (
+    ColumnRef,
+    Condition,
+    CustomTest,
+    Exists,
+    IdIs,
+    Logic,
+    Node,
+    OrderKey,
+    Scope,
+    Slot,
+    Step,
+    Test,
+)
+from querybuild.resource import Attribute, Link, Relationship, Resource, ToMany, ToOne
+from querybuild.terms import Everything, Nothing, Template, ordered
+from querybuild.types import OPAQUE, array
+
+PATH = Slot("path")
+
+
+# tables and columns
+
+
+def table(resource: Resource, alias: str | None = None) -> Table:
+    return Table(resource.table, schema=resource.schema, alias=alias)
+
+
+def link_table(link: Link, alias: str | None = None) -> Table:
+    return Table(link.table, schema=link.schema, alias=alias)
+
+
+def column(alias: str, name: str) -> Field:
+    """`"t0"."age"`. PyPika writes a field's alias alone, so the table's own name need not be known."""
+    return Field(name, table=Table("", alias=alias))
+
+
+def column_term(alias: str, attribute: Attribute) -> Term:
+    """The attribute's column, or its term where it is computed in SQL."""
+    if attribute.sql is not None:
+        return attribute.sql(lambda name: column(alias, name))
+    return column(alias, attribute.column_name)
+
+
+def columns(node: Node, alias: str) -> Iterator[Term]:
+    """id, attributes, keys: the row as `plan.Node` has it."""
+    yield column(alias, node.resource.id.column)
+    for attribute in node.attributes:
+        term = column_term(alias, attribute)
+        yield term if attribute.type.select is None else attribute.type.select(term)
+    for key in node.keys:
+        yield column(alias, key)
+
+
+# clauses
+
+
+def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:
+    """To-one steps alone come here: a LEFT JOIN of one never multiplies rows."""
+    for step in steps:
+        query = query.left_join(table(step.resource, step.alias)).on(_meets(step))
+    return query
+
+
+def _meets(step: Step) -> Criterion:
+    return Template("{}={}", column(step.alias, step.far), column(step.source, step.near))
+
+
+def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) -> QueryBuilder:
+    for condition in conditions:
+        query = query.where(criterion(condition, binds))
+    return query
+
+
+def order(query: QueryBuilder, keys: tuple[OrderKey, ...]) -> QueryBuilder:
+    for key in keys:
+        term = operand(key.column)
+        query = query.orderby(ordered(term, is_descending=key.is_descending, is_nullable=key.is_nullable))
+    return query
+
+
+# conditions
+
+
+def criterion(condition: Condition, binds: Binds) -> Criterion:
+    match condition:
+        case Test():
+            return _test(condition, binds)
+        case CustomTest():
+            return _custom(condition, binds)
+        case Logic():
+            return _logic(condition, binds)
+        case Exists():
+            return _exists(condition, binds)
+        case IdIs():
+            return column(condition.alias, condition.column) == binds(PATH)
+        case _:
+            assert_never(condition)
+
+
+def operand(column: ColumnRef) -> Term:
+    """A column as filters and sorts see it: a type that is unknown to us is its text."""
+    term = column_term(column.alias, column.attribute)
+    return OPAQUE.select(term) if column.attribute.type is OPAQUE and OPAQUE.select is not None else term
+
+
+def _test(test: Test, binds: Binds) -> Criterion:
+    row, attribute = test.operator, test.left.attribute
+    left = _as_text(test.left) if row.is_text else operand(test.left)
+    if test.form == "null":
+        assert row.on_null is not None
+        return row.on_null(left)
+    if test.right is not None:
+        assert row.on_field is not None
+        is_mixed = attribute.type.as_text != test.right.attribute.type.as_text
+        if row.is_text or is_mixed:
+            return row.on_field(_as_text(test.left), _as_text(test.right))
+        return row.on_field(left, operand(test.right))
+    column_type = array(attribute.type) if row.arity == "list" and attribute.type.element is None else attribute.type
+    bound = column_type.bound if not row.is_text else None
+    parameters: list[Term] = [binds.request(slot) for slot in test.slots]
+    if bound is not None:
+        parameters = [bound(parameter) for parameter in parameters]
+    return row.criterion(left, *parameters)
+
+
+def _as_text(column: ColumnRef) -> Term:
+    term = operand(column)
+    return sql_functions.Cast(term, "TEXT") if column.attribute.type.as_text else term
+
+
+def _custom(test: CustomTest, binds: Binds) -> Criterion:
+    """A custom operator's criterion; with joins, an EXISTS over the joined tables."""
+    operator = test.operator
+    found, joins = operator.criterion(test.left.attribute, operand(test.left), binds.request(test.slot), operator.name)
+    if not joins:
+        return found
+    (first, meets), *others = joins
+    query = PostgreSQLQuery.from_(first).select(1)
+    for joined, on in others:
+        query = query.join(joined).on(on)
+    return ExistsCriterion(query.where(meets).where(found))
+
+
+def _logic(logic: Logic, binds: Binds) -> Criterion:
+    items = [criterion(item, binds) for item in logic.items]
+    match logic.op:
+        case "and":
+            return Template("(" + " AND ".join(["{}"] * len(items)) + ")", *items) if items else Everything()
+        case "or":
+            return Template("(" + " OR ".join(["{}"] * len(items)) + ")", *items) if items else Nothing()
+        case "not":
+            return Template("NOT ({})", *items)
+
+
+def _exists(exists: Exists, binds: Binds) -> Criterion:
+    """`EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`: of the forms that a
+    condition over a relationship can take, the one whose cost does not grow with the table under OR and NOT
+    (docs/adr/0004-exists.md)."""
+    step = exists.step
+    rows = table(step.resource, step.alias)
+    query = PostgreSQLQuery.from_(rows).select(1)
+    if step.link is None:
+        query = query.where(_meets(step))
+    else:
+        links = link_table(step.link, step.link_alias)
+        query = query.join(links).on(links.field(step.link.target) == rows.field(step.far))
+        query = query.where(links.field(step.link.source) == column(step.source, step.near))
+    return ExistsCriterion(where(query, exists.conditions, binds))
+
+
+# relationships
+
+
+def link_of(relationship: Relationship) -> Link | None:
+    return relationship.through if isinstance(relationship, ToMany) else None
+
+
+def scope_criterion(scope: Scope, alias: str, binds: Binds) -> Criterion:
+    """The rows that the resource of the path is related to.
+
+    A key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
+    A key in the target's rows: `"t0"."owner_id"=$1`
+    A link table: `EXISTS (SELECT 1 FROM "post_tags" "p" WHERE "p"."tag_id"="t0"."id" AND "p"."post_id"=$1)`
+    """
+    relationship, parent_id = scope.relationship, binds(PATH)
+    target_id = column(alias, scope.target.id.column)
+    link = link_of(relationship)
+    if link is not None:
+        links = link_table(link, "p")
+        query = PostgreSQLQuery.from_(links).select(1).where(Template("{}={}", column("p", link.target), target_id))
+        return ExistsCriterion(query.where(column("p", link.source) == parent_id))
+    if isinstance(relationship, ToOne) and relationship.is_own_key:
+        parents = PostgreSQLQuery.from_(table(scope.parent, "p")).select(column("p", relationship.column_name))
+        return Template("{}={}", target_id, parents.where(column("p", scope.parent.id.column) == parent_id))
+    return column(alias, relationship.foreign_key) == parent_id

@@ -1,0 +1,47 @@
+"""The reading of a page or of one resource, alike on every route that has it. What comes in: a shape and a
+path's id. What goes out: a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serializers.links import page_count, page_links, with_query
+from serializers.objects import PageMeta
+from server.engine import PreparedRead, ReadShape
+from server.execute import ReadResult, resource_not_found, run_read
+from server.handlers.base import Handler
+
+
+class ReadingHandler(Handler):
+    """Answers a GET; links holds what the document links to besides itself and its pages."""
+
+    async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
+        assert self.route is not None
+        with self.stage("plan"):
+            read = self.engine.prepare_read(shape, self.request.query)
+        with self.stage("execute"):
+            result = await self.database.read(
+                lambda connection: run_read(connection, read, path_id, self.engine),
+                is_snapshot=not read.plan.is_single_statement,
+            )
+        if shape.kind == "resource" and not result.rows[0]:
+            raise resource_not_found(shape.resource.type, self.route.id)
+        with self.stage("encode"):
+            body = self.document(read, result, links or {})
+        self.finish_document(body)
+
+    def document(self, read: PreparedRead, result: ReadResult, links: dict[str, str]) -> bytes:
+        path = self.self_path()
+        if not read.plan.is_collection:
+            return read.compiled.encoder.encode(result.rows, {"self": with_query(path, read.pairs)} | links)
+        page, count, total = read.query.page, len(result.rows[0]), result.total
+        exact = None if result.is_estimated else total
+        pages = page_links(path, read.pairs, page, total=exact, has_next=result.has_more)
+        meta = PageMeta(
+            count, total, None if total is None else page_count(total, page.size), totalEstimated=result.is_estimated
+        )
+        return read.compiled.encoder.encode(result.rows, pages | links, meta)
+
+    def self_path(self) -> str:
+        assert self.route is not None
+        return self.engine.base_url + self.route.path
