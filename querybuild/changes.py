@@ -66,8 +66,8 @@ def plan_update(
     planner = _WritePlanner(resource, catalog, errors, on_create=False)
     id_slot = planner.slot(id_value, f"{change.pointer}/id")
     if planner.check_type(change):
-        if change.id != id_text:
-            detail = f"The document's id {quoted(change.id or '')} is not the id {quoted(id_text)} of the path."
+        if change.id is not None and change.id != id_text:
+            detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of the path."
             errors.append(IdConflict(detail, pointer=f"{change.pointer}/id"))
         planner.attributes(change)
         planner.relationships(change)
@@ -112,7 +112,7 @@ class _WritePlanner:
     # type and id
 
     def check_type(self, change: Change) -> bool:
-        if change.type == self.resource.type:
+        if change.type is None or change.type == self.resource.type:
             return True
         detail = f"This route is for resources of type {quoted(self.resource.type)}, not {quoted(change.type)}."
         self.errors.append(TypeConflict(detail, pointer=f"{change.pointer}/type"))
@@ -170,14 +170,16 @@ class _WritePlanner:
             self.assignments.append(Assignment(attribute.column_name, self.slot(native, pointer), attribute))
 
     def missing(self, change: Change) -> None:
-        """What a create must have and does not."""
+        """What a create must have and does not. What was sent and could not be decoded has its fault already."""
         given = change.attributes or {}
-        self._missing_attributes(
-            change, (known for known in self.resource.attributes if known.required and known.name not in given)
-        )
+        if "attributes" not in change.undecoded:
+            required = (known for known in self.resource.attributes if known.required)
+            self._missing_attributes(change, (known for known in required if known.name not in given))
         for relationship in self.resource.relationships:
             is_required = isinstance(relationship, ToOne) and relationship.is_required
-            if is_required and relationship.name not in change.relationships:
+            is_sent = relationship.name in change.relationships
+            is_undecoded = change.undecoded & {"relationships", f"relationships/{relationship.name}"}
+            if is_required and not is_sent and not is_undecoded:
                 detail = f"The relationship {quoted(relationship.name)} is required."
                 pointer = f"{change.pointer}/relationships/{relationship.name}"
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
@@ -208,7 +210,8 @@ class _WritePlanner:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
-                expected = "an array of resource identifiers" if relationship.is_to_many else "one or null"
+                one, many = "one resource identifier or null", "an array of resource identifiers"
+                expected = many if relationship.is_to_many else one
                 detail = f"The data of {quoted(name)} must be {expected}."
                 self.errors.append(RelationshipFault(detail, pointer=linkage.pointer))
             else:
@@ -292,7 +295,7 @@ def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
     if (low is not None and len(value) < low) or (high is not None and len(value) > high):
         unit = "items" if isinstance(value, list) else "characters"
         bounds = _bounds(low, high, lambda number: f"{number} {unit}")
-        raise ValueFault(f"of {bounds}")
+        raise ValueFault(f"{bounds} long")
 
 
 def _check_range(attribute: Attribute, value: Any, native: Any) -> None:

@@ -167,7 +167,7 @@ class _ReadPlanner:
 
     def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
         """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""
-        names = key.path.split(".")
+        names = self._sort_path(key, resource)
         is_nullable = False
         for position, name in enumerate(names[:-1]):
             relationship = resource.relationship(name)
@@ -181,10 +181,6 @@ class _ReadPlanner:
             resource = self.catalog.target(relationship)
         name = names[-1]
         attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
-        if attribute is None and name.endswith("_id"):
-            relationship = resource.relationship(name.removesuffix("_id"))
-            if isinstance(relationship, ToOne) and relationship.is_own_key:
-                return self._by_key(key, relationship, alias, is_nullable)
         if attribute is None or not (attribute.readable and attribute.sortable):
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return None
@@ -193,6 +189,18 @@ class _ReadPlanner:
             return None
         column = ColumnRef(alias, attribute)
         return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
+
+    def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
+        """The names of a path; `group_id` at its end stands for `group.id`, unless an attribute is called so."""
+        *steps, last = key.path.split(".")
+        found: Resource | None = resource
+        for name in steps:
+            relationship = found and found.relationship(name)
+            found = self.catalog.target(relationship) if relationship else None
+        short = last.removesuffix("_id")
+        if found and short != last and not found.attribute(last) and isinstance(found.relationship(short), ToOne):
+            return [*steps, short, "id"]
+        return [*steps, last]
 
     def _by_key(self, key: SortKey, relationship: ToOne, alias: str, is_nullable: bool) -> OrderKey:
         column = ColumnRef(alias, self.catalog.key_of(relationship))

@@ -112,13 +112,14 @@ class LinkageChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource document as decoded, its names unresolved. id: None when the body has none. attributes: None
-    when the member is absent.
-    pointer: of the resource object, without a trailing slash.
+    """A resource document as decoded, its names unresolved. type, id: None when the body has none, or none that is a
+    string. attributes: None when the member is absent. undecoded: the members, such as `attributes` and
+    `relationships/group`, that were sent and whose faults are known already. pointer: of the resource object.
     """
 
-    type: str
+    type: str | None
     id: str | None
     attributes: dict[str, Any] | None
     relationships: dict[str, LinkageChange]
+    undecoded: frozenset[str]
     pointer: str

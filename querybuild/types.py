@@ -244,7 +244,10 @@ def array(element: ColumnType) -> ColumnType:
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValueFault(f"a list of {element.name} values")
-        return [element.from_json(item) for item in value]
+        try:
+            return [element.from_json(item) for item in value]
+        except ValueFault as error:
+            raise ValueFault(f"a list of {element.name} values, each {error}") from error
 
     def read_text(text: str) -> list[Any]:
         return [element.from_text(item) for item in split_list(text)]

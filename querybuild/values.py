@@ -64,7 +64,7 @@ def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
         raise JsonFault(f"nested deeper than {max_depth} levels") from error
     except JsonFault:
         raise
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         raise JsonFault("a number has too many digits") from error
     if "\\u" in text or text.count("[") + text.count("{") > max_depth or "\0" in text:
         _walk(tree, max_depth)

@@ -46,21 +46,29 @@ def decode_resource(data: Any, pointer: str, errors: list[ApiError], *, needs_id
     if not isinstance(data, dict):
         errors.append(InvalidDocument("`data` must be one resource object.", pointer=pointer))
         return None
+    _refuse_lid(data, pointer, errors)
+    undecoded = {name for name in ("attributes", "relationships") if not isinstance(data.get(name, {}), dict)}
+    linkages: dict[str, LinkageChange] = {}
+    for name, value in (_object(data, "relationships", pointer, errors) or {}).items():
+        linkage = _relationship(value, f"{pointer}/relationships/{escape_pointer(name)}", errors)
+        if linkage is None:
+            undecoded.add(f"relationships/{name}")
+        else:
+            linkages[name] = linkage
+    return Change(
+        type=_string(data, "type", pointer, errors),
+        id=_id(data, pointer, errors, is_required=needs_id),
+        attributes=_object(data, "attributes", pointer, errors),
+        relationships=linkages,
+        undecoded=frozenset(undecoded),
+        pointer=pointer,
+    )
+
+
+def _refuse_lid(data: dict[str, Any], pointer: str, errors: list[ApiError]) -> None:
     if "lid" in data:
         detail = "A `lid` has a meaning in atomic operations alone."
         errors.append(InvalidDocument(detail, pointer=f"{pointer}/lid"))
-    type_name = _string(data, "type", pointer, errors)
-    id_text = _id(data, pointer, errors, is_required=needs_id)
-    attributes = _object(data, "attributes", pointer, errors)
-    relationships = _object(data, "relationships", pointer, errors) or {}
-    linkages: dict[str, LinkageChange] = {}
-    for name, value in relationships.items():
-        linkage = _relationship(value, f"{pointer}/relationships/{escape_pointer(name)}", errors)
-        if linkage is not None:
-            linkages[name] = linkage
-    if type_name is None:
-        return None
-    return Change(type=type_name, id=id_text, attributes=attributes, relationships=linkages, pointer=pointer)
 
 
 def _string(data: dict[str, Any], name: str, pointer: str, errors: list[ApiError]) -> str | None:
@@ -121,8 +129,9 @@ def _identifier(value: Any, pointer: str, errors: list[ApiError]) -> Identifier 
         detail = "Resource linkage is made of resource identifier objects, or null."
         errors.append(InvalidDocument(detail, pointer=pointer))
         return None
+    _refuse_lid(value, pointer, errors)
     type_name = _string(value, "type", pointer, errors)
-    id_text = _id(value, pointer, errors, is_required=True)
+    id_text = _id(value, pointer, errors, is_required="lid" not in value)
     if type_name is None or id_text is None:
         return None
     return Identifier(type_name, id_text, pointer)

@@ -14,7 +14,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
@@ -29,6 +28,7 @@ import migrations
 from querybuild.resource import Catalog
 from server import embedded, workers
 from server.database import Database, open_database
+from server.declarations import load_catalog
 from server.engine import Engine
 from server.handlers import HANDLERS, NotFoundHandler
 from server.live_schema import Constraints, read_live_schema
@@ -83,7 +83,7 @@ def make_server(app: Routes, settings: Settings) -> HTTPServer:
 def serve(settings: Settings) -> None:
     """Answers requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError, MigrationError."""
     configure_logging(settings)
-    catalog = built_in()
+    catalog = _catalog(settings)
     with ExitStack() as cleanup:
         url = _database_url(settings, cleanup)
         uvloop.run(_prepare_database(url, settings, catalog))
@@ -105,7 +105,7 @@ def migrate_up(settings: Settings) -> None:
     configure_logging(settings)
 
     async def work(connection: asyncpg.Connection[Any]) -> None:
-        applied = await migrations.up(connection, migrations.load(_folder(settings)), say=_say)
+        applied = await migrations.up(connection, _migrations(settings), say=_say)
         if not applied:
             print("nothing to apply")
 
@@ -114,7 +114,7 @@ def migrate_up(settings: Settings) -> None:
 
 def migrate_status(settings: Settings) -> None:
     async def work(connection: asyncpg.Connection[Any]) -> None:
-        state = await migrations.status(connection, migrations.load(_folder(settings)))
+        state = await migrations.status(connection, _migrations(settings))
         for label, found in (("applied", state.applied), ("pending", state.pending)):
             for migration in found:
                 print(f"{label}  {migration.name}")
@@ -159,8 +159,16 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _folder(settings: Settings) -> Path:
-    return settings.migrations or migrations.BUILT_IN
+def _catalog(settings: Settings) -> Catalog:
+    return built_in() if settings.resources is None else load_catalog(settings.resources)
+
+
+def _migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
+    """Of the given folder, else the built-in ones; whoever brings resources of their own brings their schema
+    as well, or none."""
+    if settings.migrations is not None:
+        return migrations.load(settings.migrations)
+    return migrations.load(migrations.BUILT_IN) if settings.resources is None else ()
 
 
 @asynccontextmanager
@@ -179,7 +187,7 @@ async def _connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conn
 async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> None:
     """Migrations, sample rows, and the check of the declarations. Raises StartError, MigrationError."""
     async with _connected(url, settings) as connection:
-        found = migrations.load(_folder(settings))
+        found = _migrations(settings)
         if settings.database_url is None or settings.migrate:
             await migrations.up(connection, found, say=_say)
         state = await migrations.status(connection, found)
@@ -193,6 +201,8 @@ async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> N
         schema = await read_live_schema(connection, catalog)
         if schema.faults:
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
+        if settings.demo and settings.resources is not None:
+            raise StartError("the sample rows are of the built-in resources: leave out --demo or --resources")
         if settings.demo:
             count = await load_demo(connection)
             _say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")

@@ -7,7 +7,6 @@ Two doors: `read` and `write`, one pool today.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
@@ -147,7 +146,7 @@ def translated(error: Exception) -> Exception:
         return StatementTimeout("The database took too long over this request.")
     if isinstance(error, pg.LockNotAvailableError):
         return Busy("Another write holds a lock; try again.")
-    if isinstance(error, asyncio.TimeoutError | _GONE):
+    if isinstance(error, (TimeoutError, *_GONE)):
         return Unavailable("The database cannot be reached; try again.")
     is_closed = isinstance(error, pg.InterfaceError) and "clos" in str(error)
     return Unavailable("The database cannot be reached; try again.") if is_closed else error

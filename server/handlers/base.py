@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
+from querybuild.errors import quoted
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.database import Database
@@ -73,9 +74,9 @@ class Handler(RequestHandler):
         if len(self.request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
         if self.route is None:
-            raise RouteNotFound(f"There is nothing at {self.request.path[:200]}.")
+            raise self._no_route()
         if method not in (*self.allowed(), "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in self.allowed()):
-            self.method_not_allowed()
+            raise self._not_allowed()
         if method == "OPTIONS":
             return
         check_accept(", ".join(headers.get_list("Accept")), self.extensions)
@@ -100,9 +101,13 @@ class Handler(RequestHandler):
         """The methods of this route, as the declarations leave them."""
         return self.methods
 
-    def method_not_allowed(self) -> NoReturn:
+    def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
-        raise MethodNotAllowed(f"{self.request.method} is not for this route; there are {', '.join(allow)}.", allow)
+        detail = f"{quoted(self.request.method or '')} is not for this route; there are {', '.join(allow)}."
+        return MethodNotAllowed(detail, allow)
+
+    def _no_route(self) -> RouteNotFound:
+        return RouteNotFound(f"There is nothing at {quoted(self.request.path)}.")
 
     def allow(self) -> tuple[str, ...]:
         methods = self.allowed()
@@ -194,8 +199,8 @@ class Handler(RequestHandler):
         """Where tornado brings whatever was raised."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else HTTPError(status_code)
         if isinstance(error, HTTPError) and error.status_code == 405:
-            allow = self.allow()
-            error = MethodNotAllowed(f"There is no such method here; there are {', '.join(allow)}.", allow)
+            # A method that tornado itself does not know never reaches prepare.
+            error = self._not_allowed() if self.route is not None else self._no_route()
         self.answer_error(error)
 
     def answer_error(self, error: BaseException) -> None:

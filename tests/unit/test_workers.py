@@ -189,9 +189,9 @@ def test_a_worker_that_dies_is_replaced_and_the_port_keeps_answering() -> None:
     with program("answer(sockets, index)", count=1) as running:
         _, first = running.worker()
         os.kill(first, signal.SIGKILL)
+        assert running.line("log worker 0 ended: (.*)")[1] == "signal 9 (Killed)"
         # The connection waits in the socket that the parent holds, until there is a worker again.
         answered_by = running.ask()
-        assert running.line("log worker 0 ended: (.*)")[1] == "signal 9 (Killed)"
         assert running.worker() == (0, answered_by)
         assert answered_by != first
 

@@ -1,0 +1,90 @@
+"""A user's own declarations. What comes in: the setting `resources`, as `package.module:name` or
+`/path/file.py[:name]`. What goes out: a Catalog.
+
+A file is loaded by its path under a private name, so that it shadows nothing and nothing shadows it. Without a
+name, `CATALOG` is looked for, then
+`RESOURCES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from querybuild.errors import listed, nearest, quoted
+from querybuild.resource import Catalog, CatalogError, Resource
+from server.settings import StartError
+
+DEFAULT_NAMES = ("CATALOG", "RESOURCES")
+OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "waterspout", "tests"})
+
+
+def load_catalog(resources: str) -> Catalog:
+    """Raises StartError that says what is wrong with the setting, the module or the declarations."""
+    place, _, name = resources.partition(":")
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    found = _named(module, name, place)
+    try:
+        return found if isinstance(found, Catalog) else Catalog(_resources(found, place))
+    except CatalogError as error:
+        raise StartError(f"the resources of {place} cannot be served:\n{error}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if path.stem in OWN_PACKAGES:
+        raise StartError(f"{path} bears the name of a package of the server: rename the file")
+    if not path.is_file():
+        raise StartError(f"there is no file {path} to take resources from")
+    name = f"_waterspout_resources_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles of the module look it up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except CatalogError as error:
+        raise StartError(f"the resources of {path} cannot be served:\n{error}") from error
+    except Exception as error:
+        raise StartError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    if name.partition(".")[0] in OWN_PACKAGES - {"server"}:
+        raise StartError(f"{name} bears the name of a package of the server: rename the module")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise StartError(f"{name} is neither a module's name nor the path of a .py file")
+    try:
+        return importlib.import_module(name)
+    except CatalogError as error:
+        raise StartError(f"the resources of {name} cannot be served:\n{error}") from error
+    except Exception as error:
+        raise StartError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _named(module: ModuleType, name: str, place: str) -> object:
+    for wanted in (name,) if name else DEFAULT_NAMES:
+        if hasattr(module, wanted):
+            found: object = getattr(module, wanted)
+            return found
+    known = [known for known in vars(module) if not known.startswith("_")]
+    wanted = name or " or ".join(DEFAULT_NAMES)
+    raise StartError(f"{place} has no {wanted}.{nearest(name, known) if name else ''}")
+
+
+def _resources(found: object, place: str) -> tuple[Resource, ...]:
+    if isinstance(found, Resource):
+        return (found,)
+    if isinstance(found, list | tuple):
+        wrong = [type(item).__name__ for item in found if not isinstance(item, Resource)]
+        if not wrong:
+            return tuple(found)
+        raise StartError(f"the resources of {place} hold {listed(wrong)}: expected Resource")
+    raise StartError(
+        f"the resources of {place} are {quoted(type(found).__name__)}: expected a Catalog or a list of Resource"
+    )
