@@ -31,6 +31,7 @@ from server.database import Database, open_database
 from server.declarations import load_catalog
 from server.engine import Engine
 from server.handlers import HANDLERS, NotFoundHandler
+from server.handlers.base import Running
 from server.live_schema import Constraints, read_live_schema
 from server.logs import configure_logging, log_request
 from server.resources import built_in
@@ -53,12 +54,13 @@ class Routes(Router):
     def __init__(self, engine: Engine, database: Database) -> None:
         self.engine = engine
         self.database = database
+        self.running = Running()
         self.application = Application(log_function=log_request)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
         route = match_route(request.path, self.engine.catalog)
         handler = NotFoundHandler if route is None else HANDLERS.get(route.shape, NotFoundHandler)
-        context = {"engine": self.engine, "database": self.database, "route": route}
+        context = {"engine": self.engine, "database": self.database, "route": route, "running": self.running}
         return self.application.get_handler_delegate(request, handler, context)
 
 
@@ -230,7 +232,8 @@ async def _answer(sockets: list[socket.socket], url: str, settings: Settings, ca
     database = await open_database(url, settings, max(1, settings.pool_size // settings.workers))
     async with database.connection() as connection:
         constraints = (await read_live_schema(connection, catalog)).constraints
-    server = make_server(make_app(settings, catalog, constraints, database), settings)
+    app = make_app(settings, catalog, constraints, database)
+    server = make_server(app, settings)
     server.add_sockets([socket.socket(fileno=socket.dup(own.fileno())) for own in sockets])
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -240,6 +243,7 @@ async def _answer(sockets: list[socket.socket], url: str, settings: Settings, ca
     server.stop()
     try:
         async with asyncio.timeout(STOP_SECONDS):
+            await app.running.finished()
             await server.close_all_connections()
             await database.close()
     except TimeoutError:

@@ -47,6 +47,27 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 log = logging.getLogger("server")
 
 
+class Running:
+    """The handlers at work, which a stop waits for."""
+
+    def __init__(self) -> None:
+        self._handlers: set[Handler] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def add(self, handler: Handler) -> None:
+        self._handlers.add(handler)
+        self._idle.clear()
+
+    def discard(self, handler: Handler) -> None:
+        self._handlers.discard(handler)
+        if not self._handlers:
+            self._idle.set()
+
+    async def finished(self) -> None:
+        await self._idle.wait()
+
+
 @stream_request_body
 class Handler(RequestHandler):
     """methods: what the route has, in the order in which Allow names them; HEAD and OPTIONS are of the house.
@@ -56,10 +77,12 @@ class Handler(RequestHandler):
     body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     extensions: frozenset[str] = frozenset()
 
-    def initialize(self, engine: Engine, database: Database, route: Route | None) -> None:
+    def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
         self.database = database
         self.route = route
+        self._running = running
+        running.add(self)
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._is_refused = False
@@ -192,6 +215,13 @@ class Handler(RequestHandler):
             return resource.id_type.read(self.route.id)
         except ValueFault:
             raise resource_not_found(resource.type, self.route.id) from None
+
+    def on_finish(self) -> None:
+        self._running.discard(self)
+
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        self._running.discard(self)
 
     # failures
 

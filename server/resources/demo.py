@@ -19,18 +19,23 @@ import msgspec
 from server.resources import demo_texts as texts
 
 Value: TypeAlias = int | str | date | tuple[str, ...] | None
+Post: TypeAlias = tuple[str, str, int]
+"""Title, body, author."""
+Computer: TypeAlias = tuple[str, str | None, int | None]
+"""Name, serial, owner."""
 Option = TypeVar("Option")
 
 AS_OF = date(2026, 1, 1)
 """The day that ages are right on, and the end of the days that users were created on."""
 FIRST_CREATED = date(2022, 3, 1)
 OCCASIONS = 3
+"""How often each note is written."""
 COMPUTERS = 110
 STAFF = 44
 """How many users, from the first, write notes and are named in them; after them come the visitors."""
-HAS_SERIAL = 0.85
+SERIAL_SHARE = 0.85
 
-# What a computer is for; the code in its serial; how likely it is somebody's.
+# What a computer is, the code in its serial, the share of them that has an owner.
 KINDS = (("laptop", "LT", 0.95), ("desktop", "DT", 0.85), ("tablet", "TB", 0.9), ("logger", "LG", 0.5))
 
 IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM {})"
@@ -158,8 +163,7 @@ def _birth_date_and_age(born: str) -> tuple[date | None, int | None]:
     return birth, AS_OF.year - birth.year - had_no_birthday
 
 
-def _posts() -> list[tuple[str, str, int]]:
-    """Title, body, author: each note on several occasions."""
+def _posts() -> list[Post]:
     dice = _Dice("posts")
     names = [row[0] for row in _cells(texts.PEOPLE)][:STAFF]
     posts = []
@@ -184,23 +188,19 @@ def _words(turn: int, name: str, number: int) -> dict[str, str]:
     return {gap: words[turn % len(words)] for gap, words in lists.items()} | {"name": name, "n": str(number)}
 
 
-def _computers() -> list[tuple[str, str | None, int | None]]:
-    """Name, serial, owner."""
+def _computers() -> list[Computer]:
     dice = _Dice("computers")
     users = len(_cells(texts.PEOPLE))
+    machines = dice.shuffled(product(texts.BIRDS.split(), KINDS))[:COMPUTERS]
     computers = []
-    for number, (bird, (kind, code, is_owned)) in enumerate(
-        dice.shuffled(product(texts.BIRDS.split(), KINDS))[:COMPUTERS]
-    ):
-        serial = f"{code}-{20 + dice.below(6)}-{1000 + 37 * number:05}" if dice.throw() < HAS_SERIAL else None
-        owner = 1 + dice.low(users) if dice.throw() < is_owned else None
+    for number, (bird, (kind, code, owned_share)) in enumerate(machines):
+        serial = f"{code}-{20 + dice.below(6)}-{1000 + 37 * number:05}" if dice.throw() < SERIAL_SHARE else None
+        owner = 1 + dice.low(users) if dice.throw() < owned_share else None
         computers.append((f"{bird}-{kind}", serial, owner))
     return computers
 
 
-def _bios(
-    posts: list[tuple[str, str, int]], computers: list[tuple[str, str | None, int | None]]
-) -> Iterator[tuple[Value, ...]]:
+def _bios(posts: list[Post], computers: list[Computer]) -> Iterator[tuple[Value, ...]]:
     posts_of = _ids_by_user(author for _, _, author in posts)
     computers_of = _ids_by_user(owner for _, _, owner in computers)
     for number, (user, city, movies) in enumerate(_cells(texts.BIOS), 1):

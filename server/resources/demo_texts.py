@@ -1,9 +1,9 @@
 """The words of the demo rows: the notes of a small field station on a coast. All people are invented.
 
-In: nothing. Out: text tables and lists, which `server.resources.demo` makes rows of. It must not know ids or columns.
+In: nothing. Out: text tables and lists, which `server.resources.demo` makes rows of. It must not know columns.
 
-A table has one row a line, its cells between bars, `-` for nothing. Lists of single words have blanks between them,
-notes an empty line.
+A table has one row a line, its cells between bars, `-` for nothing; a group or user is meant by its place, from 1.
+Lists of single words have blanks between them, notes an empty line.
 """
 
 from __future__ import annotations
