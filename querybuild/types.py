@@ -160,10 +160,6 @@ def _finite_raw(text: str | None) -> msgspec.Raw | None:
     return None if text is None or text.endswith(("NaN", "Infinity")) else msgspec.Raw(text.encode())
 
 
-def _refused(_: Any) -> Any:
-    raise ValueFault("left out: it is read-only")
-
-
 BOOL = ColumnType(
     name="bool",
     family="bool",
@@ -208,8 +204,8 @@ OPAQUE = ColumnType(
     name="read-only text",
     family="opaque",
     sql_names=(),
-    from_json=_refused,
-    from_text=_refused,
+    from_json=values.str_of,
+    from_text=values.str_of,
     is_read_only=True,
     select=_text,
 )
