@@ -8,19 +8,16 @@ by `open_alias` alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from querybuild.errors import ApiError, listed, nearest, quoted
 from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
-from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
+from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
 from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToMany, ToOne
 from querybuild.types import split_list
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
-
-if TYPE_CHECKING:
-    from querybuild.planner import Context
 
 Make = Callable[[ColumnRef], Condition | None]
 """What becomes of the column at the end of a path."""

@@ -5,6 +5,7 @@ val is a filter.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from querybuild.errors import ApiError, FilterError, nearest, quoted
@@ -20,6 +21,15 @@ def fault(source: Source, detail: str) -> FilterError:
     """A filter error whose detail begins with the place in the filter."""
     place = f"{source.path}: " if source.path else ""
     return FilterError(f"{place}{detail}", parameter=source.parameter)
+
+
+def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
+    """The filter objects of a tree that are about a field, in the order in which they stand."""
+    for node in nodes:
+        if isinstance(node, FieldFilter):
+            yield node
+        else:
+            yield from field_filters(node.items)
 
 
 class _Reader:

@@ -22,15 +22,10 @@ from querybuild.plan import (
     Step,
     Values,
 )
-from querybuild.query import Limits, Query, SortKey
+from querybuild.query import Context, Limits, Query, SortKey
 from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
 
 LAST_OFFSET = 2**63 - 1
-
-
-class Context(msgspec.Struct, frozen=True):
-    """Who asks: the principal, the tenant and the time will stand here. The planner asks it at every alias
-    that it opens."""
 
 
 class PlannedRead(msgspec.Struct, frozen=True):

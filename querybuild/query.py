@@ -28,6 +28,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: int
 
 
+class Context(msgspec.Struct, frozen=True):
+    """Who asks: the principal, the tenant and the time will stand here. The planner asks it at every alias that it
+    opens."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """Where a part of a filter came from. parameter: as sent. path: inside its JSON, such as `[0].or[1].val`;
     "" for a simple filter."""

@@ -17,6 +17,7 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
+import msgspec
 import uvloop
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
@@ -127,13 +128,11 @@ def migrate_status(settings: Settings) -> None:
 
 
 def seed(settings: Settings) -> None:
-    """Loads the sample rows into an empty database."""
-
-    async def work(connection: asyncpg.Connection[Any]) -> None:
-        count = await load_demo(connection)
-        print(f"{count} sample rows" if count else "the database is not empty: no sample rows were loaded")
-
-    _with_connection(settings, work)
+    """Loads the sample rows into an empty database, as `serve --demo` does. Raises as `serve`."""
+    configure_logging(settings)
+    with ExitStack() as cleanup:
+        url = _database_url(settings, cleanup)
+        asyncio.run(_prepare_database(url, msgspec.structs.replace(settings, demo=True), _catalog(settings)))
 
 
 def _with_connection(settings: Settings, work: Callable[[asyncpg.Connection[Any]], Coroutine[Any, Any, None]]) -> None:

@@ -16,8 +16,8 @@ from querybuild.errors import ApiError, raise_all
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import ReadPlan, Scope, Values, WritePlan
-from querybuild.planner import Context, PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.query import Limits, Query
+from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.query import Context, Limits, Query
 from querybuild.resource import Catalog, Relationship, Resource
 from querybuild.select import ReadStatements, compile_read
 from serializers.encode import DocumentEncoder

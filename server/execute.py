@@ -18,8 +18,10 @@ from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
+from querybuild.filters import field_filters
 from querybuild.modify import LinkStatements
 from querybuild.plan import LinkWrite, Node, Statement, Values
+from querybuild.query import FilterNode, Source
 from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
 from server.database import Connection
 from server.engine import Engine, PreparedRead, ReadShape
@@ -56,11 +58,10 @@ async def run_read(connection: Connection, read: PreparedRead, path_id: Any, eng
         primary: Sequence[Row] = await connection.fetch(
             statements.primary.sql, *_arguments(statements.primary, read.values, path_id)
         )
+        rows, has_more = _page(primary, read, engine)
+        total, is_estimated = await _total(connection, read, path_id, len(rows), has_more)
     except _REFUSED as error:
-        detail = f"PostgreSQL refuses a value of the query: {_words(error)}."
-        raise ValueRefused(detail, parameter="filter") from error
-    rows, has_more = _page(primary, read, engine)
-    total, is_estimated = await _total(connection, read, path_id, len(rows), has_more)
+        raise _refused_value(error, read.query.filter) from error
     if total is not None and not is_estimated:
         has_more = read.query.page.size > 0 and read.query.page.offset + len(rows) < total and bool(rows)
     if not rows and plan.scope is not None:
@@ -93,6 +94,20 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
             begin += 1 + width
         found.append(parts)
     return ReadResult(found, None, False, False)
+
+
+def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:
+    """Points to the filter that PostgreSQL most likely meant: it tells the kind of fault and not its place."""
+    suspects = _SUSPECTS.get(getattr(error, "sqlstate", None) or "", frozenset())
+    found = list(field_filters(filters))
+    sources = [node.source for node in found if node.op in suspects] or [node.source for node in found]
+    source = sources[0] if sources else Source("filter")
+    place = f"{source.path}: " if source.path else ""
+    detail = f"{place}PostgreSQL refuses a value of the filter: {_words(error)}."
+    return ValueRefused(detail, parameter=source.parameter)
+
+
+_SUSPECTS = {"2201B": frozenset({"match"}), "22025": frozenset({"like", "ilike", "notlike", "notilike"})}
 
 
 async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any) -> None:
