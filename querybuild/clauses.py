@@ -129,8 +129,7 @@ def _test(test: Test, binds: Binds) -> Criterion:
         return row.on_null(left)
     if test.right is not None:
         assert row.on_field is not None
-        is_mixed = attribute.type.as_text != test.right.attribute.type.as_text
-        if row.is_text or is_mixed:
+        if row.is_text or attribute.type.as_text or test.right.attribute.type.as_text:
             return row.on_field(_as_text(test.left), _as_text(test.right))
         return row.on_field(left, operand(test.right))
     column_type = array(attribute.type) if row.arity == "list" and attribute.type.element is None else attribute.type
@@ -143,7 +142,8 @@ def _test(test: Test, binds: Binds) -> Criterion:
 
 def _as_text(column: ColumnRef) -> Term:
     term = operand(column)
-    return sql_functions.Cast(term, "TEXT") if column.attribute.type.as_text else term
+    column_type = column.attribute.type
+    return sql_functions.Cast(term, "TEXT[]" if column_type.element else "TEXT") if column_type.as_text else term
 
 
 def _custom(test: CustomTest, binds: Binds) -> Criterion:

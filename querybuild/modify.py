@@ -14,10 +14,11 @@ from pypika import PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
-from querybuild.clauses import link_table, table
-from querybuild.plan import LinkWrite, Slot, Statement, WritePlan
+from querybuild.clauses import columns, link_table, table
+from querybuild.plan import LinkWrite, Node, Slot, Statement, WritePlan
 from querybuild.resource import Link, Resource, ToMany
 from querybuild.terms import Template, equals_any
+from querybuild.types import INT
 
 ROW = Slot("row")
 
@@ -41,6 +42,11 @@ class WriteStatements(msgspec.Struct, frozen=True):
     row: Statement | None
     skip_taken: Statement | None
     links: tuple[LinkStatements, ...]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the row's statement is the whole write."""
+        return self.row is not None and not (self.lock or self.skip_taken or self.links)
 
 
 def compile_write(plan: WritePlan) -> WriteStatements:
@@ -73,8 +79,9 @@ def _may_meet_taken_ids(plan: WritePlan) -> bool:
 
 
 def _insert(plan: WritePlan) -> Statement:
-    """`INSERT INTO "groups" ("name") VALUES ($1) RETURNING "id"`. Where clients choose ids, one that the sequence
-    offers may be taken: ON CONFLICT DO NOTHING returns no row then, and the execution asks for the next free id."""
+    """`INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. Where clients choose ids, one that
+    the sequence offers may be taken: ON CONFLICT DO NOTHING returns no row then, and the execution asks for
+    the next free id."""
     binds = Binds()
     resource = plan.resource
     rows = table(resource)
@@ -83,7 +90,7 @@ def _insert(plan: WritePlan) -> Statement:
     query = _into(rows).columns(*columns).insert(*(parameters or [Template("DEFAULT")]))
     if _may_meet_taken_ids(plan):
         query = query.on_conflict(resource.id.column).do_nothing()
-    return Statement(query.returning(rows.field(resource.id.column)).get_sql(), binds.slots)
+    return Statement(query.get_sql() + _returning(plan), binds.slots)
 
 
 def _skip_taken(resource: Resource) -> Statement:
@@ -97,30 +104,39 @@ def _skip_taken(resource: Resource) -> Statement:
     sequence = Function("pg_get_serial_sequence", table(resource).get_sql(quote_char='"'), resource.id.column)
     is_followed = PostgreSQLQuery.from_(following).select(1).where(following.field(resource.id.column) == id_column + 1)
     end = PostgreSQLQuery.from_(taken).select(id_column).where(id_column >= Function("currval", sequence))
+    # Before a successor is looked for: the largest id plus one is out of range.
+    end = end.where(id_column < (2**31 - 1 if resource.id.type is INT else 2**63 - 1))
     end = end.where(ExistsCriterion(is_followed).negate()).orderby(id_column).limit(1)
     return Statement(PostgreSQLQuery.select(Function("setval", sequence, end)).get_sql(), ())
 
 
 def _update(plan: WritePlan) -> Statement:
-    """`UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "id"`"""
+    """`UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
     query = _update_of(rows)
     for index, assignment in enumerate(plan.assignments):
         query = query.set(rows.field(assignment.column), _assigned(plan, index, binds))
-    query = query.where(_is_row(plan, binds)).returning(rows.field(plan.resource.id.column))
-    return Statement(query.get_sql(), binds.slots)
+    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan), binds.slots)
 
 
 def _delete(plan: WritePlan) -> Statement:
-    """`DELETE FROM "groups" WHERE "id"=$1 RETURNING "id"`"""
+    """`DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
     query = _delete_from(rows).where(_is_row(plan, binds))
-    return Statement(query.returning(rows.field(plan.resource.id.column)).get_sql(), binds.slots)
+    return Statement(query.get_sql() + _returning(plan), binds.slots)
 
 
 _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
+
+
+def _returning(plan: WritePlan) -> str:
+    """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
+    query."""
+    node = plan.returning or Node(plan.resource, (), (), (), ())
+    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table)]
+    return " RETURNING " + ",".join(terms)
 
 
 def _lock_row(plan: WritePlan) -> Statement:

@@ -47,7 +47,11 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 def _is_plain(attribute: Attribute) -> bool:
     """Has equality in SQL and in the contract."""
-    return attribute.type not in (JSON, JSONB, BYTEA)
+    return attribute.type not in (JSON, JSONB, BYTEA) and attribute.type.element is not JSON
+
+
+def _is_not_plain(attribute: Attribute) -> bool:
+    return not _is_plain(attribute)
 
 
 def _is_scalar(attribute: Attribute) -> bool:
@@ -55,7 +59,7 @@ def _is_scalar(attribute: Attribute) -> bool:
 
 
 def _is_array(attribute: Attribute) -> bool:
-    return attribute.type.element is not None
+    return _is_plain(attribute) and attribute.type.element is not None
 
 
 def _is_ordered(attribute: Attribute) -> bool:
@@ -68,10 +72,6 @@ def _is_text(attribute: Attribute) -> bool:
 
 def _can_match(attribute: Attribute) -> bool:
     return attribute.type.is_text and not attribute.type.choices and attribute.match
-
-
-def _any_type(_: Attribute) -> bool:
-    return True
 
 
 def _infix(sql: str) -> Callable[[Term, Term], Criterion]:
@@ -122,11 +122,7 @@ def _is_not_null(column: Term) -> Criterion:
     return column.isnotnull()
 
 
-def _not_json(attribute: Attribute) -> bool:
-    return not _is_plain(attribute)
-
-
-_EQ, _NE = _infix("="), _infix("<>")
+_EQ, _NE, _DISTINCT = _infix("="), _infix("<>"), _infix(" IS DISTINCT FROM ")
 
 OPERATORS: tuple[OperatorRow, ...] = (
     # "t0"."age"=$1
@@ -166,15 +162,13 @@ OPERATORS: tuple[OperatorRow, ...] = (
     # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
     OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
     # "t0"."age" IS NULL, "t0"."age"=$1
-    OperatorRow(name="is_", applies=_any_type, criterion=_EQ, on_null=_is_null, on_field=_EQ, only_null=_not_json),
+    OperatorRow(name="is_", applies=_is_plain, criterion=_EQ, on_null=_is_null, on_field=_EQ),
     # "t0"."age" IS NOT NULL, "t0"."age" IS DISTINCT FROM $1
+    OperatorRow(name="isnot", applies=_is_plain, criterion=_DISTINCT, on_null=_is_not_null, on_field=_DISTINCT),
+    # "t0"."meta" IS NULL, and nothing else: these types have no equality
+    OperatorRow(name="is_", applies=_is_not_plain, criterion=_EQ, on_null=_is_null, only_null=_is_not_plain),
     OperatorRow(
-        name="isnot",
-        applies=_any_type,
-        criterion=_infix(" IS DISTINCT FROM "),
-        on_null=_is_not_null,
-        on_field=_infix(" IS DISTINCT FROM "),
-        only_null=_not_json,
+        name="isnot", applies=_is_not_plain, criterion=_DISTINCT, on_null=_is_not_null, only_null=_is_not_plain
     ),
     # "t0"."name" LIKE $1
     OperatorRow(

@@ -195,8 +195,8 @@ class LinkWrite(msgspec.Struct, frozen=True):
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A write of one row and its links. id_slot: of the row's id; None on create without a client's id.
-    unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if
-    they have that value.
+    unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if they
+    have that value. returning: what the answer shows of the row, where its statement can give that back.
     """
 
     kind: Literal["create", "update", "delete"]
@@ -205,6 +205,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Assignment, ...] = ()
+    returning: Node | None = None
 
 
 Values = tuple[Any, ...]

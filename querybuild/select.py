@@ -64,7 +64,7 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan) if plan.node.branches and not plan.is_collection else None,
+        at_once=_at_once(plan) if not plan.is_collection and any(map(needs_rows, plan.node.branches)) else None,
     )
 
 

@@ -26,8 +26,8 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     the names in pg_type that a column of this type may have. from_json, from_text: raise ValueFault. select:
     the column's term as it is read, where that is not the bare column. shown: what is read -> what msgspec
     encodes. bound: the parameter's term, where it needs a cast.
-    as_text: the column has to be cast before text operators see it. choices: the values of an enum. element:
-    of an array.
+    as_text: the column has to be cast before text operators, or columns of another type, see it. choices: the values
+    of an enum. element: of an array.
     """
 
     name: str
@@ -251,13 +251,15 @@ def array(element: ColumnType) -> ColumnType:
     shown = element.shown
     return ColumnType(
         name=f"{element.name}[]",
-        family=f"{element.family}[]",
+        # PostgreSQL compares arrays of one element type alone; those that are texts are cast where they differ.
+        family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
         from_json=read,
         from_text=read_text,
         select=None if element.select is None else unnested(element.select),
         shown=None if shown is None else _each(shown),
         bound=None if element.bound is None else _text_array_as(element.name),
+        as_text=element.as_text,
         element=element,
     )
 

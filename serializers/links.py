@@ -52,8 +52,8 @@ def page_links(path: str, pairs: Pairs, page: Page, *, total: int | None, has_ne
     if last is not None:
         links["last"] = at(last)
     if page.offset > 0:
-        before = max(page.offset - page.size, 0)
-        links["prev"] = at(before if last is None else min(before, last))
+        is_past_the_end = total is not None and page.offset >= total
+        links["prev"] = at(last if is_past_the_end and last is not None else max(page.offset - page.size, 0))
     if has_next:
         links["next"] = at(page.offset + page.size)
     return links

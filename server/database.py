@@ -46,6 +46,10 @@ _GONE = (
 )
 
 
+_LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, OSError)
+"""The connection broke while a statement was under way."""
+
+
 class Connection(asyncpg.Connection):
     """A pooled connection. None of our requests leaves session state behind, so releasing it costs no round trip."""
 
@@ -96,6 +100,15 @@ class Database:
         committed."""
         return await self._attempts(work, "read_committed")
 
+    async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Runs a write of one statement, which is its own transaction."""
+        try:
+            return await self._attempts(work, None)
+        except Unavailable as error:
+            if isinstance(error.__cause__, _LOST):
+                raise _outcome_unknown() from error
+            raise
+
     async def _attempts(self, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation | None) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -126,18 +139,15 @@ async def _transaction(
         raise
     try:
         await transaction.commit()
-    except (
-        pg.PostgresConnectionError,
-        pg.AdminShutdownError,
-        pg.CrashShutdownError,
-        pg.InterfaceError,
-        OSError,
-    ) as error:
+    except (*_LOST, pg.InterfaceError) as error:
         if isolation == "read_committed":
-            detail = "The connection was lost while the write was being committed: look whether it was done."
-            raise OutcomeUnknown(detail) from error
+            raise _outcome_unknown() from error
         raise
     return result
+
+
+def _outcome_unknown() -> OutcomeUnknown:
+    return OutcomeUnknown("The connection was lost while the write was being committed: look whether it was done.")
 
 
 def translated(error: Exception) -> Exception:

@@ -9,32 +9,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
-import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
-from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
+from querybuild.errors import quoted
 from querybuild.filters import field_filters
-from querybuild.modify import LinkStatements
-from querybuild.plan import LinkWrite, Node, Statement, Values
+from querybuild.plan import Node, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
 from server.database import Connection
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import Engine, PreparedRead
 from server.errors import (
-    BodyValueRefused,
-    Conflict,
     ResourceNotFound,
     TooManyIncluded,
     TooManyRows,
     ValueRefused,
 )
 
-_REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg._base.DataError)
+REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg._base.DataError)
 """SQLSTATE classes 22 and 54, and what asyncpg refuses before it is sent."""
 
 
@@ -56,11 +50,11 @@ async def run_read(connection: Connection, read: PreparedRead, path_id: Any, eng
     statements, plan = read.compiled.statements, read.plan
     try:
         primary: Sequence[Row] = await connection.fetch(
-            statements.primary.sql, *_arguments(statements.primary, read.values, path_id)
+            statements.primary.sql, *arguments(statements.primary, read.values, path_id)
         )
         rows, has_more = _page(primary, read, engine)
         total, is_estimated = await _total(connection, read, path_id, len(rows), has_more)
-    except _REFUSED as error:
+    except REFUSED as error:
         raise _refused_value(error, read.query.filter) from error
     if total is not None and not is_estimated:
         has_more = read.query.page.size > 0 and read.query.page.offset + len(rows) < total and bool(rows)
@@ -79,9 +73,9 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
     statement = read.compiled.statements.at_once
     if statement is None:
         return await run_read(connection, read, path_id, engine)
-    arguments = _arguments(statement, read.values, path_id)
+    bound = arguments(statement, read.values, path_id)
     limit = engine.limits.max_included + 2
-    rows: Sequence[Row] = await connection.fetch_at_most(statement.sql, arguments, limit)
+    rows: Sequence[Row] = await connection.fetch_at_most(statement.sql, bound, limit)
     if len(rows) == limit:
         raise _too_many_included()
     found: list[Sequence[Row]] = []
@@ -103,7 +97,7 @@ def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRe
     sources = [node.source for node in found if node.op in suspects] or [node.source for node in found]
     source = sources[0] if sources else Source("filter")
     place = f"{source.path}: " if source.path else ""
-    detail = f"{place}PostgreSQL refuses a value of the filter: {_words(error)}."
+    detail = f"{place}PostgreSQL refuses a value of the filter: {words(error)}."
     return ValueRefused(detail, parameter=source.parameter)
 
 
@@ -119,7 +113,7 @@ async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any
         raise resource_not_found(scope.parent.type, str(path_id))
 
 
-def _arguments(
+def arguments(
     statement: Statement, values: Values, path_id: Any = None, keys: Any = None, row_id: Any = None
 ) -> list[Any]:
     """The values of $1, $2, ... by where each comes from."""
@@ -152,7 +146,7 @@ async def _total(
         return seen, is_estimated
     statement = read.compiled.statements.count
     assert statement is not None
-    found = await connection.fetchval(statement.sql, *_arguments(statement, read.values, path_id))
+    found = await connection.fetchval(statement.sql, *arguments(statement, read.values, path_id))
     if not is_estimated:
         return int(found), False
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
@@ -174,7 +168,7 @@ async def _branches(
         children: Sequence[Row] = []
         if statement is not None and keys:
             limit = room + 1 if branch.is_included else 0
-            children = await connection.fetch_at_most(statement.sql, _arguments(statement, (), keys=keys), limit)
+            children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), limit)
         if branch.is_included:
             room -= len(children)
             if room < 0:
@@ -189,103 +183,11 @@ def _too_many_included() -> TooManyIncluded:
     return TooManyIncluded(detail, parameter="include")
 
 
-async def run_write(connection: Connection, write: PlannedWrite, engine: Engine) -> Any:
-    """Writes the row and its links; gives the row's id.
-
-    Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
-    """
-    plan, statements = write.plan, engine.write_statements(write.plan)
-    row_id = None if plan.id_slot is None else write.values[plan.id_slot]
-    for statement in (statements.lock, statements.row):
-        if statement is statements.row and plan.unchanged:
-            await _check_unchanged(connection, write, row_id, engine)
-        if statement is None:
-            continue
-        found = await connection.fetchval(statement.sql, *_arguments(statement, write.values, row_id=row_id))
-        if found is None and statements.skip_taken is not None:
-            found = await _insert_past_taken(connection, write, statement, statements.skip_taken)
-        if found is None:
-            raise resource_not_found(plan.resource.type, str(row_id))
-        row_id = found
-    for link, link_statements in zip(plan.links, statements.links, strict=True):
-        await _write_link(connection, write, link, link_statements, row_id)
-    return row_id
-
-
 def resource_not_found(type_name: str, id_text: str) -> ResourceNotFound:
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.")
 
 
-async def _insert_past_taken(
-    connection: Connection, write: PlannedWrite, insert: Statement, skip_taken: Statement
-) -> Any:
-    """The sequence offered an id that a client had taken: moves it to the end of what is taken there, and
-    inserts again."""
-    for _ in range(10):
-        await connection.fetchval(skip_taken.sql)
-        found = await connection.fetchval(insert.sql, *_arguments(insert, write.values))
-        if found is not None:
-            return found
-    raise RuntimeError("no free id after 10 moves of the sequence")
-
-
-async def _check_unchanged(connection: Connection, write: PlannedWrite, row_id: Any, engine: Engine) -> None:
-    """Read-only attributes that were sent must have the value that they have."""
-    read = engine.prepare_read(ReadShape("resource", write.plan.resource), "")
-    result = await run_read(connection, read, row_id, engine)
-    if not result.rows[0]:
-        raise resource_not_found(write.plan.resource.type, str(row_id))
-    current = json.loads(read.compiled.encoder.encode(result.rows, {}), parse_float=Decimal)["data"]["attributes"]
-    errors = [
-        AttributeFault(
-            f"{quoted(sent.column)} is read-only: leave it out, or send the value it has.",
-            pointer=str(write.pointers[sent.slot]),
-        )
-        for sent in write.plan.unchanged
-        if current[sent.column] != write.values[sent.slot]
-    ]
-    raise_all(errors)
-
-
-async def _write_link(
-    connection: Connection, write: PlannedWrite, link: LinkWrite, statements: LinkStatements, row_id: Any
-) -> None:
-    wanted: list[Any] = write.values[link.slot]
-    pointers = write.pointers[link.slot]
-
-    def arguments(statement: Statement) -> list[Any]:
-        return _arguments(statement, write.values, row_id=row_id)
-
-    rows = await connection.fetch(statements.lock.sql, *arguments(statements.lock))
-    there = {row[0] for row in rows}
-    missing = [
-        related_not_found(link.target, str(id_value), pointer)
-        for id_value, pointer in zip(wanted, pointers, strict=True)
-        if id_value not in there
-    ]
-    raise_all(missing)
-    leaving = [row[0] for row in rows if row[1] == row_id and row[0] not in set(wanted)]
-    if leaving and not link.is_detachable:
-        shown = ", ".join(str(id_value) for id_value in leaving[:5])
-        detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
-        pointer = f"/data/relationships/{link.relationship.name}/data"
-        raise RequiredLink(detail, pointer=pointer)
-    if leaving or link.is_link_table:
-        await connection.execute(statements.detach.sql, *arguments(statements.detach))
-    if wanted:
-        await connection.execute(statements.attach.sql, *arguments(statements.attach))
-
-
-def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
-    """What a constraint or a value's refusal amounts to; any other exception is itself."""
-    if isinstance(error, pg.IntegrityConstraintViolationError):
-        return _violation(error, write, engine)
-    if isinstance(error, _REFUSED):
-        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {_words(error)}.", pointer="/data")
-    return error
-
-
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
     """What kind of refusal it was, without the database's own text, which names its parts."""
     return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
 
@@ -299,41 +201,3 @@ _REFUSALS = {
     "22P05": "a character cannot be stored",
     "54000": "it is too complex",
 }
-
-
-def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
-    plan = write.plan
-    if plan.kind == "delete":
-        return Conflict(f"This {plan.resource.type} is still referred to by other resources.")
-    key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
-    constraint = engine.constraints.get(key)
-    columns = (error.column_name,) if error.column_name else constraint.columns if constraint else ()
-    fields = [field for column in columns if (field := _field(column, error.table_name, write))]
-    pointer = fields[0][1] if fields else "/data"
-    names = listed(quoted(name) for name, _ in fields) if fields else "The document"
-    match error:
-        case pg.UniqueViolationError():
-            return Conflict(f"Another {plan.resource.type} has this value already: {names}.", pointer=pointer)
-        case pg.ForeignKeyViolationError():
-            return RelatedNotFound(f"The related resource is not there: {names}.", pointer=pointer)
-        case pg.NotNullViolationError() | pg.CheckViolationError():
-            return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
-        case _:
-            return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
-
-
-def _field(column: str, table: str | None, write: PlannedWrite) -> tuple[str, str] | None:
-    """The field of the document that a column holds, and where it stood or would stand."""
-    plan = write.plan
-    if table == plan.resource.table:
-        for assignment in plan.assignments:
-            if assignment.column == column:
-                pointer = str(write.pointers[assignment.slot])
-                return pointer.removesuffix("/data").rpartition("/")[2], pointer
-        for attribute in plan.resource.attributes:
-            if attribute.is_stored and attribute.column_name == column:
-                return attribute.name, f"/data/attributes/{attribute.name}"
-    for link in plan.links:
-        if link.target.table == table and link.relationship.foreign_key == column:
-            return link.relationship.name, f"/data/relationships/{link.relationship.name}"
-    return None

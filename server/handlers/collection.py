@@ -8,7 +8,7 @@ from serializers.decode import decode_resource_document
 from serializers.links import quote_segment
 from server.engine import ReadShape
 from server.handlers.reading import ReadingHandler
-from server.handlers.writing import write_and_read
+from server.writes import write_and_read
 
 
 class CollectionHandler(ReadingHandler):

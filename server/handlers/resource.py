@@ -10,7 +10,7 @@ from serializers.decode import decode_resource_document
 from serializers.objects import MetaDocument
 from server.engine import ReadShape
 from server.handlers.reading import ReadingHandler
-from server.handlers.writing import write_and_read, write_only
+from server.writes import write_and_read, write_only
 
 DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted."}))
 
