@@ -1,6 +1,6 @@
 """The public door: what a module of one's own resources imports. Nothing is defined here."""
 
-from pypika import functions
+from pypika import Table, functions
 
 from querybuild.errors import ApiError
 from querybuild.operators import JSONB_CONTAINS
@@ -78,6 +78,7 @@ __all__ = [
     "Link",
     "Operator",
     "Resource",
+    "Table",
     "Template",
     "ToMany",
     "ToOne",

@@ -27,6 +27,7 @@ from querybuild.errors import (
     TypeConflict,
     nearest,
     quoted,
+    shown_json,
 )
 from querybuild.plan import Assignment, LinkWrite, Values, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange
@@ -163,7 +164,7 @@ class _WritePlanner:
             if value is None and not attribute.nullable:
                 raise ValueFault("a value, since it cannot be null")
         except ValueFault as error:
-            shown = "" if value is None else f", not {quoted(dump_json(value))}"
+            shown = "" if value is None else f", not {shown_json(dump_json(value))}"
             detail = f"{quoted(attribute.name)} must be {error}{shown}."
             self.errors.append(AttributeFault(detail, pointer=pointer))
         else:

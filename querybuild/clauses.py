@@ -29,7 +29,7 @@ from querybuild.plan import (
     Step,
     Test,
 )
-from querybuild.resource import Attribute, Link, Relationship, Resource, ToMany, ToOne
+from querybuild.resource import Attribute, Link, Resource, ToOne, link_of
 from querybuild.terms import Everything, Nothing, Template, ordered
 from querybuild.types import OPAQUE, array
 
@@ -187,10 +187,6 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
 
 
 # relationships
-
-
-def link_of(relationship: Relationship) -> Link | None:
-    return relationship.through if isinstance(relationship, ToMany) else None
 
 
 def scope_criterion(scope: Scope, alias: str, binds: Binds) -> Criterion:

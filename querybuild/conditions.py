@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from querybuild.errors import ApiError, listed, nearest, quoted
+from querybuild.errors import ApiError, listed, nearest, quoted, shown_json
 from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
@@ -165,8 +165,8 @@ class ConditionPlanner:
                 return CustomTest(operator, left, self.slot(value))
             return self._against_value(node, operator, left)
         except ValueFault as error:
-            shown = node.val if node.is_text else dump_json(node.val)
-            self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {quoted(str(shown))}.")
+            shown = quoted(node.val) if node.is_text else shown_json(dump_json(node.val))
+            self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 
     def _json(self, node: FieldFilter) -> Any:

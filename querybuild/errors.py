@@ -134,6 +134,11 @@ def quoted(text: str) -> str:
     return f"“{text if len(text) <= 80 else text[:77] + '...'}”"
 
 
+def shown_json(text: str) -> str:
+    """A client's JSON value for a detail: as it stands, at most 80 characters of it."""
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def listed(names: Iterable[str]) -> str:
     """The declared names for a detail, in their order: `a, b, c`."""
     return ", ".join(names) or "none"

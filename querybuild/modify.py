@@ -18,7 +18,7 @@ from querybuild.clauses import columns, link_table, table
 from querybuild.plan import LinkWrite, Node, Slot, Statement, WritePlan
 from querybuild.resource import Link, Resource, ToMany
 from querybuild.terms import Template, equals_any
-from querybuild.types import INT
+from querybuild.types import BIGINT, INT
 
 ROW = Slot("row")
 
@@ -75,7 +75,9 @@ def _update_of(rows: Table) -> Any:
 
 
 def _may_meet_taken_ids(plan: WritePlan) -> bool:
-    return plan.kind == "create" and plan.resource.client_ids and plan.id_slot is None
+    """Whether a sequence chooses the id, and clients may have taken what it offers."""
+    resource = plan.resource
+    return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 
 
 def _insert(plan: WritePlan) -> Statement:
@@ -94,18 +96,20 @@ def _insert(plan: WritePlan) -> Statement:
 
 
 def _skip_taken(resource: Resource) -> Statement:
-    """From the id that was offered to the last of the unbroken run of taken ids that it stands in.
+    """From the id that was offered to the last of the unbroken run of taken ids that it stands in. One is taken from
+    the successor and not added to the id, since the largest id has none.
 
     `SELECT setval(pg_get_serial_sequence(...),(SELECT "t0"."id" FROM "persons" "t0" WHERE "t0"."id">=currval(...)
-    AND NOT EXISTS (SELECT 1 FROM "persons" "t1" WHERE "t1"."id"="t0"."id"+1) ORDER BY "t0"."id" LIMIT 1))`
+    AND NOT EXISTS (SELECT 1 FROM "persons" "t1" WHERE "t1"."id"-1="t0"."id" AND "t1"."id">currval(...))
+    ORDER BY "t0"."id" LIMIT 1))`
     """
     taken, following = table(resource, "t0"), table(resource, "t1")
-    id_column = taken.field(resource.id.column)
+    id_column, successor = taken.field(resource.id.column), following.field(resource.id.column)
     sequence = Function("pg_get_serial_sequence", table(resource).get_sql(quote_char='"'), resource.id.column)
-    is_followed = PostgreSQLQuery.from_(following).select(1).where(following.field(resource.id.column) == id_column + 1)
-    end = PostgreSQLQuery.from_(taken).select(id_column).where(id_column >= Function("currval", sequence))
-    # Before a successor is looked for: the largest id plus one is out of range.
-    end = end.where(id_column < (2**31 - 1 if resource.id.type is INT else 2**63 - 1))
+    offered = Function("currval", sequence)
+    is_followed = PostgreSQLQuery.from_(following).select(1).where(successor - 1 == id_column)
+    is_followed = is_followed.where(successor > offered)
+    end = PostgreSQLQuery.from_(taken).select(id_column).where(id_column >= offered)
     end = end.where(ExistsCriterion(is_followed).negate()).orderby(id_column).limit(1)
     return Statement(PostgreSQLQuery.select(Function("setval", sequence, end)).get_sql(), ())
 

@@ -157,7 +157,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_single_statement(self) -> bool:
-        return self.total in (None, "none") and not self.node.branches and self.scope is None
+        """Whether the primary rows are all there is to read, unless there are none."""
+        return self.total != "estimated" and not self.node.branches
 
 
 class Statement(msgspec.Struct, frozen=True):

@@ -166,6 +166,12 @@ class _ReadPlanner:
         is_nullable = False
         for position, name in enumerate(names[:-1]):
             relationship = resource.relationship(name)
+            if relationship is None:
+                detail = (
+                    f"{quoted(name)} is no relationship of {resource.type}: a path goes through to-one relationships."
+                )
+                self._refuse(key, detail)
+                return None
             if not isinstance(relationship, ToOne):
                 self._refuse_sort(key, name, resource, relationship)
                 return None
@@ -205,14 +211,15 @@ class _ReadPlanner:
         if relationship is None:
             known = [attribute.name for attribute in resource.readable_attributes if attribute.sortable]
             detail = f"There is no attribute {quoted(name)} in {resource.type} to sort by."
-            self._refuse(key, detail + nearest(name, known) + f" There are id, {listed(known)}.")
+            self._refuse(key, detail + nearest(name, known) + f" There are: id, {listed(known)}.")
         elif relationship.is_to_many:
             self._refuse(key, f"{quoted(name)} is to-many: a sort goes through to-one relationships.")
         else:
             self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
 
     def _refuse(self, key: SortKey, detail: str) -> None:
-        self.errors.append(SortError(f"{quoted(key.path)}: {detail}", parameter="sort"))
+        place = f"{quoted(key.path)}: " if "." in key.path else ""
+        self.errors.append(SortError(place + detail, parameter="sort"))
 
     def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Step:
         """The join that a sort needs, once a path."""

@@ -176,6 +176,11 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
 Relationship = ToOne | ToMany
 
 
+def link_of(relationship: Relationship) -> Link | None:
+    """The link table of a many-to-many relationship."""
+    return relationship.through if isinstance(relationship, ToMany) else None
+
+
 class Resource(msgspec.Struct, frozen=True, eq=False):
     """A resource: its JSON:API type, its collection's path, its table, and its fields.
 

@@ -178,7 +178,7 @@ FLOAT = _float("float", "float8", 1.7976931348623157e308, None)
 REAL = _float(
     "real",
     "float4",
-    3.4028234663852886e38,
+    3.4028235e38,  # what PostgreSQL shows the largest as
     # Through its text, since float4 0.1 widened to float8 reads 0.10000000149011612.
     lambda column: functions.Cast(functions.Cast(column, "TEXT"), "FLOAT8"),
 )

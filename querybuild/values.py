@@ -29,15 +29,20 @@ FIRST_DATE, LAST_DATE = date(1, 1, 2), date(9999, 12, 30)
 _FIRST_INSTANT = datetime(1, 1, 2, tzinfo=UTC)
 _LAST_INSTANT = datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC)
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
 _INTERVAL = re.compile(
-    r"P(?=[\dT+-])([+-]?\d{1,9}Y)?([+-]?\d{1,9}M)?([+-]?\d{1,9}W)?([+-]?\d{1,9}D)?"
-    r"(T(?=[\d+-])([+-]?\d{1,9}H)?([+-]?\d{1,9}M)?([+-]?\d{1,9}(\.\d{1,6})?S)?)?",
+    r"P(?=[\dT-])(-?\d{1,10}Y)?(-?\d{1,10}M)?(-?\d{1,10}W)?(-?\d{1,10}D)?"
+    r"(T(?=[\d-])(-?\d{1,10}H)?(-?\d{1,10}M)?(-?\d{1,10}(\.\d{1,6})?S)?)?",
     re.ASCII,
 )
+
+_DIGITS = 400
+"""Of a number in JSON, before the point and after it; a double has at most 309 and 324."""
 
 _JSON_OUT = msgspec.json.Encoder(decimal_format="number")
 
@@ -113,12 +118,20 @@ def dump_json(tree: Any) -> str:
     """A tree of `load_json` as JSON text, numbers digit by digit as they came."""
     try:
         return _JSON_OUT.encode(tree).decode()
-    except OverflowError:  # msgspec writes integers of at most 64 bits inside a structure
-        return json.dumps(tree, default=_exact)
+    except OverflowError:  # msgspec before 0.21 writes integers of at most 64 bits
+        return _JSON_OUT.encode(_with_decimals(tree)).decode()
 
 
-def _exact(number: Decimal) -> Any:
-    return float(number)
+def _with_decimals(tree: Any) -> Any:
+    match tree:
+        case dict():
+            return {name: _with_decimals(value) for name, value in tree.items()}
+        case list():
+            return [_with_decimals(value) for value in tree]
+        case int() if not isinstance(tree, bool):
+            return Decimal(tree)
+        case _:
+            return tree
 
 
 # JSON value -> native. Each raises ValueFault, whose text says what is expected.
@@ -197,11 +210,8 @@ def str_of(value: Any) -> str:
 
 
 def uuid_of(value: Any) -> uuid.UUID:
-    if isinstance(value, str) and len(value) == 36:
-        try:
-            return uuid.UUID(value)
-        except ValueError:
-            pass
+    if isinstance(value, str) and _UUID.fullmatch(value):
+        return uuid.UUID(value)
     raise ValueFault("a UUID such as 123e4567-e89b-12d3-a456-426614174000")
 
 
@@ -228,14 +238,16 @@ def time_of(value: Any) -> time:
 
 def timestamptz_of(value: Any) -> datetime:
     """RFC 3339, section 5.6: the offset is not optional. The result is in UTC."""
-    if isinstance(value, str):
+    if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
         try:
             moment = msgspec.convert(value, datetime)
-            if moment.tzinfo is not None and _FIRST_INSTANT <= (moment := moment.astimezone(UTC)) <= _LAST_INSTANT:
+            if _FIRST_INSTANT <= (moment := moment.astimezone(UTC)) <= _LAST_INSTANT:
                 return moment
         except (msgspec.ValidationError, OverflowError):
             pass
-    raise ValueFault("a date and time with its offset such as 2024-05-31T23:59:59Z (RFC 3339)")
+    raise ValueFault(
+        f"a date and time with its offset such as 2024-05-31T23:59:59Z (RFC 3339), from {FIRST_DATE} to {LAST_DATE}"
+    )
 
 
 def timestamp_of(value: Any) -> datetime:
@@ -260,12 +272,28 @@ def bytes_of(value: Any) -> bytes:
 
 
 def json_of(value: Any) -> str:
+    """JSON text for a column. PostgreSQL shows a number of jsonb in full, 131,072 digits of `1e131071`: a short body
+    could make rows too large to be read again."""
+    if not _has_plain_numbers(value):
+        raise ValueFault(f"JSON whose numbers are less than 1e{_DIGITS}, and no smaller than 1e-{_DIGITS}")
     return dump_json(value)
+
+
+def _has_plain_numbers(tree: Any) -> bool:
+    match tree:
+        case Decimal():
+            return abs(tree.adjusted()) < _DIGITS
+        case dict():
+            return all(_has_plain_numbers(value) for value in tree.values())
+        case list():
+            return all(_has_plain_numbers(value) for value in tree)
+        case _:
+            return True
 
 
 def json_of_text(text: str) -> str:
     try:
-        return dump_json(load_json(text))
+        return json_of(load_json(text))
     except JsonFault as error:
         raise ValueFault(f"JSON ({error})") from error
 

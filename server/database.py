@@ -122,7 +122,10 @@ class Database:
             except ApiError:
                 raise
             except Exception as error:
-                raise translated(error) from error
+                answer = translated(error)
+                if answer is error:
+                    raise
+                raise answer from error
         raise AssertionError("unreachable")
 
 
@@ -174,6 +177,11 @@ async def open_database(url: str, settings: Settings, share: int) -> Database:
         statement_cache_size=256,
         server_settings={
             "application_name": "waterspout",
+            # Texts and comparisons of times hang on these, and a database or a role may set others.
+            "timezone": "UTC",
+            "datestyle": "ISO",
+            "intervalstyle": "iso_8601",
+            "extra_float_digits": "1",
             "statement_timeout": _milliseconds(settings.statement_timeout_seconds),
             "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_timeout_seconds),
         },

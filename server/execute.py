@@ -16,10 +16,11 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import quoted
 from querybuild.filters import field_filters
-from querybuild.plan import Node, Statement, Values
+from querybuild.plan import Branch, Node, Statement, Values
 from querybuild.query import FilterNode, Source
+from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
-from server.database import Connection
+from server.database import Connection, Database
 from server.engine import Engine, PreparedRead
 from server.errors import (
     ResourceNotFound,
@@ -42,26 +43,45 @@ class ReadResult(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-async def run_read(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
-    """All statements of a read; the caller's transaction makes them one snapshot.
+async def read(database: Database, prepared: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+    """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
-    Raises ValueRefused, TooManyIncluded, TooManyRows.
+    Raises ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
     """
-    statements, plan = read.compiled.statements, read.plan
+    if prepared.plan.is_single_statement:
+        alone = await database.read(
+            lambda connection: run_read(connection, prepared, path_id, engine, is_snapshot=False), is_snapshot=False
+        )
+        if alone is not None:
+            return alone
+    result = await database.read(lambda connection: run_read(connection, prepared, path_id, engine), is_snapshot=True)
+    assert result is not None
+    return result
+
+
+async def run_read(
+    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine, *, is_snapshot: bool = True
+) -> ReadResult | None:
+    """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all."""
+    statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
         primary: Sequence[Row] = await connection.fetch(
             statements.primary.sql, *arguments(statements.primary, read.values, path_id)
         )
         rows, has_more = _page(primary, read, engine)
-        total, is_estimated = await _total(connection, read, path_id, len(rows), has_more)
+        if not rows and not is_snapshot and (plan.scope is not None or page.offset):
+            return None
+        total = await _total(connection, read, path_id, rows, has_more)
     except REFUSED as error:
         raise _refused_value(error, read.query.filter) from error
+    is_estimated = total is not None and plan.total == "estimated"
     if total is not None and not is_estimated:
-        has_more = read.query.page.size > 0 and read.query.page.offset + len(rows) < total and bool(rows)
+        has_more = 0 < page.size < total - page.offset
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
-    await _branches(connection, plan.node, rows, iter(statements.branches), found, engine.limits.max_included)
+    included = _Included(plan.node, rows, engine.limits.max_included)
+    await _branches(connection, plan.node, rows, iter(statements.branches), found, included)
     return ReadResult(found, total, is_estimated, has_more)
 
 
@@ -72,20 +92,22 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
     """
     statement = read.compiled.statements.at_once
     if statement is None:
-        return await run_read(connection, read, path_id, engine)
-    bound = arguments(statement, read.values, path_id)
-    limit = engine.limits.max_included + 2
-    rows: Sequence[Row] = await connection.fetch_at_most(statement.sql, bound, limit)
-    if len(rows) == limit:
-        raise _too_many_included()
+        result = await run_read(connection, read, path_id, engine)
+        assert result is not None
+        return result
+    rows: Sequence[Row] = await connection.fetch(statement.sql, *arguments(statement, read.values, path_id))
     found: list[Sequence[Row]] = []
-    begin = 0
+    begin, included = 0, None
     for node, branch in nodes(read.plan.node):
         parts: list[Row] = []
         if branch is None or needs_rows(branch):
             width = row_width(node, branch)
             parts = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
             begin += 1 + width
+        if branch is None:
+            included = _Included(node, parts, engine.limits.max_included)
+        elif included is not None:
+            included.add(branch, parts)
         found.append(parts)
     return ReadResult(found, None, False, False)
 
@@ -129,28 +151,62 @@ def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequ
     most = engine.limits.unpaginated
     if size == 0 and isinstance(most, int) and len(rows) > most:
         detail = f"There are more than {most} resources: ask for pages."
-        raise TooManyRows(detail, parameter="page[size]")
+        parameter = "page[size]" if read.query.page.family == "number" else "page[limit]"
+        raise TooManyRows(detail, parameter=parameter)
     return (rows[:size], True) if 0 < size < len(rows) else (rows, False)
 
 
 async def _total(
-    connection: Connection, read: PreparedRead, path_id: Any, count: int, has_more: bool
-) -> tuple[int | None, bool]:
-    """How many match, and whether that is an estimate. A page that is not full tells the total itself."""
+    connection: Connection, read: PreparedRead, path_id: Any, rows: Sequence[Row], has_more: bool
+) -> int | None:
+    """How many match. Rows carry an exact total, and a page that is not full tells it; else there is a
+    statement for it."""
     plan, page = read.plan, read.query.page
-    if not plan.is_collection or plan.total == "none":
-        return None, False
-    is_estimated = plan.total == "estimated"
-    seen = page.offset + count
-    if page.size == 0 or (count < page.size and (count or not page.offset)):
-        return seen, is_estimated
+    if not plan.is_collection or page.total == "none":
+        return None
+    if rows and plan.total == "exact":
+        return int(rows[0][-1])
+    seen = page.offset + len(rows)
+    if page.size == 0 or (len(rows) < page.size and (rows or not page.offset)):
+        return seen
     statement = read.compiled.statements.count
     assert statement is not None
     found = await connection.fetchval(statement.sql, *arguments(statement, read.values, path_id))
-    if not is_estimated:
-        return int(found), False
+    if plan.total == "exact":
+        return int(found)
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
-    return max(estimate, seen + has_more if count else 0), True
+    return max(estimate, seen + has_more if rows else 0)
+
+
+class _Included:
+    """How many resources a document may still include. One that it shows already does not count again."""
+
+    def __init__(self, root: Node, rows: Sequence[Row], most: int) -> None:
+        self._room = most
+        self._seen: dict[Resource, list[Sequence[Row]]] = {root.resource: [rows]}
+
+    def most_rows(self, branch: Branch, key_count: int) -> int:
+        """Rows that a branch may have before it must be too many; 0 for any number, where it includes none."""
+        if not branch.is_included:
+            return 0
+        known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
+        times = key_count if link_of(branch.relationship) is not None else 1
+        return (self._room + known) * times + 1
+
+    def add(self, branch: Branch, rows: Sequence[Row]) -> None:
+        """Raises TooManyIncluded."""
+        if not branch.is_included:
+            return
+        seen = self._seen.setdefault(branch.node.resource, [])
+        if seen or link_of(branch.relationship) is not None:
+            known = {row[0] for earlier in seen for row in earlier}
+            self._room -= len({row[0] for row in rows} - known)
+        else:
+            self._room -= len(rows)
+        seen.append(rows)
+        if self._room < 0:
+            detail = "The answer would include too many resources: ask for a smaller page or include less."
+            raise TooManyIncluded(detail, parameter="include")
 
 
 async def _branches(
@@ -159,28 +215,19 @@ async def _branches(
     rows: Sequence[Row],
     statements: Iterator[Statement | None],
     found: list[Sequence[Row]],
-    room: int,
-) -> int:
-    """Reads what hangs below the rows of a node, in pre-order; gives back how many more resources may be included."""
+    included: _Included,
+) -> None:
+    """Reads what hangs below the rows of a node, in pre-order."""
     for branch in node.branches:
         statement = next(statements)
         keys = branch_keys(node, branch, rows) if statement is not None else []
         children: Sequence[Row] = []
         if statement is not None and keys:
-            limit = room + 1 if branch.is_included else 0
-            children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), limit)
-        if branch.is_included:
-            room -= len(children)
-            if room < 0:
-                raise _too_many_included()
+            most = included.most_rows(branch, len(keys))
+            children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), most)
+        included.add(branch, children)
         found.append(children)
-        room = await _branches(connection, branch.node, children, statements, found, room)
-    return room
-
-
-def _too_many_included() -> TooManyIncluded:
-    detail = "The answer would include too many resources: ask for a smaller page or include less."
-    return TooManyIncluded(detail, parameter="include")
+        await _branches(connection, branch.node, children, statements, found, included)
 
 
 def resource_not_found(type_name: str, id_text: str) -> ResourceNotFound:

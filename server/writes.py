@@ -19,6 +19,7 @@ from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
 from querybuild.modify import LinkStatements, WriteStatements
 from querybuild.plan import LinkWrite, Statement
+from querybuild.resource import ToOne
 from querybuild.rows import Row, nodes
 from server.database import Connection, Database
 from server.engine import Engine, PreparedRead, ReadShape
@@ -113,8 +114,7 @@ async def _check_unchanged(connection: Connection, write: PlannedWrite, row_id: 
         return
     read = engine.prepare_read(ReadShape("resource", write.plan.resource), "")
     result = await run_read(connection, read, row_id, engine)
-    if not result.rows[0]:
-        raise resource_not_found(write.plan.resource.type, str(row_id))
+    assert result is not None
     current = json.loads(read.compiled.encoder.encode(result.rows, {}), parse_float=Decimal)["data"]["attributes"]
     errors = [
         AttributeFault(
@@ -179,11 +179,25 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.UniqueViolationError():
             return Conflict(f"Another {plan.resource.type} has this value already: {names}.", pointer=pointer)
         case pg.ForeignKeyViolationError():
-            return RelatedNotFound(f"The related resource is not there: {names}.", pointer=pointer)
+            return _missing_related(columns, write, engine) or RelatedNotFound(
+                f"The related resource is not there: {names}.", pointer=pointer
+            )
         case pg.NotNullViolationError() | pg.CheckViolationError():
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:
             return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+
+
+def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
+    """The to-one whose key the row was given, and what was not there."""
+    for relationship in write.plan.resource.relationships:
+        if isinstance(relationship, ToOne) and relationship.is_own_key and relationship.column_name in columns:
+            for assignment in write.plan.assignments:
+                if assignment.column == relationship.column_name:
+                    id_text = str(write.values[assignment.slot])
+                    pointer = str(write.pointers[assignment.slot])
+                    return related_not_found(engine.catalog.target(relationship), id_text, pointer)
+    return None
 
 
 def _field(column: str, table: str | None, write: PlannedWrite) -> tuple[str, str] | None:

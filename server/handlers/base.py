@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import time
-import uuid
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from tornado.iostream import StreamClosedError
@@ -41,6 +41,7 @@ DRAIN_SECONDS = 2.0
 """How long the rest of a body that was refused is read and thrown away: a connection closed over unread bytes
 is reset, and the answer lost."""
 
+SHORT_BODY_BYTES = 65536
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -86,7 +87,7 @@ class Handler(RequestHandler):
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._is_refused = False
-        self._stages: list[str] = []
+        self._stages: list[tuple[str, float]] = []
 
     # before the body
 
@@ -173,7 +174,7 @@ class Handler(RequestHandler):
         """Called by tornado at the start, and again when an error clears what was set."""
         if not hasattr(self, "request_id"):
             given = self.request.headers.get("X-Request-Id", "")
-            self.request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+            self.request_id = given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
         self.set_header("Content-Type", MEDIA_TYPE)
         self.set_header("Vary", "Accept")
         self.set_header("X-Request-Id", self.request_id)
@@ -182,19 +183,21 @@ class Handler(RequestHandler):
     def compute_etag(self) -> None:
         """No ETag: the contract has none yet, and tornado's own costs a hash of every answer."""
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._stages.append(f"{name};dur={(time.perf_counter() - begin) * 1000:.3f}")
+    def stage(self, name: str) -> None:
+        """Ends the stage before and begins the one of that name."""
+        self._stages.append((name, time.perf_counter()))
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
         self.set_status(status)
         if self.engine.settings.server_timing and self._stages:
-            self.set_header("Server-Timing", ", ".join(self._stages))
+            self.set_header("Server-Timing", self._timing())
         self.finish(body)
+
+    def _timing(self) -> str:
+        """Milliseconds a stage, as W3C Server Timing has it."""
+        ends = [begin for _, begin in self._stages[1:]] + [time.perf_counter()]
+        stages = zip(self._stages, ends, strict=True)
+        return ", ".join([f"{name};dur={(end - begin) * 1000:.3f}" for (name, begin), end in stages])
 
     @property
     def resource(self) -> Resource:
@@ -255,28 +258,30 @@ class Handler(RequestHandler):
         """Faults are logged in answer_error, with the request's id; answers are in the access log."""
 
     def _finish_answer(self, body: bytes) -> None:
-        """Sends the answer; what is left of the request's body is read for a while first, so that the client
-        gets to read it."""
+        """Sends the answer to a request that may not have been read to its end. tornado closes a connection that is
+        answered before that: so the rest is read first where it is short, and where it is long after the answer."""
         future: Any = getattr(self.request, "_body_future", None)
-        has_rest = future is not None and not future.done() and self._has_body()
-        if not has_rest or self.request.headers.get("Expect", "").lower() == "100-continue":
+        is_awaited = self.request.headers.get("Expect", "").lower() == "100-continue"
+        if future is None or future.done() or is_awaited:
             self.finish(body)
-            return
-        self.set_header("Connection", "close")
-        self.set_header("Content-Length", str(len(body)))
-        self.write(body)
-        self.flush()
-        self._drain = asyncio.ensure_future(self._drain_then_finish(future))
+        elif self._rest_is_short():
+            self._drain = asyncio.ensure_future(self._finish_after(future, body))
+        else:
+            self.set_header("Connection", "close")
+            self.set_header("Content-Length", str(len(body)))
+            self.write(body)
+            self.flush()
+            self._drain = asyncio.ensure_future(self._finish_after(future))
 
-    def _has_body(self) -> bool:
-        headers = self.request.headers
-        return "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+    def _rest_is_short(self) -> bool:
+        length = self.request.headers.get("Content-Length", "0")
+        return "Transfer-Encoding" not in self.request.headers and length.isdigit() and int(length) <= SHORT_BODY_BYTES
 
-    async def _drain_then_finish(self, body: asyncio.Future[None]) -> None:
+    async def _finish_after(self, rest: asyncio.Future[None], body: bytes | None = None) -> None:
         with suppress(TimeoutError, StreamClosedError):
-            await asyncio.wait_for(asyncio.shield(body), DRAIN_SECONDS)
+            await asyncio.wait_for(asyncio.shield(rest), DRAIN_SECONDS)
         with suppress(StreamClosedError):
-            self.finish()
+            self.finish(body)
 
 
 class NotFoundHandler(Handler):

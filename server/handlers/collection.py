@@ -25,20 +25,18 @@ class CollectionHandler(ReadingHandler):
         if "create" not in resource.methods:
             raise MethodForbidden(f"A {resource.type} cannot be created here.")
         errors: list[ApiError] = []
-        with self.stage("parse"):
-            change = decode_resource_document(
-                self.body, errors, needs_id=False, max_depth=engine.settings.max_json_depth
-            )
-        with self.stage("plan"):
-            planned = None if change is None else plan_create(change, resource, engine.catalog, errors)
-            raise_all(errors)
-            assert planned is not None
-            read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
-        with self.stage("execute"):
-            row_id, result = await write_and_read(self.database, planned, read, engine)
-        with self.stage("encode"):
-            location = f"{engine.base_url}{resource.path}/{quote_segment(str(row_id))}"
-            body = read.compiled.encoder.encode(result.rows, {"self": location})
+        self.stage("parse")
+        change = decode_resource_document(self.body, errors, needs_id=False, max_depth=engine.settings.max_json_depth)
+        self.stage("plan")
+        planned = None if change is None else plan_create(change, resource, engine.catalog, errors)
+        raise_all(errors)
+        assert planned is not None
+        read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
+        self.stage("execute")
+        row_id, result = await write_and_read(self.database, planned, read, engine)
+        self.stage("encode")
+        location = f"{engine.base_url}{resource.path}/{quote_segment(str(row_id))}"
+        body = read.compiled.encoder.encode(result.rows, {"self": location})
         if "detail" in resource.methods:
             self.set_header("Location", location)
         self.finish_document(body, 201)

@@ -8,7 +8,7 @@ from typing import Any
 from serializers.links import page_count, page_links, with_query
 from serializers.objects import PageMeta
 from server.engine import PreparedRead, ReadShape
-from server.execute import ReadResult, resource_not_found, run_read
+from server.execute import ReadResult, read, resource_not_found
 from server.handlers.base import Handler
 
 
@@ -17,30 +17,27 @@ class ReadingHandler(Handler):
 
     async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
         assert self.route is not None
-        with self.stage("plan"):
-            read = self.engine.prepare_read(shape, self.request.query)
-        with self.stage("execute"):
-            result = await self.database.read(
-                lambda connection: run_read(connection, read, path_id, self.engine),
-                is_snapshot=not read.plan.is_single_statement,
-            )
+        self.stage("plan")
+        prepared = self.engine.prepare_read(shape, self.request.query)
+        self.stage("execute")
+        result = await read(self.database, prepared, path_id, self.engine)
         if shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(shape.resource.type, self.route.id)
-        with self.stage("encode"):
-            body = self.document(read, result, links or {})
+        self.stage("encode")
+        body = self.document(prepared, result, links or {})
         self.finish_document(body)
 
-    def document(self, read: PreparedRead, result: ReadResult, links: dict[str, str]) -> bytes:
+    def document(self, prepared: PreparedRead, result: ReadResult, links: dict[str, str]) -> bytes:
         path = self.self_path()
-        if not read.plan.is_collection:
-            return read.compiled.encoder.encode(result.rows, {"self": with_query(path, read.pairs)} | links)
-        page, count, total = read.query.page, len(result.rows[0]), result.total
+        if not prepared.plan.is_collection:
+            return prepared.compiled.encoder.encode(result.rows, {"self": with_query(path, prepared.pairs)} | links)
+        page, count, total = prepared.query.page, len(result.rows[0]), result.total
         exact = None if result.is_estimated else total
-        pages = page_links(path, read.pairs, page, total=exact, has_next=result.has_more)
+        pages = page_links(path, prepared.pairs, page, total=exact, has_next=result.has_more)
         meta = PageMeta(
             count, total, None if total is None else page_count(total, page.size), totalEstimated=result.is_estimated
         )
-        return read.compiled.encoder.encode(result.rows, pages | links, meta)
+        return prepared.compiled.encoder.encode(result.rows, pages | links, meta)
 
     def self_path(self) -> str:
         assert self.route is not None

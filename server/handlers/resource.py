@@ -31,31 +31,27 @@ class ResourceHandler(ReadingHandler):
             raise MethodForbidden(f"A {resource.type} cannot be updated here.")
         path_id = self.path_id(resource)
         errors: list[ApiError] = []
-        with self.stage("parse"):
-            change = decode_resource_document(
-                self.body, errors, needs_id=True, max_depth=engine.settings.max_json_depth
-            )
-        with self.stage("plan"):
-            planned = (
-                None
-                if change is None
-                else plan_update(change, resource, self.route.id, path_id, engine.catalog, errors)
-            )
-            raise_all(errors)
-            assert planned is not None
-            read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
-        with self.stage("execute"):
-            _, result = await write_and_read(self.database, planned, read, engine)
-        with self.stage("encode"):
-            body = self.document(read, result, {})
+        self.stage("parse")
+        change = decode_resource_document(self.body, errors, needs_id=True, max_depth=engine.settings.max_json_depth)
+        self.stage("plan")
+        planned = (
+            None if change is None else plan_update(change, resource, self.route.id, path_id, engine.catalog, errors)
+        )
+        raise_all(errors)
+        assert planned is not None
+        read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
+        self.stage("execute")
+        _, result = await write_and_read(self.database, planned, read, engine)
+        self.stage("encode")
+        body = self.document(read, result, {})
         self.finish_document(body)
 
     async def delete(self) -> None:
         if "delete" not in self.resource.methods:
             raise MethodForbidden(f"A {self.resource.type} cannot be deleted here.")
-        with self.stage("plan"):
-            self.engine.check_no_parameters(self.request.query)
-            planned = plan_delete(self.resource, self.path_id(self.resource))
-        with self.stage("execute"):
-            await write_only(self.database, planned, self.engine)
+        self.stage("plan")
+        self.engine.check_no_parameters(self.request.query)
+        planned = plan_delete(self.resource, self.path_id(self.resource))
+        self.stage("execute")
+        await write_only(self.database, planned, self.engine)
         self.finish_document(DELETED)
