@@ -79,6 +79,10 @@ class ConditionPlanner:
     def relation(self, node: RelationFilter, resource: Resource, alias: str) -> Condition | None:
         """`any` and `has`, at the end of a path of relationships."""
         head, _, rest = node.name.partition(".")
+        attribute = self._attribute(head, resource)
+        if attribute is not None and not rest:
+            self._refuse_operator(node, attribute)
+            return None
         relationship = self._relationship(node, head, resource)
         if relationship is None:
             return None
@@ -231,7 +235,7 @@ class ConditionPlanner:
             raise ValueFault(f"a list of at most {self.limits.max_list_values}")
         return val
 
-    def _refuse_operator(self, node: FieldFilter, attribute: Attribute) -> None:
+    def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:
         names = operator_names(attribute)
         if node.op in all_names():
             detail = f"{quoted(node.name)} is {attribute.type.name} and has no operator {quoted(node.op)}."

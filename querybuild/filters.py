@@ -32,14 +32,41 @@ def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
             yield from field_filters(node.items)
 
 
-class _Reader:
-    """One filter parameter's reading: its limits and the faults found so far."""
+class FilterReader:
+    """The reading of a request's filters: their limits, which hold over all of them, and the faults found so far."""
 
-    def __init__(self, parameter: str, limits: Limits, errors: list[ApiError]) -> None:
-        self.parameter = parameter
+    def __init__(self, limits: Limits, errors: list[ApiError]) -> None:
         self.limits = limits
         self.errors = errors
+        self.parameter = ""
         self.node_count = 0
+
+    def full(self, parameter: str, text: str) -> tuple[FilterNode, ...]:
+        """A `filter` parameter's JSON as the conjunction that it is; every fault in it is kept.
+
+        >>> FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
+        (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False, source=Source(parameter='filter',
+        path='[0]')),)
+        """
+        self.parameter = parameter
+        try:
+            tree = load_json(text)
+        except JsonFault as error:
+            self.refuse("", f"The filter is not valid JSON: {error}.")
+            return ()
+        return self.items(tree, "", 1)
+
+    def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:
+        """`filter[name][op]=text`, whose text is yet to be read as the attribute's type."""
+        self.parameter = parameter
+        return (FieldFilter(name, op, text, None, True, Source(parameter)),) if self.has_room("") else ()
+
+    def has_room(self, path: str) -> bool:
+        """Whether one more filter object or group is within the limit; the first that is not is a fault."""
+        self.node_count += 1
+        if self.node_count == self.limits.max_filter_nodes + 1:
+            self.refuse(path, f"a filter has at most {self.limits.max_filter_nodes} filter objects and groups")
+        return self.node_count <= self.limits.max_filter_nodes
 
     def refuse(self, path: str, detail: str) -> None:
         self.errors.append(fault(Source(self.parameter, path), detail))
@@ -56,10 +83,7 @@ class _Reader:
         return tuple(node for node in nodes if node is not None)
 
     def node(self, value: Any, path: str, depth: int) -> FilterNode | None:
-        self.node_count += 1
-        if self.node_count == self.limits.max_filter_nodes + 1:
-            self.refuse(path, f"a filter has at most {self.limits.max_filter_nodes} filter objects and groups")
-        if self.node_count > self.limits.max_filter_nodes:
+        if not self.has_room(path):
             return None
         if depth > self.limits.max_filter_depth:
             self.refuse(path, f"filters are nested at most {self.limits.max_filter_depth} deep")
@@ -117,18 +141,3 @@ class _Reader:
             return None
         items = self.items(value["val"], f"{source.path}.val".lstrip("."), depth + 1)
         return RelationFilter(name, "any" if op == "any" else "has", items, source)
-
-
-def parse_filter(parameter: str, text: str, limits: Limits, errors: list[ApiError]) -> tuple[FilterNode, ...]:
-    """A `filter` parameter's JSON as the conjunction that it is; appends every fault that it finds to errors.
-
-    >>> parse_filter("filter", '[{"name":"age","op":"ge","val":18}]', limits, [])
-    (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False, source=Source(parameter='filter',
-    path='[0]')),)
-    """
-    try:
-        tree = load_json(text)
-    except JsonFault as error:
-        errors.append(FilterError(f"The filter is not valid JSON: {error}.", parameter=parameter))
-        return ()
-    return _Reader(parameter, limits, errors).items(tree, "", 1)

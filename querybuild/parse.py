@@ -23,8 +23,8 @@ from querybuild.errors import (
     nearest,
     quoted,
 )
-from querybuild.filters import parse_filter
-from querybuild.query import FieldFilter, FilterNode, Limits, Page, Query, SortKey, Source
+from querybuild.filters import FilterReader
+from querybuild.query import FilterNode, Limits, Page, Query, SortKey
 
 FAMILIES = ("filter", "sort", "page", "include", "fields")
 PAGE_KEYS = ("size", "number", "limit", "offset", "total")
@@ -114,16 +114,16 @@ def _prefix(error: type[ParameterError]) -> str:
 
 
 def _filters(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Iterator[FilterNode]:
+    reader = FilterReader(limits, errors)
     for name, keys, value in parameters:
         if "\0" in value:
             errors.append(FilterError("The value holds U+0000, which PostgreSQL cannot store.", parameter=name))
         elif not keys:
-            yield from parse_filter(name, value, limits, errors)
+            yield from reader.full(name, value)
         elif len(keys) > 2 or not all(keys):
             errors.append(FilterError("A simple filter is filter[field] or filter[field][operator].", parameter=name))
         else:
-            op = keys[1] if len(keys) == 2 else "eq"
-            yield FieldFilter(keys[0], op, value, None, True, Source(name))
+            yield from reader.simple(name, keys[0], keys[1] if len(keys) == 2 else "eq", value)
 
 
 def _sort(value: str | None, errors: list[ApiError]) -> tuple[SortKey, ...]:

@@ -64,7 +64,8 @@ def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
     try:
         tree = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
     except json.JSONDecodeError as error:
-        raise JsonFault(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
+        where = f"at line {error.lineno}, column {error.colno}"
+        raise JsonFault(f"{error.msg.removesuffix(' at')} {where}") from error
     except RecursionError as error:
         raise JsonFault(f"nested deeper than {max_depth} levels") from error
     except JsonFault:
@@ -72,7 +73,7 @@ def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
     except (ValueError, ArithmeticError) as error:
         raise JsonFault("a number has too many digits") from error
     if "\\u" in text or text.count("[") + text.count("{") > max_depth or "\0" in text:
-        _walk(tree, max_depth)
+        _walk(tree, 0, max_depth)
     return tree
 
 
@@ -91,19 +92,19 @@ def _constant(name: str) -> Never:
     raise JsonFault(f"{name} is not JSON")
 
 
-def _walk(tree: Any, levels: int) -> None:
+def _walk(tree: Any, depth: int, max_depth: int) -> None:
     match tree:
         case str():
             check_text(tree)
-        case dict() | list() if levels == 0:
-            raise JsonFault("nested too deep")
+        case dict() | list() if depth == max_depth:
+            raise JsonFault(f"nested deeper than {max_depth} levels")
         case dict():
             for name, value in tree.items():
                 check_text(name)
-                _walk(value, levels - 1)
+                _walk(value, depth + 1, max_depth)
         case list():
             for value in tree:
-                _walk(value, levels - 1)
+                _walk(value, depth + 1, max_depth)
 
 
 def check_text(text: str) -> None:
