@@ -75,7 +75,8 @@ def make_server(app: Routes, settings: Settings) -> HTTPServer:
     return HTTPServer(
         app,
         max_body_size=2**62,
-        max_header_size=settings.max_header_bytes,
+        # Twice ours, and room for a URL: tornado closes the connection over its limit without a word.
+        max_header_size=2 * settings.max_header_bytes + settings.max_url_bytes,
         idle_connection_timeout=3600,
     )
 

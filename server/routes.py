@@ -42,6 +42,9 @@ def match_route(path: str, catalog: Catalog) -> Route | None:
     >>> match_route("/users/7/relationships/group", catalog).shape
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
     """
+    if not path.startswith("/"):
+        # RFC 9112, 3.2.2: a server takes the absolute form too.
+        path = "/" + path.partition("://")[2].partition("/")[2]
     if len(path) > 1 and path.endswith("/"):
         path = path[:-1]
     if path in _FIXED:

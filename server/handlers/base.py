@@ -97,6 +97,9 @@ class Handler(RequestHandler):
         settings = self.engine.settings
         if len(self.request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
+        if sum([len(name) + len(value) + 4 for name, value in headers.get_all()]) > settings.max_header_bytes:
+            self._refuse_headers()
+            return
         if self.route is None:
             raise self._no_route()
         if method not in (*self.allowed(), "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in self.allowed()):
@@ -106,6 +109,15 @@ class Handler(RequestHandler):
         check_accept(", ".join(headers.get_list("Accept")), self.extensions)
         if method in WRITES:
             self._prepare_write(method)
+
+    def _refuse_headers(self) -> None:
+        """What is not yet a request has a bare status and a closed connection for its answer."""
+        connection: Any = self.request.connection
+        self.set_status(431)
+        self.clear_header("Content-Type")
+        self.set_header("Connection", "close")
+        self.finish()
+        connection.close()
 
     def _prepare_write(self, method: str) -> None:
         headers, settings = self.request.headers, self.engine.settings
@@ -271,7 +283,7 @@ class Handler(RequestHandler):
             self.set_header("Content-Length", str(len(body)))
             self.write(body)
             self.flush()
-            self._drain = asyncio.ensure_future(self._finish_after(future))
+            self._drain = asyncio.ensure_future(self._finish_and_close_after(future))
 
     def _rest_is_short(self) -> bool:
         length = self.request.headers.get("Content-Length", "0")
@@ -282,6 +294,12 @@ class Handler(RequestHandler):
             await asyncio.wait_for(asyncio.shield(rest), DRAIN_SECONDS)
         with suppress(StreamClosedError):
             self.finish(body)
+
+    async def _finish_and_close_after(self, rest: asyncio.Future[None]) -> None:
+        """tornado heeds the request's Connection header alone, so the close that was announced is ours to do."""
+        connection: Any = self.request.connection
+        await self._finish_after(rest)
+        connection.close()
 
 
 class NotFoundHandler(Handler):

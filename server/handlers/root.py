@@ -13,7 +13,8 @@ class RootHandler(Handler):
         self.engine.check_no_parameters(self.request.query)
         base = self.engine.base_url
         links = {"self": f"{base}/"}
-        links.update({resource.path[1:]: base + resource.path for resource in self.engine.catalog})
+        listed = [resource for resource in self.engine.catalog if "list" in resource.methods]
+        links.update({resource.path[1:]: base + resource.path for resource in listed})
         self.finish_document(msgspec.json.encode(LinksDocument(links, {})))
 
 
