@@ -1,6 +1,6 @@
-"""Compound documents: included resources once per (type, id), in first-seen order, with full linkage. What
-comes in: a node and the rows of each node below it. What goes out: what is to be shown, resource by resource.
-Nothing here writes bytes but linkage.
+"""Compound documents: included resources once per (type, id), in first-seen order, with full linkage. What comes in: a
+node and the rows of each node below it. What goes out: levels, the resources of one node each with their
+linkage. Nothing here writes a resource object.
 
 Source: JSON:API 1.0 "Compound Documents".
 """
@@ -8,103 +8,114 @@ Source: JSON:API 1.0 "Compound Documents".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from querybuild.plan import Branch, Node
-from querybuild.resource import Resource
-from querybuild.rows import Row, is_own_key, key_position
+from querybuild.resource import Resource, link_of
+from querybuild.rows import Row, is_own_key, key_position, nodes
 from querybuild.types import TEXT
 
+Linkage = list[bytes]
+"""The data of one relationship, of each row of a level."""
 
-class Shown(msgspec.Struct, gc=False):
-    """A resource object to be: its row, and the linkage of each of its relationships that carry data."""
+
+class Level(msgspec.Struct, gc=False):
+    """The resources of one node, each row once. linked: its relationships that carry data; linkage: of each of them."""
+
+    node: Node
+    rows: Sequence[Row]
+    linked: tuple[str, ...]
+    linkage: list[Linkage]
+
+
+class Merged(msgspec.Struct, gc=False):
+    """One resource that may have been met in several places, with the linkage of all of them."""
 
     node: Node
     row: Row
-    linked: tuple[str, ...]
-    linkage: list[bytes]
+    links: dict[str, bytes]
 
 
-Links = dict[str, bytes]
+def has_repeated_types(root: Node) -> bool:
+    """Whether one resource may be met at two places, as a user is in `computers.owner`: then levels have to be
+    merged."""
+    resources = [node.resource for node, branch in nodes(root) if branch is None or branch.is_included]
+    return len(resources) != len(set(resources))
 
 
-def show(root: Node, rows: Sequence[Sequence[Row]]) -> tuple[list[Shown], list[Shown]]:
-    """The primary resources in their order, and the included ones. rows: of each node, in pre-order."""
-    if not root.branches:
-        return [Shown(root, row, (), []) for row in rows[0]], []
-    walk = _Walk()
-    walk.node(root, rows[0], iter(rows[1:]))
-    primary = [walk.take(root.resource, row[0]) for row in rows[0]]
-    return primary, list(walk.rest())
+def levels(root: Node, rows: Sequence[Sequence[Row]]) -> list[Level]:
+    """The primary resources and then the included ones, in pre-order. rows: of each node, in pre-order."""
+    found: list[Level] = []
+    _add_level(root, rows[0], iter(rows[1:]), found)
+    return found
 
 
-class _Walk:
-    """One document's resources so far. A resource that is met in two places is one object, with the linkage of both."""
-
-    def __init__(self) -> None:
-        self._entries: dict[tuple[Resource, Any], tuple[Node, Row, Links]] = {}
-
-    def node(self, node: Node, rows: Sequence[Row], below: Iterator[Sequence[Row]]) -> None:
-        """Takes in the rows of a node, then those of its branches; `below` yields the rows of the nodes below
-        in pre-order."""
-        links: list[Links] = []
-        resource = node.resource
-        for row in rows:
-            entry = self._entries.get((resource, row[0]))
-            if entry is None:
-                entry = self._entries[resource, row[0]] = (node, row, {})
-            links.append(entry[2])
-        for branch in node.branches:
-            children = next(below)
-            ordered = _link(node, branch, rows, children, links)
-            if branch.is_included:
-                self.node(branch.node, ordered, below)
-
-    def take(self, resource: Resource, id_value: Any) -> Shown:
-        return _shown(*self._entries.pop((resource, id_value)))
-
-    def rest(self) -> Iterator[Shown]:
-        for node, row, links in self._entries.values():
-            yield _shown(node, row, links)
+def _add_level(node: Node, rows: Sequence[Row], below: Iterator[Sequence[Row]], found: list[Level]) -> None:
+    level = Level(node, rows, tuple([branch.relationship.name for branch in node.branches]), [])
+    found.append(level)
+    for branch in node.branches:
+        linkage, children = (_by_own_key if is_own_key(branch) else _by_parent)(node, branch, rows, next(below))
+        level.linkage.append(linkage)
+        if branch.is_included:
+            _add_level(branch.node, children, below, found)
 
 
-def _shown(node: Node, row: Row, links: Links) -> Shown:
-    return Shown(node, row, tuple(links), list(links.values()))
-
-
-def _link(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], links: list[Links]) -> list[Row]:
-    """Writes the linkage of one relationship of all rows, and gives the children in the order in which the
-    rows name them, each once."""
-    position = key_position(node, branch)
-    name = branch.relationship.name
+def _by_own_key(
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]
+) -> tuple[Linkage, Sequence[Row]]:
+    """Linkage, and the children in the order in which the rows name them."""
     identifier = identifiers(branch.node.resource)
-    if is_own_key(branch):
-        by_id = {child[0]: child for child in children}
-        for row, link in zip(rows, links, strict=True):
-            link[name] = b"null" if row[position] is None else identifier(row[position])
-        found = [by_id.get(row[position]) for row in rows]
-        return list({child[0]: child for child in found if child is not None}.values())
-    groups: dict[Any, list[Row]] = {}
-    parent = branch.node.position_of_parent
+    position = key_position(node, branch)
+    keys = [row[position] for row in rows]
+    by_id = {child[0]: child for child in children}
+    ordered = [by_id[key] for key in dict.fromkeys(keys) if key in by_id]
+    return [b"null" if key is None else identifier(key) for key in keys], ordered
+
+
+def _by_parent(
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]
+) -> tuple[Linkage, Sequence[Row]]:
+    """The same, of children that carry their parent's id."""
+    identifier = identifiers(branch.node.resource)
+    groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
+    position = branch.node.position_of_parent
     for child in children:
-        groups.setdefault(child[parent], []).append(child)
-    ordered: dict[Any, Row] = {}
-    is_to_many = branch.relationship.is_to_many
-    for row, link in zip(rows, links, strict=True):
-        group = groups.get(row[0], ())
-        data = b",".join([identifier(child[0]) for child in group])
-        link[name] = b"[" + data + b"]" if is_to_many else data or b"null"
-        for child in group:
-            ordered.setdefault(child[0], child)
-    return list(ordered.values())
+        groups[child[position]].append(child)
+    data = [b",".join([identifier(child[0]) for child in groups[row[0]]]) for row in rows]
+    if branch.relationship.is_to_many:
+        linkage = [b"[" + one + b"]" for one in data]
+    else:
+        linkage = [one or b"null" for one in data]
+    ordered = [child for row in rows for child in groups[row[0]]]
+    if link_of(branch.relationship) is not None:
+        ordered = list({child[0]: child for child in ordered}.values())
+    return linkage, ordered
 
 
-def identifiers(resource: Resource) -> Any:
+def merge(found: list[Level]) -> list[Merged]:
+    """Each resource once, where it was first met: the primary resources come first, whatever leads back to them."""
+    merged: dict[tuple[Resource, Any], Merged] = {}
+    for level in found:
+        resource = level.node.resource
+        links = zip(*level.linkage, strict=True) if level.linkage else [()] * len(level.rows)
+        for row, linkage in zip(level.rows, links, strict=True):
+            entry = merged.setdefault((resource, row[0]), Merged(level.node, row, {}))
+            entry.links.update(zip(level.linked, linkage, strict=True))
+    return list(merged.values())
+
+
+def identifiers(resource: Resource) -> Callable[[Any], bytes]:
     """Writes a resource identifier object: `{"type":"user","id":"7"}`."""
     template = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
+    text = id_text(resource)
+    return lambda value: template + text(value) + b'"}'
+
+
+def id_text(resource: Resource) -> Callable[[Any], bytes]:
+    """An id's text inside a JSON string."""
     if resource.id.type is TEXT:
-        return lambda value: template + json.dumps(value)[1:-1].encode() + b'"}'
-    return lambda value: template + str(value).encode() + b'"}'
+        return lambda value: json.dumps(value)[1:-1].encode()
+    return lambda value: str(value).encode()

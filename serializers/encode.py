@@ -1,8 +1,8 @@
-"""ReadPlan and rows -> document bytes. What comes in: a plan, once; then rows by position and the links and
-meta of one answer. What goes out: bytes.
+"""ReadPlan and rows -> document bytes. What comes in: a plan, once; then rows by position and the links and meta of
+one answer. What goes out: bytes.
 
-A resource object is a prepared template, into which go the id, the attributes as msgspec writes them, and
-linkage. Nothing here knows SQL or HTTP.
+A resource object is a prepared text, into which go the id, the attributes as msgspec writes them, and linkage. Nothing
+here knows SQL or HTTP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from querybuild.plan import Node, ReadPlan
 from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row
 from querybuild.types import TEXT
-from serializers.compound import Shown, identifiers, show
+from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
 from serializers.links import quote_segment
 from serializers.objects import JSONAPI, PageMeta
 
@@ -26,7 +26,7 @@ _HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 
 class ResourceEncoder:
-    """Resource objects of one type with one fieldset. linked: the relationships that carry data, in declared order."""
+    """Resource objects of one type with one fieldset. linked: the relationships that carry data."""
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class ResourceEncoder:
         linked: tuple[str, ...],
         base_url: str,
     ) -> None:
-        self.linked = linked
         self._attributes_end = 1 + len(attributes)
         self._struct = _struct_of(attributes)
         self._shown = [
@@ -44,19 +43,42 @@ class ResourceEncoder:
             for index, attribute in enumerate(attributes)
             if attribute.type.shown is not None
         ]
-        self._id_forms = id_forms(resource)
-        self._template, self._slots = _template(resource, bool(attributes), relationships, linked, base_url)
+        self._id_json = id_text(resource)
+        self._id_url = _id_segment if resource.id.type is TEXT else None
+        self._head = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
+        self._mid = b'","attributes":' if attributes else b'"'
+        self._tail = [
+            piece.encode().split(_URL_ID) for piece in _tail(resource, relationships, linked, base_url).split(_LINKAGE)
+        ]
+        self._places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
 
-    def encode(self, row: Row, linkage: Sequence[bytes]) -> bytes:
-        """linkage: the data of each linked relationship, in the order of `linked`."""
-        id_json, id_url = self._id_forms(row[0])
-        values: Sequence[Any] = row[1 : self._attributes_end]
+    def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage]) -> list[bytes]:
+        """Of each row its object. linkage: of each relationship in `linked`, of each row.
+
+        The texts between two ids are joined by the id itself, which writes all of them in one call.
+        """
+        head, mid, (last, *later) = self._head, self._mid, self._tail
+        id_json, id_url, attributes = self._id_json, self._id_url, self._attributes
+        objects = []
+        for index, row in enumerate(rows):
+            own = id_json(row[0])
+            url = own if id_url is None else id_url(row[0])
+            pieces = [head, own, mid, attributes(row), url.join(last)]
+            for place, tail in zip(self._places, later, strict=True):
+                pieces.append(linkage[place][index])
+                pieces.append(url.join(tail))
+            objects.append(b"".join(pieces))
+        return objects
+
+    def _attributes(self, row: Row) -> bytes:
+        if self._attributes_end == 1:
+            return b""
+        values = row[1 : self._attributes_end]
         if self._shown:
             values = list(values)
             for index, shown in self._shown:
                 values[index] = shown(values[index])
-        pieces = (id_json, id_url, _ENCODER.encode(self._struct(*values)), *linkage)
-        return self._template % tuple([pieces[slot] for slot in self._slots])
+        return _ENCODER.encode(self._struct(*values))
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:
@@ -65,57 +87,30 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
     return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
 
 
-def id_forms(resource: Resource) -> Callable[[Any], tuple[bytes, bytes]]:
-    """An id's text inside a JSON string, and as a path segment."""
-    if resource.id.type is TEXT:
-        return lambda value: (json.dumps(value)[1:-1].encode(), quote_segment(value).encode())
-
-    def plain(value: Any) -> tuple[bytes, bytes]:
-        text = str(value).encode()
-        return text, text
-
-    return plain
+def _id_segment(value: str) -> bytes:
+    """A text id as a path segment."""
+    return quote_segment(value).encode()
 
 
-_ID, _URL, _ATTRIBUTES, _FIRST_LINKAGE = range(4)
+# Where the id of a URL and where linkage comes in; neither character stands in a JSON text unescaped.
+_URL_ID, _LINKAGE = b"\x00", "\x01"
 
 
-def _template(
-    resource: Resource,
-    has_attributes: bool,
-    relationships: tuple[Relationship, ...],
-    linked: tuple[str, ...],
-    base_url: str,
-) -> tuple[bytes, tuple[int, ...]]:
-    """The object's bytes with `%b` where something comes in, and which piece comes into each."""
-    text, slots = "", [_ID]
-
-    def literal(part: str) -> str:
-        return part.replace("%", "%%")
-
-    path = literal(base_url + resource.path) + "/%b"
-    text = f'{{"type":{literal(json.dumps(resource.type))},"id":"%b"'
-    if has_attributes:
-        text += ',"attributes":%b'
-        slots.append(_ATTRIBUTES)
+def _tail(resource: Resource, relationships: tuple[Relationship, ...], linked: tuple[str, ...], base_url: str) -> str:
+    """What follows the attributes of an object."""
+    path = f"{base_url}{resource.path}/\x00"
     members = []
     for relationship in relationships:
         parts = []
         if "read" in relationship.methods:
-            segment = literal(quote_segment(relationship.name))
+            segment = quote_segment(relationship.name)
             parts.append(f'"links":{{"self":"{path}/relationships/{segment}","related":"{path}/{segment}"}}')
-            slots.extend((_URL, _URL))
         if relationship.name in linked:
-            parts.append('"data":%b')
-            slots.append(_FIRST_LINKAGE + linked.index(relationship.name))
+            parts.append(f'"data":{_LINKAGE}')
         if parts:
-            members.append(f"{literal(json.dumps(relationship.name))}:{{{','.join(parts)}}}")
-    if members:
-        text += f',"relationships":{{{",".join(members)}}}'
-    if "detail" in resource.methods:
-        text += f',"links":{{"self":"{path}"}}'
-        slots.append(_URL)
-    return (text + "}").encode(), tuple(slots)
+            members.append(f"{json.dumps(relationship.name)}:{{{','.join(parts)}}}")
+    text = f',"relationships":{{{",".join(members)}}}' if members else ""
+    return text + (f',"links":{{"self":"{path}"}}' if "detail" in resource.methods else "") + "}"
 
 
 class DocumentEncoder:
@@ -124,18 +119,32 @@ class DocumentEncoder:
     def __init__(self, plan: ReadPlan, base_url: str) -> None:
         self._plan = plan
         self._base_url = base_url
+        self._is_merged = has_repeated_types(plan.node)
         self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
 
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: PageMeta | None = None) -> bytes:
         """The whole document. rows: of each node in pre-order; the primary rows first."""
-        primary, included = show(self._plan.node, rows)
+        primary, included = self._objects(levels(self._plan.node, rows))
         if self._plan.is_linkage:
             identifier = identifiers(self._plan.node.resource)
-            objects = [identifier(shown.row[0]) for shown in primary]
             included = [*primary, *included] if self._plan.includes_primary else included
-        else:
-            objects = [self._object(shown) for shown in primary]
-        return b"".join((self.head(), self.rows(objects), self.tail(included, links, meta)))
+            primary = [identifier(row[0]) for row in rows[0]]
+        return b"".join((self.head(), self.rows(primary), self.tail(included, links, meta)))
+
+    def _objects(self, found: list[Level]) -> tuple[list[bytes], list[bytes]]:
+        """The primary resource objects and the included ones."""
+        if self._is_merged:
+            objects = [self._merged_object(resource) for resource in merge(found)]
+            count = len(found[0].rows)
+            return objects[:count], objects[count:]
+        primary, *others = [
+            self._encoder(level.node, level.linked).encode(level.rows, level.linkage) for level in found
+        ]
+        return primary, [one for objects in others for one in objects]
+
+    def _merged_object(self, resource: Merged) -> bytes:
+        encoder = self._encoder(resource.node, tuple(resource.links))
+        return encoder.encode([resource.row], [[data] for data in resource.links.values()])[0]
 
     def head(self) -> bytes:
         return _HEAD + b"[" if self._plan.is_collection else _HEAD
@@ -143,22 +152,18 @@ class DocumentEncoder:
     def rows(self, objects: Iterable[bytes]) -> bytes:
         return b",".join(objects) or (b"" if self._plan.is_collection else b"null")
 
-    def tail(self, included: Iterable[Shown], links: dict[str, str], meta: PageMeta | None) -> bytes:
+    def tail(self, included: Iterable[bytes], links: dict[str, str], meta: PageMeta | None) -> bytes:
         parts = [b"]" if self._plan.is_collection else b""]
         if self._plan.has_included:
-            parts += [b',"included":[', b",".join([self._object(shown) for shown in included]), b"]"]
+            parts += [b',"included":[', b",".join(included), b"]"]
         parts += [b',"links":', _ENCODER.encode(links)]
         if meta is not None:
             parts += [b',"meta":', _ENCODER.encode(meta)]
         return b"".join((*parts, b"}"))
 
-    def _object(self, shown: Shown) -> bytes:
-        return self._encoder(shown.node, shown.linked).encode(shown.row, shown.linkage)
-
     def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
-        key = (node.resource, linked)
-        encoder = self._encoders.get(key)
+        encoder = self._encoders.get((node.resource, linked))
         if encoder is None:
             encoder = ResourceEncoder(node.resource, node.attributes, node.relationships, linked, self._base_url)
-            self._encoders[key] = encoder
+            self._encoders[node.resource, linked] = encoder
         return encoder
