@@ -5,9 +5,9 @@ PORT ?= 8080
 POSTGRES ?=
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := server querybuild serializers migrations tests waterspout.py setup.py
+CODE := server querybuild serializers migrations tests bench waterspout.py setup.py
 
-.PHONY: help install serve test check format schema test-unit clean
+.PHONY: help install serve test check format schema bench docs test-unit clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,12 @@ test: check ## check, then every test; POSTGRES=url runs them on that server
 
 test-unit: install ## the tests that need no database and no socket, in seconds
 	$(BIN)/pytest tests/unit
+
+bench: install ## time this server beside a hand-written one (needs wrk)
+	$(BIN)/python -m bench
+
+docs: install ## write the examples of the documentation anew
+	WATERSPOUT_WRITE_DOCS=1 $(BIN)/pytest tests/http/test_docs.py tests/unit/test_docs.py
 
 schema: install ## write migrations/schema.sql anew
 	WATERSPOUT_WRITE_SCHEMA=1 $(BIN)/pytest tests/migrations/test_schema.py

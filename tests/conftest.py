@@ -21,6 +21,7 @@ from tornado.ioloop import IOLoop
 
 import migrations
 from server import embedded
+from tests import catalog
 
 _numbers = itertools.count(1)
 
@@ -89,5 +90,24 @@ def database_url(postgres_url: str, template: str) -> Iterator[str]:
     """A fresh database with the built-in schema and no rows."""
     name = f"waterspout_test_{os.getpid()}_{next(_numbers)}"
     on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def corner_template(postgres_url: str) -> Iterator[str]:
+    """The name of a database with the tables of `tests/catalog.py`."""
+    name = f"waterspout_corner_template_{os.getpid()}"
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
+    on_server(with_database(postgres_url, name), catalog.DDL)
+    yield name
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def corner_url(postgres_url: str, corner_template: str) -> Iterator[str]:
+    """A fresh database with the tables of `tests/catalog.py` and no rows."""
+    name = f"waterspout_corner_{os.getpid()}_{next(_numbers)}"
+    on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE {corner_template}")
     yield with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")

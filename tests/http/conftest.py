@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,9 @@ from server.database import open_database
 from server.live_schema import read_live_schema
 from server.resources import built_in
 from server.settings import Settings
+from tests.catalog import CATALOG
+from tests.conftest import on_server, with_database
+from tests.http import rows
 
 MEDIA_TYPE = "application/vnd.api+json"
 
@@ -151,3 +155,53 @@ def serve(io_loop: IOLoop) -> Iterator[Serve]:
 def api(serve: Serve, database_url: str) -> Api:
     """The built-in resources over an empty database, with default settings."""
     return serve(database_url)
+
+
+@pytest.fixture(scope="session")
+def rows_url(postgres_url: str, template: str) -> Iterator[str]:
+    """A database with the rows of `tests/http/rows.py`, one a run: for tests that only read."""
+    name = f"waterspout_rows_{os.getpid()}"
+    url = with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
+    on_server(url, rows.ROWS)
+    yield url
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def reader_port(rows_url: str) -> Iterator[int]:
+    with rows.reading_server(rows_url, built_in()) as port:
+        yield port
+
+
+@pytest.fixture
+def reader(io_loop: IOLoop, reader_port: int, rows_url: str) -> Iterator[Api]:
+    """The built-in resources over `rows_url`, with default settings: one server a run, for tests that only read."""
+    api = Api(reader_port, rows_url)
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="session")
+def corner_rows_url(postgres_url: str, corner_template: str) -> Iterator[str]:
+    """As `rows_url`, for the resources of `tests/catalog.py`."""
+    name = f"waterspout_corner_rows_{os.getpid()}"
+    url = with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {corner_template}")
+    on_server(url, rows.CORNER_ROWS)
+    yield url
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def corner_reader_port(corner_rows_url: str) -> Iterator[int]:
+    with rows.reading_server(corner_rows_url, CATALOG) as port:
+        yield port
+
+
+@pytest.fixture
+def corner_reader(io_loop: IOLoop, corner_reader_port: int, corner_rows_url: str) -> Iterator[Api]:
+    """As `reader`, for the resources of `tests/catalog.py`."""
+    api = Api(corner_reader_port, corner_rows_url)
+    yield api
+    api.close()

@@ -1,0 +1,223 @@
+"""The documentation is complete: whatever a table of the code has, a page has, and nothing else.
+
+Answers are compared in tests/http/test_docs.py. WATERSPOUT_WRITE_DOCS=1 writes the list of settings anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import waterspout
+from querybuild.filters import GROUPS, RELATION_OPERATORS
+from querybuild.operators import all_names
+from querybuild.parse import FAMILIES, PAGE_KEYS
+from querybuild.types import ColumnType
+from server.engine import Engine, ReadShape
+from server.errors import ERRORS, INTERNAL
+from server.resources import built_in
+from server.settings import SETTINGS, Setting, Settings
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ADRS = sorted((DOCS / "adr").glob("*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+
+CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def headings(page: Path) -> list[str]:
+    return HEADING.findall(CODE_BLOCK.sub("", text_of(page)))
+
+
+def section(page: Path, title: str) -> str:
+    """From the heading to the next one of its level or a higher one."""
+    text = text_of(page)
+    begin = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
+    assert begin, f"{page.name} has no section {title!r}"
+    end = re.compile(rf"^#{{1,{len(begin[1])}}} ", re.MULTILINE).search(text, begin.end())
+    return text[begin.end() : end.start() if end else None].removeprefix("\n")
+
+
+def names_in_headings(text: str) -> list[str]:
+    return [
+        name for heading in re.findall(r"^### (.*)$", text, re.MULTILINE) for name in re.findall(r"`(.+?)`", heading)
+    ]
+
+
+# settings
+
+
+def settings_text() -> str:
+    """The list of settings as docs/settings.md has it, to the end of the page."""
+    parts, group = [], ""
+    for setting in SETTINGS:
+        if setting.group != group:
+            group = setting.group
+            parts.append(f"## {group}")
+        parts.append(f"### `{setting.name}`")
+        parts.append(setting.description)
+        parts.append(f"{flags(setting)} · `{setting.variable}` · {setting.expected} · {default_of(setting)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def flags(setting: Setting) -> str:
+    if isinstance(setting.default, bool):
+        return f"`{setting.flag}`, `--no-{setting.flag.removeprefix('--')}`"
+    return f"`{setting.flag} {setting.metavar}`"
+
+
+def default_of(setting: Setting) -> str:
+    value = setting.default
+    if value is None:
+        return "not set by default"
+    shown = str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"default `{shown}`"
+
+
+def test_settings() -> None:
+    page = DOCS / "settings.md"
+    prose, _, listed = text_of(page).partition("## Listening\n")
+    if os.environ.get("WATERSPOUT_WRITE_DOCS"):
+        page.write_text(prose + settings_text(), encoding="utf-8")
+        return
+    assert "## Listening\n" + listed == settings_text()
+
+
+# errors
+
+
+def test_error_codes() -> None:
+    rows = {row.code: row for row in (*ERRORS.values(), INTERNAL)}
+    page = DOCS / "errors.md"
+    assert sorted(names_in_headings(text_of(page))) == sorted(rows)
+    for row in rows.values():
+        assert section(page, f"`{row.code}`").startswith(f"\n{row.status} · {row.title}\n")
+
+
+# the query language
+
+
+def test_operators() -> None:
+    page = DOCS / "query-language.md"
+    operators = section(page, "Operators")
+    assert sorted(names_in_headings(operators)) == sorted(all_names())
+    assert {"any", "has"} == set(RELATION_OPERATORS)
+    for name in all_names():
+        assert f'"op":"{name}"' in operators, f"no example of {name}"
+
+
+def test_groups() -> None:
+    groups = section(DOCS / "query-language.md", "Groups")
+    assert sorted(names_in_headings(groups)) == sorted(GROUPS)
+    for name in GROUPS:
+        assert f'{{"{name}":' in groups, f"no example of {name}"
+
+
+def test_page_parameters() -> None:
+    pages = section(DOCS / "query-language.md", "Pages")
+    assert names_in_headings(pages) == [f"page[{key}]" for key in PAGE_KEYS]
+    for key in PAGE_KEYS:
+        assert re.search(rf"^ .*page\[{key}\]=", pages, re.MULTILINE), f"no example of page[{key}]"
+
+
+def test_parameter_families() -> None:
+    rows = re.findall(r"^\| \[`([a-z]+)", text_of(DOCS / "query-language.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(FAMILIES)
+
+
+# declarations
+
+
+def test_attribute_types() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+|array\(|enum\()", section(DOCS / "resources.md", "Attribute types"), re.MULTILINE)
+    types = [name for name in waterspout.__all__ if isinstance(getattr(waterspout, name), ColumnType)]
+    assert sorted(rows) == sorted([*types, "array(", "enum("])
+
+
+@pytest.mark.parametrize("kind", ["Resource", "Id", "Attribute", "ToOne", "ToMany", "Link", "Operator"])
+def test_vocabulary(kind: str) -> None:
+    members = section(DOCS / "resources.md", f"`{kind}`").partition("\n### ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)`", members, re.MULTILINE)
+    assert rows == list(getattr(waterspout, kind).__struct_fields__)
+
+
+def test_public_names() -> None:
+    page = text_of(DOCS / "resources.md")
+    unnamed = [name for name in waterspout.__all__ if not re.search(rf"\b{name}\b", page)]
+    assert unnamed == []
+
+
+# the architecture
+
+
+def test_statements_of_the_walk_through() -> None:
+    page = text_of(DOCS / "architecture.md")
+    target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    path, query = re.sub(r"\n +", "", target).split("?")
+    engine = Engine(Settings(), built_in(), {})
+    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path]), query)
+    compiled = read.compiled.statements
+    branches = [branch.sql for branch in compiled.branches if branch is not None]
+    assert squeezed(statements) == squeezed(";".join([compiled.primary.sql, *branches, ""]))
+
+
+def squeezed(sql: str) -> str:
+    return re.sub(r"\s+", "", sql)
+
+
+# pages and decisions
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as the usual renderers of Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for found in LINK.findall(CODE_BLOCK.sub("", text_of(page))):
+            target = found[0] or found[1]
+            if not re.match(r"https?://", target):
+                yield page, target
+
+
+@pytest.mark.parametrize(("page", "target"), [pytest.param(*link, id=f"{link[0].name}-{link[1]}") for link in links()])
+def test_link(page: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    assert found.exists()
+    if anchor:
+        assert anchor in [slug(heading) for heading in headings(found)]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            targets = [(page.parent / target.partition("#")[0]).resolve() for found, target in links() if found == page]
+            waiting += [target for target in targets if target.suffix == ".md"]
+    assert [page.name for page in PAGES if page not in reached] == []
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [int(page.name[:4]) for page in ADRS] == list(range(1, len(ADRS) + 1))
+
+
+@pytest.mark.parametrize("page", ADRS, ids=lambda page: page.stem)
+def test_decision_has_its_parts(page: Path) -> None:
+    title, *parts = headings(page)
+    assert title.startswith(f"{int(page.name[:4])}. ")
+    assert [part for part in ("Context", "Decision", "Cost") if part not in parts] == []
