@@ -1,6 +1,6 @@
-"""Runs prepared reads and planned writes on a connection. What comes in: statements, values, a connection
-inside its transaction. What goes out: rows by node, a total, a row's id; or the answer that the database's
-word amounts to.
+"""Runs prepared reads on a connection. What comes in: statements, values, a connection inside its transaction.
+What goes
+out: rows by node and a total; or the answer that the database's word amounts to.
 
 Nothing here writes SQL, and nothing encodes.
 """
@@ -43,7 +43,7 @@ class ReadResult(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-async def read(database: Database, prepared: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+async def execute_read(database: Database, prepared: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
     Raises ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.

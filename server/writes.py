@@ -31,7 +31,9 @@ async def write_and_read(
     database: Database, write: PlannedWrite, read: PreparedRead, engine: Engine
 ) -> tuple[Any, ReadResult]:
     """A write and the reading of its answer, in one transaction; in one statement where that can be."""
-    plan = msgspec.structs.replace(write.plan, returning=read.plan.node)
+    plan = write.plan
+    if read.compiled.statements.at_once is None and not (plan.links or plan.unchanged):
+        plan = msgspec.structs.replace(plan, returning=read.plan.node)
     statements = engine.write_statements(plan)
 
     async def at_once(connection: Connection) -> tuple[Any, ReadResult]:
@@ -44,7 +46,7 @@ async def write_and_read(
         return row_id, await run_read_at_once(connection, read, row_id, engine)
 
     try:
-        if statements.is_single and read.compiled.statements.at_once is None:
+        if statements.is_single and plan.returning is not None:
             return await database.write_statement(at_once)
         return await database.write(one_by_one)
     except ApiError:

@@ -8,7 +8,7 @@ from typing import Any
 from serializers.links import page_count, page_links, with_query
 from serializers.objects import PageMeta
 from server.engine import PreparedRead, ReadShape
-from server.execute import ReadResult, read, resource_not_found
+from server.execute import ReadResult, execute_read, resource_not_found
 from server.handlers.base import Handler
 
 
@@ -20,7 +20,7 @@ class ReadingHandler(Handler):
         self.stage("plan")
         prepared = self.engine.prepare_read(shape, self.request.query)
         self.stage("execute")
-        result = await read(self.database, prepared, path_id, self.engine)
+        result = await execute_read(self.database, prepared, path_id, self.engine)
         if shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(shape.resource.type, self.route.id)
         self.stage("encode")
