@@ -166,11 +166,9 @@ class _ReadPlanner:
         is_nullable = False
         for position, name in enumerate(names[:-1]):
             relationship = resource.relationship(name)
-            if relationship is None:
-                detail = (
-                    f"{quoted(name)} is no relationship of {resource.type}: a path goes through to-one relationships."
-                )
-                self._refuse(key, detail)
+            if relationship is None or not relationship.filterable:
+                what = f"{quoted(name)} is no relationship of {resource.type}"
+                self._refuse(key, f"{what}: a path goes through to-one relationships.")
                 return None
             if not isinstance(relationship, ToOne):
                 self._refuse_sort(key, name, resource, relationship)
@@ -185,7 +183,7 @@ class _ReadPlanner:
         if attribute is None or not (attribute.readable and attribute.sortable):
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return None
-        if attribute.type.family in ("json", "jsonb"):
+        if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
             return None
         column = ColumnRef(alias, attribute)

@@ -15,7 +15,7 @@ import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.errors import listed, nearest, quoted
-from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType
+from querybuild.types import BIGINT, ID_TYPES, INTERVAL, ColumnType, IdType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
@@ -349,11 +349,15 @@ def _identifiers(resource: Resource) -> Iterator[str]:
 def _attribute_faults(attribute: Attribute) -> Iterator[str]:
     if attribute.required and not attribute.is_writable(on_create=True):
         yield "it is required on create, and cannot be written then"
-    if (attribute.min_length, attribute.max_length, attribute.pattern) != (None, None, None) and not (
+    if (attribute.min_length, attribute.max_length) != (None, None) and not (
         attribute.type.is_text or attribute.type.element is not None
     ):
-        yield f"lengths and patterns are for texts and arrays, not {attribute.type.name}"
-    if (attribute.minimum, attribute.maximum) != (None, None) and not attribute.type.is_ordered:
+        yield f"lengths are for texts and arrays, not {attribute.type.name}"
+    if attribute.pattern is not None and not attribute.type.is_text:
+        yield f"patterns are for texts, not {attribute.type.name}"
+    # An interval is bound as its text, which does not compare as a duration does.
+    is_ordered = attribute.type.is_ordered and attribute.type is not INTERVAL
+    if (attribute.minimum, attribute.maximum) != (None, None) and not is_ordered:
         yield f"minimum and maximum are for ordered types, not {attribute.type.name}"
     if attribute.pattern is not None:
         try:

@@ -8,7 +8,7 @@ here knows SQL or HTTP.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -57,28 +57,38 @@ class ResourceEncoder:
 
         The texts between two ids are joined by the id itself, which writes all of them in one call.
         """
-        head, mid, (last, *later) = self._head, self._mid, self._tail
-        id_json, id_url, attributes = self._id_json, self._id_url, self._attributes
-        objects = []
-        for index, row in enumerate(rows):
-            own = id_json(row[0])
-            url = own if id_url is None else id_url(row[0])
-            pieces = [head, own, mid, attributes(row), url.join(last)]
-            for place, tail in zip(self._places, later, strict=True):
-                pieces.append(linkage[place][index])
-                pieces.append(url.join(tail))
-            objects.append(b"".join(pieces))
-        return objects
+        head, mid, (last, *later), join = self._head, self._mid, self._tail, b"".join
+        ids = [self._id_json(row[0]) for row in rows]
+        urls = ids if self._id_url is None else [self._id_url(row[0]) for row in rows]
+        parts = zip(ids, self._attributes(rows), urls, strict=True)
+        if not later:
+            return [join((head, own, mid, attributes, url.join(last))) for own, attributes, url in parts]
+        data = zip(*[linkage[place] for place in self._places], strict=True)
+        return [
+            join((head, own, mid, attributes, url.join(last), *_alternating(links, url, later)))
+            for (own, attributes, url), links in zip(parts, data, strict=True)
+        ]
 
-    def _attributes(self, row: Row) -> bytes:
-        if self._attributes_end == 1:
-            return b""
-        values = row[1 : self._attributes_end]
-        if self._shown:
-            values = list(values)
-            for index, shown in self._shown:
-                values[index] = shown(values[index])
-        return _ENCODER.encode(self._struct(*values))
+    def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
+        end, encode, struct = self._attributes_end, _ENCODER.encode, self._struct
+        if end == 1:
+            return [b""] * len(rows)
+        if not self._shown:
+            return [encode(struct(*row[1:end])) for row in rows]
+        return [encode(struct(*self._shown_values(row))) for row in rows]
+
+    def _shown_values(self, row: Row) -> list[Any]:
+        values = list(row[1 : self._attributes_end])
+        for index, shown in self._shown:
+            values[index] = shown(values[index])
+        return values
+
+
+def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -> Iterator[bytes]:
+    """Linkage, and the text up to the next one."""
+    for data, tail in zip(links, tails, strict=True):
+        yield data
+        yield url.join(tail)
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:

@@ -14,7 +14,7 @@ from server.errors import NotAcceptable, UnsupportedMediaType
 MEDIA_TYPE = "application/vnd.api+json"
 ATOMIC = "https://jsonapi.org/ext/atomic"
 
-_PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*)\s*')
+_PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
 _QUOTED_PAIR = re.compile(r"\\(.)")
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')
 

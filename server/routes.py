@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from querybuild.resource import Catalog, Relationship, Resource
+from serializers.links import quote_segment
 
 
 class Shape(StrEnum):
@@ -24,7 +25,8 @@ class Shape(StrEnum):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """shape: what the path looks like. path: without a trailing slash. id: decoded."""
+    """shape: what the path looks like. path: encoded one way, however it came, without a trailing slash. id:
+    decoded."""
 
     shape: Shape
     path: str
@@ -42,11 +44,13 @@ def match_route(path: str, catalog: Catalog) -> Route | None:
     >>> match_route("/users/7/relationships/group", catalog).shape
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
     """
-    if not path.startswith("/"):
+    if "://" in path and not path.startswith("/"):
         # RFC 9112, 3.2.2: a server takes the absolute form too.
         path = "/" + path.partition("://")[2].partition("/")[2]
-    if len(path) > 1 and path.endswith("/"):
-        path = path[:-1]
+    if not path.startswith("/") or "//" in path:
+        return None
+    if len(path) > 1:
+        path = path.removesuffix("/")
     if path in _FIXED:
         return Route(_FIXED[path], path)
     resource = catalog.by_path.get(path)
@@ -56,21 +60,24 @@ def match_route(path: str, catalog: Catalog) -> Route | None:
     for length in (len(segments) - 1, len(segments) - 2, len(segments) - 3):
         resource = catalog.by_path.get("/".join(segments[:length])) if length > 1 else None
         if resource is not None:
-            return _below(path, resource, segments[length:])
+            return _below(resource, segments[length:])
     return None
 
 
-def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
+def _below(resource: Resource, segments: list[str]) -> Route | None:
     try:
         id_text, *names = [unquote_to_bytes(segment.encode("latin-1")).decode() for segment in segments]
     except UnicodeError:
         return None
+    own = f"{resource.path}/{quote_segment(id_text)}"
     if not names:
-        return Route(Shape.RESOURCE, path, resource, id_text)
+        return Route(Shape.RESOURCE, own, resource, id_text)
     if len(names) == 2 and names[0] != "relationships":
         return None
     relationship = resource.relationship(names[-1])
     if relationship is None:
         return None
-    shape = Shape.RELATED if len(names) == 1 else Shape.RELATIONSHIP
-    return Route(shape, path, resource, id_text, relationship)
+    below = quote_segment(relationship.name)
+    if len(names) == 1:
+        return Route(Shape.RELATED, f"{own}/{below}", resource, id_text, relationship)
+    return Route(Shape.RELATIONSHIP, f"{own}/relationships/{below}", resource, id_text, relationship)

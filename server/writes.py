@@ -184,6 +184,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return _missing_related(columns, write, engine) or RelatedNotFound(
                 f"The related resource is not there: {names}.", pointer=pointer
             )
+        case pg.NotNullViolationError() if pointer == "/data/id":
+            return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:
@@ -206,6 +208,8 @@ def _field(column: str, table: str | None, write: PlannedWrite) -> tuple[str, st
     """The field of the document that a column holds, and where it stood or would stand."""
     plan = write.plan
     if table == plan.resource.table:
+        if column == plan.resource.id.column:
+            return "id", "/data/id"
         for assignment in plan.assignments:
             if assignment.column == column:
                 pointer = str(write.pointers[assignment.slot])
