@@ -32,7 +32,7 @@ from querybuild.errors import (
 from querybuild.plan import Assignment, LinkWrite, Values, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
-from querybuild.values import JsonFault, ValueFault, check_text, dump_json
+from querybuild.values import JsonFault, ValueFault, check_texts, dump_json
 
 
 class PlannedWrite(msgspec.Struct, frozen=True):
@@ -269,17 +269,16 @@ def escape_pointer(name: str) -> str:
 def read_attribute(attribute: Attribute, value: Any) -> Any:
     """A JSON value as what is bound. Raises ValueFault."""
     native = attribute.type.from_json(value)
-    for check in (_check_text, _check_shape, _check_length, _check_range, _check_pattern):
+    for check in (_check_texts, _check_shape, _check_length, _check_range, _check_pattern):
         check(attribute, value, native)
     return native
 
 
-def _check_text(attribute: Attribute, value: Any, native: Any) -> None:
-    if isinstance(value, str):
-        try:
-            check_text(value)
-        except JsonFault as error:
-            raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error
+def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
+    try:
+        check_texts(value)
+    except JsonFault as error:
+        raise ValueFault(f"a value that PostgreSQL can hold ({error})") from error
 
 
 def _check_shape(attribute: Attribute, value: Any, native: Any) -> None:

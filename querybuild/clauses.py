@@ -118,6 +118,9 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 def operand(column: ColumnRef) -> Term:
     """A column as filters and sorts see it: a type that is unknown to us is its text."""
     term = column_term(column.alias, column.attribute)
+    if column.attribute.sql is not None:
+        # Whatever it is made of, it goes into a criterion as one.
+        term = Template("({})", term)
     return OPAQUE.select(term) if column.attribute.type is OPAQUE and OPAQUE.select is not None else term
 
 
@@ -150,6 +153,8 @@ def _custom(test: CustomTest, binds: Binds) -> Criterion:
     """A custom operator's criterion; with joins, an EXISTS over the joined tables."""
     operator = test.operator
     found, joins = operator.criterion(test.left.attribute, operand(test.left), binds.request(test.slot), operator.name)
+    # It may be an OR: nothing that it is put into may tear it apart.
+    found = Template("({})", found)
     if not joins:
         return found
     (first, meets), *others = joins

@@ -33,6 +33,7 @@ class ConditionPlanner:
         self.errors = errors
         self.values: list[Any] = []
         self._alias_count = 0
+        self._step_depth = 0
 
     def open_alias(self, resource: Resource) -> str:
         """The next alias, for rows of the resource. The one place where a rule of who may see them will stand."""
@@ -90,12 +91,14 @@ class ConditionPlanner:
             kind, right = ("to-many", "any") if relationship.is_to_many else ("to-one", "has")
             self._refuse(node, f"{quoted(head)} is {kind}: its operator is `{right}`.")
             return None
-        step = self.step(resource, alias, relationship)
         if not rest:
-            return Exists(step, self.plan(node.items, step.resource, step.alias))
+            return self._exists(
+                node, resource, alias, relationship, lambda at: self.plan(node.items, at.resource, at.alias)
+            )
         onward = RelationFilter(rest, node.op, node.items, node.source)
-        inner = self.relation(onward, step.resource, step.alias)
-        return None if inner is None else Exists(step, (inner,))
+        return self._exists(
+            node, resource, alias, relationship, lambda at: _one(self.relation(onward, at.resource, at.alias))
+        )
 
     def reach(self, node: FieldFilter, path: str, resource: Resource, alias: str, make: Make) -> Condition | None:
         """What `make` makes of the column at the end of a dotted path: an EXISTS a step, and none for a key in
@@ -116,9 +119,29 @@ class ConditionPlanner:
             return None
         if rest == "id" and isinstance(relationship, ToOne) and relationship.is_own_key:
             return make(ColumnRef(alias, self.catalog.key_of(relationship)))
+        return self._exists(
+            node, resource, alias, relationship, lambda at: _one(self.reach(node, rest, at.resource, at.alias, make))
+        )
+
+    def _exists(
+        self,
+        node: FieldFilter | RelationFilter,
+        resource: Resource,
+        alias: str,
+        relationship: Relationship,
+        inner: Callable[[Step], tuple[Condition, ...] | None],
+    ) -> Condition | None:
+        """An EXISTS over a relationship. They stand in each other at most max_filter_depth deep, whether by
+        dots or by `any` and
+        `has`: PostgreSQL's planning of 60 takes a second, of 160 six."""
+        if self._step_depth == self.limits.max_filter_depth:
+            self._refuse(node, f"a filter goes over at most {self.limits.max_filter_depth} relationships in a row")
+            return None
         step = self.step(resource, alias, relationship)
-        inner = self.reach(node, rest, step.resource, step.alias, make)
-        return None if inner is None else Exists(step, (inner,))
+        self._step_depth += 1
+        conditions = inner(step)
+        self._step_depth -= 1
+        return None if conditions is None else Exists(step, conditions)
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
@@ -245,3 +268,7 @@ class ConditionPlanner:
 
     def _refuse(self, node: FieldFilter | RelationFilter, detail: str) -> None:
         self.errors.append(fault(node.source, detail))
+
+
+def _one(condition: Condition | None) -> tuple[Condition, ...] | None:
+    return None if condition is None else (condition,)

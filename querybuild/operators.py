@@ -122,7 +122,8 @@ def _is_not_null(column: Term) -> Criterion:
     return column.isnotnull()
 
 
-_EQ, _NE, _DISTINCT = _infix("="), _infix("<>"), _infix(" IS DISTINCT FROM ")
+_EQ, _NE = _infix("="), _infix("<>")
+_SAME, _DISTINCT = _infix(" IS NOT DISTINCT FROM "), _infix(" IS DISTINCT FROM ")
 
 OPERATORS: tuple[OperatorRow, ...] = (
     # "t0"."age"=$1
@@ -162,7 +163,8 @@ OPERATORS: tuple[OperatorRow, ...] = (
     # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
     OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
     # "t0"."age" IS NULL, "t0"."age"=$1
-    OperatorRow(name="is_", applies=_is_plain, criterion=_EQ, on_null=_is_null, on_field=_EQ),
+    # with another column: "t0"."age" IS NOT DISTINCT FROM "t0"."id", which is true of two nulls
+    OperatorRow(name="is_", applies=_is_plain, criterion=_EQ, on_null=_is_null, on_field=_SAME),
     # "t0"."age" IS NOT NULL, "t0"."age" IS DISTINCT FROM $1
     OperatorRow(name="isnot", applies=_is_plain, criterion=_DISTINCT, on_null=_is_not_null, on_field=_DISTINCT),
     # "t0"."meta" IS NULL, and nothing else: these types have no equality

@@ -163,6 +163,9 @@ class _ReadPlanner:
     def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
         """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""
         names = self._sort_path(key, resource)
+        if len(names) - 1 > self.limits.max_filter_depth or len(self.joins) > self.limits.max_filter_depth:
+            self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
+            return None
         is_nullable = False
         for position, name in enumerate(names[:-1]):
             relationship = resource.relationship(name)

@@ -14,6 +14,7 @@ import binascii
 import json
 import re
 import uuid
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Never
@@ -55,11 +56,11 @@ class JsonFault(ValueError):
     """A text that is not JSON as RFC 8259 and I-JSON have it; its text says what is wrong and where."""
 
 
-def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
+def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False) -> Any:
     """A JSON text as a Python tree: dict, list, str, int, Decimal (any number with a point or exponent), bool, None.
 
     Raises JsonFault for what is not JSON, a name that stands twice in an object, nesting over max_depth, and
-    strings that PostgreSQL cannot hold (U+0000, lone surrogates).
+    strings that PostgreSQL cannot hold: lone surrogates, and U+0000 unless the caller looks for it in each value.
     """
     try:
         tree = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
@@ -73,7 +74,7 @@ def load_json(text: str, max_depth: int = MAX_DEPTH) -> Any:
     except (ValueError, ArithmeticError) as error:
         raise JsonFault("a number has too many digits") from error
     if "\\u" in text or text.count("[") + text.count("{") > max_depth or "\0" in text:
-        _walk(tree, 0, max_depth)
+        _walk(tree, 0, max_depth, check_surrogates if allows_nul else check_text)
     return tree
 
 
@@ -92,27 +93,37 @@ def _constant(name: str) -> Never:
     raise JsonFault(f"{name} is not JSON")
 
 
-def _walk(tree: Any, depth: int, max_depth: int) -> None:
+def _walk(tree: Any, depth: int, max_depth: int, check: Callable[[str], None]) -> None:
     match tree:
         case str():
-            check_text(tree)
+            check(tree)
         case dict() | list() if depth == max_depth:
             raise JsonFault(f"nested deeper than {max_depth} levels")
         case dict():
             for name, value in tree.items():
-                check_text(name)
-                _walk(value, depth + 1, max_depth)
+                check(name)
+                _walk(value, depth + 1, max_depth, check)
         case list():
             for value in tree:
-                _walk(value, depth + 1, max_depth)
+                _walk(value, depth + 1, max_depth, check)
 
 
 def check_text(text: str) -> None:
     """Raises JsonFault for what no PostgreSQL text can hold."""
     if "\0" in text:
         raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+    check_surrogates(text)
+
+
+def check_surrogates(text: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise JsonFault("a string holds half of a surrogate pair")
+
+
+def check_texts(value: Any) -> None:
+    """As `check_text`, of every string in a tree of `load_json`."""
+    if isinstance(value, str | dict | list):
+        _walk(value, 0, MAX_DEPTH, check_text)
 
 
 def dump_json(tree: Any) -> str:

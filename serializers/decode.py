@@ -34,7 +34,7 @@ def decode_resource_document(body: bytes, errors: list[ApiError], *, needs_id: b
 def load_document(body: bytes, max_depth: int) -> Any:
     """A body as a tree. Raises MalformedJson."""
     try:
-        return load_json(body.decode(), max_depth)
+        return load_json(body.decode(), max_depth, allows_nul=True)
     except UnicodeDecodeError as error:
         raise MalformedJson(f"The body is not UTF-8 at byte {error.start}.", pointer="") from error
     except JsonFault as error:

@@ -20,7 +20,13 @@ import asyncpg
 import msgspec
 import uvloop
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+from tornado.httputil import (
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    ParseBodyConfig,
+    ParseUrlEncodedConfig,
+    set_parse_body_config,
+)
 from tornado.netutil import bind_sockets, bind_unix_socket
 from tornado.routing import Router
 from tornado.web import Application
@@ -71,7 +77,10 @@ def make_app(settings: Settings, catalog: Catalog, constraints: Constraints, dat
 
 
 def make_server(app: Routes, settings: Settings) -> HTTPServer:
-    """Bodies are measured by the handlers, which answer with a document; tornado's own limit would be a bare 400."""
+    """Bodies and parameters are measured by the handlers, which answer with a document; tornado's own limits
+    would be a bare 400."""
+    arguments = ParseUrlEncodedConfig(max_arguments=settings.max_url_bytes)
+    set_parse_body_config(ParseBodyConfig(urlencoded=arguments))
     return HTTPServer(
         app,
         max_body_size=2**62,

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from querybuild.errors import listed, nearest, quoted
-from querybuild.resource import Attribute, Catalog, Resource, ToMany, ToOne
+from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, link_of
 from querybuild.types import OPAQUE
 
 _COLUMNS = """
@@ -107,8 +107,9 @@ def _tables(catalog: Catalog) -> Iterator[tuple[str | None, str]]:
     for resource in catalog:
         yield resource.schema, resource.table
         for relationship in resource.relationships:
-            if isinstance(relationship, ToMany) and relationship.through is not None:
-                yield relationship.through.schema, relationship.through.table
+            link = link_of(relationship)
+            if link is not None:
+                yield link.schema, link.table
 
 
 async def _oid(connection: asyncpg.Connection[Any], schema: str | None, table: str) -> int | None:
@@ -130,21 +131,38 @@ def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]
     for fault in (*_id_faults(resource, columns), *_attribute_faults(resource, columns)):
         yield where + fault
     for relationship in resource.relationships:
-        target = catalog.target(relationship)
-        their = found[target.schema, target.table]
-        label = f"{where}relationship {quoted(relationship.name)}: "
-        if isinstance(relationship, ToOne) and relationship.is_own_key:
-            yield from (label + fault for fault in _key_faults(relationship, columns))
-        elif isinstance(relationship, ToMany) and relationship.through is not None:
-            link = relationship.through
-            links = found[link.schema, link.table]
-            if links is None:
-                yield f"{label}there is no table {quoted(link.table)} in the database"
-                continue
-            for column in (link.source, link.target):
-                yield from (label + fault for fault in _missing(column, link.table, links))
-        elif their is not None:
-            yield from (label + fault for fault in _missing(relationship.foreign_key, target.table, their))
+        for fault in _relationship_faults(resource, relationship, catalog.target(relationship), found):
+            yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+
+
+def _relationship_faults(
+    resource: Resource, relationship: Relationship, target: Resource, found: Found
+) -> Iterator[str]:
+    link = link_of(relationship)
+    if link is not None:
+        links = found[link.schema, link.table]
+        if links is None:
+            yield f"there is no table {quoted(link.table)} in the database"
+            return
+        yield from _key_faults(link.source, link.table, links, resource)
+        yield from _key_faults(link.target, link.table, links, target)
+    elif isinstance(relationship, ToOne) and relationship.is_own_key:
+        columns = found[resource.schema, resource.table] or {}
+        yield from _key_faults(relationship.column_name, resource.table, columns, target)
+        yield from _nullability_faults(relationship, columns)
+    else:
+        theirs = found[target.schema, target.table]
+        if theirs is not None:
+            yield from _key_faults(relationship.foreign_key, target.table, theirs, resource)
+
+
+def _key_faults(name: str, table: str, columns: Columns, holds: Resource) -> Iterator[str]:
+    """holds: the resource whose id the column holds."""
+    column, id_type = columns.get(name), holds.id.type
+    if column is None:
+        yield from _missing(name, table, columns)
+    elif column.type not in id_type.sql_names:
+        yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
 
 
 def _missing(column: str, table: str, columns: Columns) -> Iterator[str]:
@@ -186,10 +204,8 @@ def _column_faults(attribute: Attribute, column: Column) -> Iterator[str]:
         yield "it is not required on create, and its column is NOT NULL without a default"
 
 
-def _key_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
+def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
     column = columns.get(relationship.column_name)
-    if column is None:
-        yield f"its table has no column {quoted(relationship.column_name)}.{nearest(relationship.column_name, columns)}"
-    elif relationship.nullable == column.is_not_null:
+    if column is not None and relationship.nullable == column.is_not_null:
         declared, live = ("nullable", "NOT NULL") if relationship.nullable else ("not nullable", "nullable")
         yield f"it is declared {declared}, and its column is {live}"

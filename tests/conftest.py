@@ -21,6 +21,7 @@ from tornado.ioloop import IOLoop
 
 import migrations
 from server import embedded
+from server.embedded_folder import CLUSTER
 from tests import catalog
 
 _numbers = itertools.count(1)
@@ -46,7 +47,12 @@ def postgres_url() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="waterspout-test-"))
     # As root PostgreSQL runs as another user, who has to reach it.
     folder.chmod(0o755)
-    with embedded.start(folder / "data", say=lambda _: None) as server:
+    data = folder / "data"
+    embedded.start(data, say=lambda _: None).stop()
+    # The folder is thrown away: without this half of the tests' time is waiting for the disk.
+    with (data / CLUSTER / "postgresql.conf").open("a") as settings:
+        settings.write("\nfsync = off\nsynchronous_commit = off\nfull_page_writes = off\n")
+    with embedded.start(data, say=lambda _: None) as server:
         yield server.dsn
     shutil.rmtree(folder)
 

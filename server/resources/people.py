@@ -27,7 +27,7 @@ USER = Resource(
             "display_name",
             TEXT,
             # As the index users_display_name_id_idx has it.
-            sql=lambda column: Template("({}||' '||{})", column("first_name"), column("last_name")),
+            sql=lambda column: Template("{}||' '||{}", column("first_name"), column("last_name")),
         ),
         Attribute("age", INT, nullable=True, minimum=0, maximum=150),
         Attribute("email", TEXT, nullable=True, min_length=3, max_length=320),

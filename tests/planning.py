@@ -1,0 +1,130 @@
+"""From a query string or a document to plans and statements, in the stages of the server, for tests that look at
+what comes out of one of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from querybuild.changes import PlannedWrite, plan_create, plan_update
+from querybuild.errors import ApiError, Several, raise_all
+from querybuild.parse import FAMILIES, parse, split_pairs
+from querybuild.planner import Context, PlannedRead, plan_collection, plan_resource
+from querybuild.query import Limits, Query
+from querybuild.resource import Catalog
+from serializers.decode import decode_resource_document
+from serializers.encode import DocumentEncoder
+from serializers.objects import PageMeta
+from tests.catalog import CATALOG
+
+LIMITS = Limits(
+    page_size=30,
+    max_page_size=10_000,
+    unpaginated="on",
+    total="exact",
+    max_include_depth=3,
+    max_included=100_000,
+    max_filter_depth=10,
+    max_filter_nodes=100,
+    max_list_values=1000,
+)
+
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+def limits(**changed: Any) -> Limits:
+    return msgspec.structs.replace(LIMITS, **changed)
+
+
+def parsed(query_string: str, limits: Limits = LIMITS) -> Query:
+    """Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    query = parse(split_pairs(query_string, errors), frozenset(FAMILIES), limits, errors)
+    raise_all(errors)
+    return query
+
+
+def filter_query(filters: Any) -> str:
+    """`filter=...`, percent-encoded; filters: JSON text, or a tree."""
+    return "filter=" + quote(filters if isinstance(filters, str) else json.dumps(filters))
+
+
+def read_collection(
+    type_name: str, query_string: str = "", *, catalog: Catalog = CATALOG, limits: Limits = LIMITS
+) -> PlannedRead:
+    """Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    query = parse(split_pairs(query_string, errors), frozenset(FAMILIES), limits, errors)
+    planned = plan_collection(query, catalog.by_type[type_name], catalog, Context(), limits, errors)
+    raise_all(errors)
+    return planned
+
+
+def read_resource(
+    type_name: str, query_string: str = "", *, written: tuple[str, ...] = (), limits: Limits = LIMITS
+) -> PlannedRead:
+    """Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    query = parse(split_pairs(query_string, errors), frozenset({"include", "fields"}), limits, errors)
+    planned = plan_resource(query, CATALOG.by_type[type_name], CATALOG, Context(), limits, errors, written)
+    raise_all(errors)
+    return planned
+
+
+def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> PlannedWrite:
+    """data: the resource object without its type. Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    body = _JSON.encode({"data": {"type": type_name} | data})
+    change = decode_resource_document(body, errors, needs_id=False, max_depth=64)
+    planned = None if change is None else plan_create(change, catalog.by_type[type_name], catalog, errors)
+    raise_all(errors)
+    assert planned is not None
+    return planned
+
+
+def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> PlannedWrite:
+    """data: the resource object without its type and id. Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    resource = catalog.by_type[type_name]
+    body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
+    change = decode_resource_document(body, errors, needs_id=True, max_depth=64)
+    id_value = resource.id_type.read(id_text)
+    planned = None if change is None else plan_update(change, resource, id_text, id_value, catalog, errors)
+    raise_all(errors)
+    assert planned is not None
+    return planned
+
+
+Rows = list[list[tuple[Any, ...]]]
+
+
+def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: PageMeta | None = None) -> bytes:
+    """The document of a plan and the rows of its nodes in pre-order. Rows are tuples as the plan has them: id,
+    attributes, keys, and the parent's id at the end where the key is not the parent's own."""
+    return DocumentEncoder(planned.plan, base_url).encode(rows, {"self": "/x"}, meta)
+
+
+def document(planned: PlannedRead, rows: Rows, base_url: str = "") -> Any:
+    return json.loads(encoded(planned, rows, base_url))
+
+
+Told = tuple[type[ApiError], str | None, str]
+"""An error as tests compare it: its class, its source (parameter or pointer), its detail."""
+
+
+@contextmanager
+def refused() -> Iterator[list[Told]]:
+    """The errors that the block raises, in their order, once it is left."""
+    told: list[Told] = []
+    with pytest.raises(ApiError) as raised:
+        yield told
+    error = raised.value
+    each = error.errors if isinstance(error, Several) else (error,)
+    told.extend((type(one), one.pointer if one.parameter is None else one.parameter, one.detail) for one in each)

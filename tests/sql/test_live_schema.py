@@ -1,0 +1,201 @@
+"""The catalogue held against the live tables: each message, and the constraints that are found."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from server.live_schema import Constraint, LiveSchema, read_live_schema
+from tests.catalog import CATALOG
+from waterspout import (
+    BIGINT,
+    DATE,
+    INT,
+    OPAQUE,
+    TEXT,
+    UUID,
+    Attribute,
+    Catalog,
+    Id,
+    Link,
+    Resource,
+    Template,
+    ToMany,
+    ToOne,
+    array,
+    enum,
+)
+
+TABLES = """
+CREATE TABLE things (
+    id bigint PRIMARY KEY, name text NOT NULL, size integer NOT NULL DEFAULT 1, note text, other_id bigint,
+    must_id bigint NOT NULL, small smallint NOT NULL GENERATED ALWAYS AS IDENTITY, words text[], "where" point,
+    code_id uuid
+);
+CREATE TABLE links (a bigint, b bigint);
+CREATE VIEW seen AS SELECT id, name FROM things;
+"""
+
+
+async def live(url: str, catalog: Catalog, *statements: str) -> LiveSchema:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+        return await read_live_schema(connection, catalog)
+    finally:
+        await connection.close()
+
+
+async def test_the_corner_catalog_fits_its_tables(corner_url: str) -> None:
+    assert (await live(corner_url, CATALOG)).faults == ()
+
+
+async def test_constraints(corner_url: str) -> None:
+    found = (await live(corner_url, CATALOG)).constraints
+    keys = ("articles_author_id_fkey", "profiles_author_no_key", "article_tags_pkey", "samples_colour_check")
+    assert {key[2]: constraint for key, constraint in found.items() if key[2] in keys} == {
+        "articles_author_id_fkey": Constraint("corner", "articles", "articles_author_id_fkey", ("author_id",)),
+        "profiles_author_no_key": Constraint("corner", "profiles", "profiles_author_no_key", ("author_no",)),
+        "article_tags_pkey": Constraint("corner", "article_tags", "article_tags_pkey", ("article_id", "tag_id")),
+        "samples_colour_check": Constraint("corner", "samples", "samples_colour_check", ("colour",)),
+    }
+    assert found["public", "tags", "tags_name_key"].columns == ("name",)
+
+
+@pytest.fixture
+def things_url(io_loop: IOLoop, corner_url: str) -> str:
+    io_loop.run_sync(lambda: live(corner_url, CATALOG, TABLES))
+    return corner_url
+
+
+def thing(*attributes: Attribute, relationships: tuple[ToOne | ToMany, ...] = (), **changed: object) -> Resource:
+    declared = {"type": "thing", "path": "/things", "table": "things"} | changed
+    return Resource(attributes=attributes, relationships=relationships, **declared)  # type: ignore[arg-type]
+
+
+NO_TABLE = "in the database"
+
+CASES: list[tuple[Resource, list[str]]] = [
+    (thing(table="thongs"), ["there is no table “thongs” in the database"]),
+    (thing(table="Things"), ["there is no table “Things” in the database"]),
+    (thing(schema="corner"), ["there is no table “things” in the database"]),
+    (thing(schema="nowhere"), ["there is no table “things” in the database"]),
+    (thing(id=Id(column="no")), ["the table “things” has no column “no”. Did you mean “note”?"]),
+    (thing(id=Id(type=INT)), ["the id is declared as int, and its column is int8"]),
+    (thing(id=Id(type=UUID)), ["the id is declared as uuid, and its column is int8"]),
+    (
+        thing(Attribute("nane", TEXT)),
+        ["attribute “nane”: the table “things” has no column “nane”. Did you mean “name”?"],
+    ),
+    (
+        thing(Attribute("title", TEXT, column="titel")),
+        ["attribute “title”: the table “things” has no column “titel”."],
+    ),
+    (
+        thing(Attribute("size", BIGINT)),
+        ["attribute “size”: it is declared as bigint, and its column is int4, not int8"],
+    ),
+    (
+        thing(Attribute("name", enum("a"), required=True), Attribute("note", DATE, nullable=True)),
+        ["attribute “note”: it is declared as date, and its column is text, not date"],
+    ),
+    (
+        thing(Attribute("words", array(INT), nullable=True)),
+        ["attribute “words”: it is declared as int[], and its column is _text, not _int4"],
+    ),
+    (thing(Attribute("where", OPAQUE, nullable=True)), []),
+    (
+        thing(Attribute("where", TEXT, nullable=True)),
+        ["attribute “where”: it is declared as text, and its column is point, not text, varchar, citext, name"],
+    ),
+    (
+        thing(Attribute("name", TEXT, required=True, nullable=True)),
+        ["attribute “name”: it is declared nullable, and its column is NOT NULL"],
+    ),
+    (thing(Attribute("note", TEXT)), ["attribute “note”: it is not declared nullable, and its column is"]),
+    (
+        thing(Attribute("name", TEXT)),
+        ["attribute “name”: it is not required on create, and its column is NOT NULL without a default"],
+    ),
+    (thing(Attribute("name", TEXT, creatable=False)), []),
+    (thing(Attribute("size", INT)), []),
+    (thing(Attribute("computed", TEXT, sql=lambda column: Template("now()::text"))), []),
+    (
+        thing(relationships=(ToOne("author", "thing"),)),
+        ["relationship “author”: the table “things” has no column “author_id”. Did you mean “other_id”?"],
+    ),
+    (
+        thing(relationships=(ToOne("must", "thing"),)),
+        ["relationship “must”: it is declared nullable, and its column is NOT NULL"],
+    ),
+    (
+        thing(relationships=(ToOne("other", "thing", nullable=False),)),
+        ["relationship “other”: it is declared not nullable, and its column is nullable"],
+    ),
+    (
+        thing(relationships=(ToMany("all", "thing", foreign_key="othr_id"),)),
+        ["relationship “all”: the table “things” has no column “othr_id”. Did you mean “other_id”?"],
+    ),
+    (
+        thing(relationships=(ToOne("one", "thing", foreign_key="nil"),)),
+        ["relationship “one”: the table “things” has no column “nil”."],
+    ),
+    (
+        thing(relationships=(ToMany("all", "thing", through=Link("lunks", source="a", target="b")),)),
+        ["relationship “all”: there is no table “lunks” in the database"],
+    ),
+    (
+        thing(relationships=(ToMany("all", "thing", through=Link("links", source="a", target="c")),)),
+        ["relationship “all”: the table “links” has no column “c”."],
+    ),
+    (thing(relationships=(ToMany("all", "thing", through=Link("links", source="a", target="b")),)), []),
+    (
+        thing(
+            Attribute("nope", TEXT),
+            Attribute("note", TEXT),
+            relationships=(ToOne("must", "thing"),),
+            id=Id(type=TEXT),
+        ),
+        [
+            "the id is declared as text, and its column is int8",
+            "attribute “nope”: the table “things” has no column “nope”. Did you mean “note”?",
+            "attribute “note”: it is not declared nullable, and its column is",
+            "relationship “must”: its column “must_id” is int8, and the id it holds is text",
+            "relationship “must”: it is declared nullable, and its column is NOT NULL",
+        ],
+    ),
+]
+
+
+def test_messages(io_loop: IOLoop, things_url: str) -> None:
+    async def told() -> list[list[str]]:
+        return [list((await live(things_url, Catalog([resource]))).faults) for resource, _ in CASES]
+
+    found = io_loop.run_sync(told)
+    assert found == [[f"resource “thing”: {fault}" for fault in faults] for _, faults in CASES]
+
+
+async def test_a_key_of_another_type_than_the_id_that_it_holds(things_url: str) -> None:
+    """Each of them would be a statement that PostgreSQL refuses: uuid = bigint."""
+    own = thing(relationships=(ToOne("code", "thing"),))
+    theirs = thing(relationships=(ToMany("all", "thing", foreign_key="code_id"),))
+    linked = thing(
+        relationships=(ToMany("all", "thing", through=Link("article_tags", "article_id", "tag_id", "corner")),)
+    )
+    faults = [(await live(things_url, Catalog([resource]))).faults for resource in (own, theirs, linked)]
+    assert faults == [
+        ("resource “thing”: relationship “code”: its column “code_id” is uuid, and the id it holds is int8",),
+        ("resource “thing”: relationship “all”: its column “code_id” is uuid, and the id it holds is int8",),
+        (
+            "resource “thing”: relationship “all”: its column “article_id” is text, and the id it holds is int8",
+            "resource “thing”: relationship “all”: its column “tag_id” is int4, and the id it holds is int8",
+        ),
+    ]
+
+
+async def test_a_view_is_as_good_as_a_table(things_url: str) -> None:
+    """For reading: a view's columns are nullable as far as PostgreSQL tells."""
+    resource = thing(Attribute("name", TEXT, nullable=True), table="seen", methods=frozenset({"list", "detail"}))
+    assert (await live(things_url, Catalog([resource]))).faults == ()

@@ -1,0 +1,88 @@
+"""What passes our own reading and PostgreSQL still refuses is of SQLSTATE class 22, which is answered as a refused
+value and never as a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from querybuild.modify import compile_write
+from querybuild.select import compile_read
+from tests.planning import create, filter_query, read_collection
+
+BODIES: list[tuple[str, Any]] = [
+    ("short", "x" * 11),
+    ("fixed", "x" * 7),
+    ("price", 99999999999),
+    ("price", "1e131071"),
+    ("span", "P9999999999Y"),
+    ("span", "P9999999999D"),
+    ("span", "PT9999999999H"),
+    ("spans", ["P178956970Y8M"]),
+]
+
+FILTERS: list[tuple[str, str, Any]] = [
+    ("words", "match", "("),
+    ("words", "match", "a{1000}"),
+    ("words", "match", "\\"),
+    ("words", "like", "%\\"),
+    ("span", "gt", "P9999999999Y"),
+    ("span", "in_", ["PT9999999999H"]),
+]
+
+TAKEN: list[tuple[str, Any]] = [
+    ("exact", "1e131071"),
+    ("exact", "1e-16383"),
+    ("exact", "9" * 131072),
+    ("tree", {"a": [float("1e300"), "x" * 100_000]}),
+    ("fixed", "x     "),
+    ("single", 1e-60),
+]
+
+
+@pytest.fixture
+def connection(io_loop: IOLoop, corner_url: str) -> Any:
+    connection = io_loop.run_sync(lambda: asyncpg.connect(corner_url))
+    yield connection
+    io_loop.run_sync(connection.close)
+
+
+async def insert(connection: Any, name: str, value: Any) -> None:
+    written = create("sample", {"attributes": {name: value}})
+    statement = compile_write(written.plan).row
+    assert statement is not None
+    await connection.execute(statement.sql, *written.values)
+
+
+async def refusal(work: Any) -> str:
+    """The class of the SQLSTATE; that of asyncpg's own refusal is 22 too."""
+    try:
+        await work
+    except asyncpg.DataError as error:
+        return (error.sqlstate or "22")[:2]
+    except asyncpg.PostgresError as error:
+        return str(error.sqlstate)
+    return ""
+
+
+async def test_bodies(connection: Any) -> None:
+    found = [(name, value, await refusal(insert(connection, name, value))) for name, value in BODIES]
+    assert found == [(name, value, "22") for name, value in BODIES]
+
+
+async def test_filters(connection: Any) -> None:
+    await connection.execute("INSERT INTO corner.samples (words, span) VALUES ('a', '1 day')")
+    found = []
+    for name, op, value in FILTERS:
+        planned = read_collection("sample", filter_query([{"name": name, "op": op, "val": value}]) + "&page[size]=0")
+        sql = compile_read(planned.plan).primary.sql
+        found.append((name, op, value, await refusal(connection.fetch(sql, *planned.values))))
+    assert found == [(name, op, value, "22") for name, op, value in FILTERS]
+
+
+async def test_extremes_that_are_taken(connection: Any) -> None:
+    found = [(name, await refusal(insert(connection, name, value))) for name, value in TAKEN]
+    assert found == [(name, "") for name, _ in TAKEN]

@@ -1,0 +1,220 @@
+"""Every statement whose text `tests/unit/` compares, prepared and run on PostgreSQL, over rows of every table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+from tornado.ioloop import IOLoop
+
+from querybuild.changes import PlannedWrite, plan_delete
+from querybuild.modify import compile_write
+from querybuild.plan import Scope, Statement
+from querybuild.planner import Context, plan_linkage
+from querybuild.select import compile_read
+from server.resources import built_in
+from tests.catalog import CATALOG, SAMPLE
+from tests.planning import LIMITS, create, filter_query, parsed, read_collection, read_resource, update
+from tests.statements import READS, WHERES, WRITES
+
+ROWS = """
+INSERT INTO authors (given, family, born) VALUES ('A', 'B', 1900), ('C', 'D', NULL);
+INSERT INTO tags (name) VALUES ('x'), ('sql');
+INSERT INTO corner.articles (id, title, author_id, editor_id) VALUES ('a', 'x', 1, 2), ('b', 'y', 2, NULL);
+INSERT INTO corner.article_tags VALUES ('a', 1), ('a', 2);
+INSERT INTO corner.profiles (motto, author_no) VALUES ('m', 1);
+INSERT INTO corner.desks (room, author_no) VALUES ('1', 1), ('2', NULL);
+INSERT INTO corner.nodes (id, "Mixed Case") VALUES ('123e4567-e89b-12d3-a456-426614174000', 'x');
+"""
+KEYS: dict[str, list[Any]] = {"int4[]": [1, 2], "int8[]": [1], "text[]": ["a", "b"], "uuid[]": []}
+"""What the keys of a branch are, by the type that PostgreSQL gives the parameter."""
+
+RELATED = {
+    ("article", "author", "a"): (1, [1]),
+    ("article", "editor", "b"): (1, []),
+    ("article", "tags", "a"): (1, [1, 2]),
+    ("tag", "articles", 2): (1, ["a"]),
+    ("author", "articles", 2): (1, ["b"]),
+    ("author", "desk", 1): (1, [1]),
+    ("author", "desk", 2): (1, []),
+    ("author", "articles", 77): (None, []),
+}
+
+Run = Callable[[Any], Awaitable[dict[str, Any]]]
+
+
+async def refusals(url: str, run: Run) -> dict[str, Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(ROWS)
+        written = create("sample", {"attributes": SAMPLE})
+        await execute(connection, compile_write(written.plan).row, written)
+        return await run(connection)
+    finally:
+        await connection.close()
+
+
+async def execute(
+    connection: asyncpg.Connection[Any], statement: Statement | None, write: PlannedWrite, row_id: Any = None
+) -> list[Any]:
+    if statement is None:
+        return []
+    values = [row_id if slot.source == "row" else write.values[slot.index] for slot in statement.slots]
+    return [tuple(row) for row in await connection.fetch(statement.sql, *values)]
+
+
+def test_wheres(io_loop: IOLoop, corner_url: str) -> None:
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+        refused = {}
+        for case in WHERES:
+            planned = read_collection(case.type, f"{filter_query(case.filter)}&page[size]=0")
+            sql = compile_read(planned.plan).primary.sql
+            try:
+                await connection.fetch(sql, *planned.values)
+            except asyncpg.PostgresError as error:
+                refused[sql] = str(error)
+        return refused
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {}
+
+
+def test_reads(io_loop: IOLoop, corner_url: str) -> None:
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+        refused = {}
+        for case in READS:
+            planned = read_collection(case.type, case.query)
+            statements = compile_read(planned.plan)
+            for statement in (statements.primary, statements.count, *statements.branches):
+                if statement is None:
+                    continue
+                try:
+                    prepared = await connection.prepare(statement.sql)
+                    types = [parameter.name for parameter in prepared.get_parameters()]
+                    values = [
+                        planned.values[slot.index] if slot.source == "request" else KEYS[name]
+                        for slot, name in zip(statement.slots, types, strict=True)
+                    ]
+                    await prepared.fetch(*values)
+                except asyncpg.PostgresError as error:
+                    refused[statement.sql] = str(error)
+        return refused
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {}
+
+
+def test_writes(io_loop: IOLoop, corner_url: str) -> None:
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+        refused = {}
+        for case in WRITES:
+            write = update(case.type, case.id, case.data) if case.id else create(case.type, case.data)
+            statements = compile_write(write.plan)
+            row_id = None if write.plan.id_slot is None else write.values[write.plan.id_slot]
+            links = [one for link in statements.links for one in (link.lock, link.detach, link.attach)]
+            for statement in (statements.lock, statements.row, statements.skip_taken, *links):
+                transaction = connection.transaction()
+                await transaction.start()
+                try:
+                    await execute(connection, statement, write, row_id)
+                except asyncpg.IntegrityConstraintViolationError:
+                    pass  # the rows' own business, after the statement was understood
+                except asyncpg.PostgresError as error:
+                    assert statement is not None
+                    refused[statement.sql] = str(error)
+                await transaction.rollback()
+        return refused
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {}
+
+
+def test_deletes(io_loop: IOLoop, corner_url: str) -> None:
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+        found: dict[str, Any] = {}
+        for type_name, id_value in (("desk", 1), ("tag", 1), ("country", "de")):
+            write = plan_delete(CATALOG.by_type[type_name], id_value)
+            found[type_name] = await execute(connection, compile_write(write.plan).row, write)
+        return found
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {"desk": [(1,)], "tag": [(1,)], "country": []}
+
+
+def test_rows_of_each_relationship_kind(io_loop: IOLoop, corner_url: str) -> None:
+    """What the statements of a document with includes find: (id, ..., parent's key)."""
+
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
+        planned = read_resource(
+            "author", "include=articles.tags,profile,desk&fields[author]=&fields[article]=&fields[tag]=name"
+        )
+        primary, branches = compile_read(planned.plan).primary, compile_read(planned.plan).branches
+        found = {"author": [tuple(row) for row in await connection.fetch(primary.sql, 1)]}
+        for name, statement, keys in zip(
+            ("articles", "tags", "profile", "desk"), branches, ([1], ["a"], [1], [1]), strict=True
+        ):
+            assert statement is not None
+            found[name] = [tuple(row) for row in await connection.fetch(statement.sql, keys)]
+        return found
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {
+        "author": [(1,)],
+        "articles": [("a", 1)],
+        "tags": [(1, "x", "a"), (2, "sql", "a")],
+        "profile": [(1, "m", 1)],
+        "desk": [(1, "1", 1)],
+    }
+
+
+def test_rows_that_are_related_to_one(io_loop: IOLoop, corner_url: str) -> None:
+    """The statements of related routes: by a key of the path's row, of the other's, and of a link table."""
+
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
+        found = {}
+        for type_name, name, path_id in RELATED:
+            parent = CATALOG.by_type[type_name]
+            relationship = parent.relationship(name)
+            assert relationship is not None
+            scope = Scope(parent, relationship, CATALOG.target(relationship))
+            planned = plan_linkage(parsed("page[size]=0"), scope, CATALOG, Context(), LIMITS, [])
+            statements = compile_read(planned.plan)
+            assert statements.parent is not None
+            is_there = await connection.fetchval(statements.parent.sql, path_id)
+            rows = await connection.fetch(statements.primary.sql, path_id)
+            found[type_name, name, path_id] = (is_there, [row[0] for row in rows])
+        return found
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == RELATED
+
+
+async def test_sequence_moves_past_taken_ids(database_url: str) -> None:
+    """Clients took 1, 2, 4 and the last bigint: creates without an id get 3, then 5."""
+    connection = await asyncpg.connect(database_url)
+    write = create("person", {"attributes": {"name": "x"}}, built_in())
+    statements = compile_write(write.plan)
+    assert statements.skip_taken is not None
+    try:
+        for taken in (1, 2, 4, 9223372036854775807):
+            await connection.execute("INSERT INTO persons (id, name) VALUES ($1, 'taken')", taken)
+        made = []
+        for _ in range(2):
+            rows = await execute(connection, statements.row, write)
+            if not rows:
+                await connection.fetch(statements.skip_taken.sql)
+                rows = await execute(connection, statements.row, write)
+            made.append(rows[0][0])
+    finally:
+        await connection.close()
+    assert made == [3, 5]
+
+
+def test_a_document_of_one_resource_at_once(io_loop: IOLoop, corner_url: str) -> None:
+    """The statement that reads primary and included rows together finds what those of its parts find."""
+
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
+        query = "include=articles.tags,profile,desk&fields[author]=&fields[article]=&fields[tag]=name"
+        at_once = compile_read(read_resource("author", query).plan).at_once
+        assert at_once is not None
+        rows = [tuple(row) for row in await connection.fetch(at_once.sql, 1)]
+        return {"rows": {tuple(value for value in row if value is not None) for row in rows}}
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {
+        "rows": {(1, 1), (1, "a", 1), (1, 1, "x", "a"), (2, 2, "sql", "a"), (1, 1, "m", 1), (1, 1, "1", 1)},
+    }

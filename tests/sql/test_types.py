@@ -1,0 +1,154 @@
+"""Every type: written through the compiled INSERT, read back through SELECT and the encoder, equals the JSON that was
+sent."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from tornado.ioloop import IOLoop
+
+from querybuild.modify import compile_write
+from querybuild.select import compile_read
+from serializers.encode import DocumentEncoder
+from tests.catalog import SAMPLE, SAMPLE_TYPE
+from tests.planning import create, read_resource
+
+EMPTY = {attribute.name: None for attribute in SAMPLE_TYPE.attributes}
+
+Case = dict[str, Any]
+
+SAME: list[Case] = [
+    SAMPLE,
+    {},
+    {"flag": False, "flags": [], "numbers": [], "texts": [], "trees": [], "spans": []},
+    {"small": 32767, "medium": -2147483648, "large": 9223372036854775807, "percent": 0},
+    {"large": -9223372036854775808},
+    {"exact": "0.00", "price": -9999999999.99, "amounts": ["0.1", "100000000000000000000000000000000"]},
+    {"exact": "-123456789012345678901234567890.123456789012345678901234567890"},
+    {"double": 1.7976931348623157e308, "single": 3.4028235e38},
+    {"double": 5e-324, "single": 1e-45},
+    {"double": -0.1, "single": 0.1, "singles": [0.1, -3.4028235e38]},
+    {"words": "", "short": "", "label": "", "texts": [""]},
+    {"words": '"\\/\b\f\n\r\t\u007f\u2028 %_ \ud7ff\ue000\U0010ffff'},
+    {"short": "𝄞" * 10, "fixed": "äöüßñ!", "fixeds": ["a", "ab", "abc"]},
+    {"texts": ["NULL", "null", '"', "\\", "{}", ",", " "]},
+    {"mood": "sad", "colour": "blue", "moods": ["sad", "ok", "happy"]},
+    {"token": "00000000-0000-0000-0000-000000000000", "tokens": ["ffffffff-ffff-ffff-ffff-ffffffffffff"]},
+    {"day": "0001-01-02", "days": ["9999-12-30", "2000-02-29"]},
+    {"clock": "00:00:00", "clocks": ["00:00:00.000001", "23:59:59.999999"]},
+    {"moment": "0001-01-02T00:00:00Z", "moments": ["9999-12-30T23:59:59.999999Z"]},
+    {"instant": "0001-01-02T00:00:00Z", "instants": ["9999-12-30T23:59:59.999999Z", "1969-12-31T23:59:59Z"]},
+    {"span": "PT0S", "spans": ["P-1Y-2M3DT-4H-5M-6.789S", "P178956970Y7M", "P2147483647D", "PT0.000001S"]},
+    {"blob": "", "blobs": ["", "AA==", "/+8="]},
+    {"plain_json": [], "tree": {}},
+    {"plain_json": "text", "tree": "text"},
+    {"plain_json": 0, "tree": False},
+    {"plain_json": {"z": 1, "a": 2}, "tree": {"": [{}, [], "", None, -1, 99999999999999999999]}},
+    {"tree": {"deep": [[[[[[[[[[1]]]]]]]]]], "ключ": "ключ", "\u2028": "𝄞"}},
+]
+
+# sent -> shown, where the two differ
+OTHER: list[tuple[Case, Case]] = [
+    ({"medium": Decimal("3.0"), "small": Decimal("1e2")}, {"medium": 3, "small": 100}),
+    ({"exact": 1, "price": "12.345"}, {"exact": "1", "price": Decimal("12.35")}),
+    ({"exact": Decimal("1.10")}, {"exact": "1.10"}),
+    ({"double": 1, "single": 16777217}, {"double": 1.0, "single": 16777216.0}),
+    ({"fixed": "ab  ", "fixeds": ["a "]}, {"fixed": "ab", "fixeds": ["a"]}),
+    ({"token": "123E4567-E89B-12D3-A456-426614174000"}, {"token": "123e4567-e89b-12d3-a456-426614174000"}),
+    ({"clock": "12:00:00.500"}, {"clock": "12:00:00.5"}),
+    (
+        {"moment": "2024-05-31T12:00:00+02:00", "instant": "2024-05-31t12:00:00.120z"},
+        {"moment": "2024-05-31T10:00:00Z", "instant": "2024-05-31T12:00:00.120000Z"},
+    ),
+    ({"span": "P14M", "spans": ["P1W", "PT90M", "P0001D"]}, {"span": "P1Y2M", "spans": ["P7D", "PT1H30M", "P1D"]}),
+    ({"tree": {"b": 1.50, "a": 1e2}}, {"tree": {"a": Decimal("100.0"), "b": Decimal("1.5")}}),
+]
+
+
+async def round_trip(connection: Any, attributes: Case) -> Case:
+    """What is read back; what the INSERT itself returns for the answer is the same."""
+    plan = read_resource("sample").plan
+    written = create("sample", {"attributes": attributes})
+    insert = compile_write(msgspec.structs.replace(written.plan, returning=plan.node)).row
+    assert insert is not None
+    returned = await connection.fetch(insert.sql, *[written.values[slot.index] for slot in insert.slots])
+    rows = await connection.fetch(compile_read(plan).primary.sql, returned[0][0])
+    encoder = DocumentEncoder(plan, "")
+    assert encoder.encode([returned], {}) == encoder.encode([rows], {})
+    document = json.loads(encoder.encode([rows], {}), parse_float=Decimal)
+    found: Case = document["data"]["attributes"]
+    assert list(found) == [attribute.name for attribute in SAMPLE_TYPE.attributes]
+    return found
+
+
+def all_round_trips(io_loop: IOLoop, url: str, cases: list[Case]) -> list[Case]:
+    async def run() -> list[Case]:
+        connection = await asyncpg.connect(url)
+        try:
+            return [await round_trip(connection, case) for case in cases]
+        finally:
+            await connection.close()
+
+    found: list[Case] = io_loop.run_sync(run)
+    return found
+
+
+def exactly(tree: Any) -> Any:
+    """A tree whose numbers are as precise as the text that they came from."""
+    return json.loads(json.dumps(tree, default=float), parse_float=Decimal)
+
+
+def test_same(io_loop: IOLoop, corner_url: str) -> None:
+    found = all_round_trips(io_loop, corner_url, SAME)
+    for one, case in zip(found, SAME, strict=True):
+        assert one == exactly(EMPTY | case)
+
+
+def test_other_form(io_loop: IOLoop, corner_url: str) -> None:
+    found = all_round_trips(io_loop, corner_url, [sent for sent, _ in OTHER])
+    assert found == [exactly(EMPTY | shown) for _, shown in OTHER]
+
+
+ROWS: list[tuple[str, str, Any]] = [
+    # what only another writer can have put there
+    ("double", "'NaN'", None),
+    ("double", "'-Infinity'", None),
+    ("single", "'Infinity'", None),
+    ("price", "'NaN'", None),
+    ("exact", "'NaN'", "NaN"),
+    ("flags", "'{true,NULL}'", [True, None]),
+    ("numbers", "'{1,NULL}'", [1, None]),
+    ("amounts", "'{NULL,2.50}'", [None, "2.50"]),
+    ("spans", "'{NULL,1 day}'", [None, "P1D"]),
+    ("trees", "ARRAY[NULL,'null']::jsonb[]", [None, None]),
+    ("blobs", r"'{NULL,\\x00}'", [None, "AA=="]),
+    ("clock", "'24:00:00'", "24:00:00"),
+    ("tree", "'null'", None),
+    ("place", "'(1,2)'", "(1,2)"),
+    ("address", "'10.0.0.0/8'", "10.0.0.0/8"),
+]
+
+
+@pytest.fixture
+def connection(io_loop: IOLoop, corner_url: str) -> Any:
+    connection = io_loop.run_sync(lambda: asyncpg.connect(corner_url))
+    yield connection
+    io_loop.run_sync(connection.close)
+
+
+async def test_rows_of_other_writers(connection: Any) -> None:
+    plan = read_resource("sample").plan
+    sql = compile_read(plan).primary.sql
+    found = []
+    for column, value, _ in ROWS:
+        insert = f"INSERT INTO corner.samples ({column}) VALUES ({value}) RETURNING id"
+        row_id = await connection.fetchval(insert)
+        rows = await connection.fetch(sql, row_id)
+        document = json.loads(DocumentEncoder(plan, "").encode([rows], {}))
+        found.append((column, value, document["data"]["attributes"][column]))
+    assert found == ROWS

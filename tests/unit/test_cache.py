@@ -1,0 +1,171 @@
+"""The bounded cache, and the caches of the engine under a stream of shapes that never come again."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+
+from querybuild.cache import BoundedCache
+from querybuild.errors import SortError
+from querybuild.resource import Resource
+from server.engine import Engine, PreparedRead, ReadShape
+from server.settings import Settings
+from tests.catalog import ARTICLE, AUTHOR, CATALOG
+from tests.planning import create
+
+
+def kept(cache: BoundedCache[str], *keys: int) -> list[int]:
+    return [key for key in keys if cache.get(key) is not None]
+
+
+def test_bounded_in_entries() -> None:
+    cache: BoundedCache[str] = BoundedCache(3, 1000)
+    for key in range(5):
+        cache.put(key, "x", 1)
+    assert (len(cache), cache.bytes) == (3, 3)
+    assert kept(cache, 0, 1, 2, 3, 4) == [2, 3, 4]
+
+
+def test_bounded_in_bytes() -> None:
+    cache: BoundedCache[str] = BoundedCache(100, 10)
+    for key, weight in enumerate((4, 4, 4)):
+        cache.put(key, "x", weight)
+    assert (len(cache), cache.bytes) == (2, 8)
+    cache.put(3, "x", 10)
+    assert (len(cache), cache.bytes) == (1, 10)
+    assert kept(cache, 0, 1, 2, 3) == [3]
+
+
+def test_what_is_over_the_bound_alone_is_not_kept_and_puts_nothing_out() -> None:
+    cache: BoundedCache[str] = BoundedCache(100, 10)
+    cache.put(0, "x", 5)
+    cache.put(1, "x", 11)
+    assert kept(cache, 0, 1) == [0]
+    nothing: BoundedCache[str] = BoundedCache(0, 10)
+    nothing.put(0, "x", 1)
+    assert (len(nothing), nothing.bytes) == (0, 0)
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache: BoundedCache[str] = BoundedCache(2, 1000)
+    cache.put(0, "x", 1)
+    cache.put(1, "x", 1)
+    cache.get(0)
+    cache.put(2, "x", 1)
+    assert kept(cache, 0, 1, 2) == [0, 2]
+
+
+def test_a_key_that_is_put_twice_weighs_once() -> None:
+    cache: BoundedCache[str] = BoundedCache(2, 1000)
+    cache.put(0, "first", 7)
+    cache.put(0, "second", 9)
+    assert (cache.get(0), len(cache), cache.bytes) == ("first", 1, 7)
+
+
+def test_hits_and_misses_are_counted() -> None:
+    cache: BoundedCache[str] = BoundedCache(2, 1000)
+    cache.put(0, "x", 1)
+    for key in (0, 0, 1):
+        cache.get(key)
+    assert (cache.hits, cache.misses) == (2, 1)
+
+
+def test_a_million_different_shapes() -> None:
+    cache: BoundedCache[int] = BoundedCache(1000, 50_000)
+    most = 0
+    for key in range(1_000_000):
+        cache.put(key, key, 40 + key % 32)
+        if not key % 1000:
+            most = max(most, len(cache), cache.bytes)
+    assert most <= 50_000
+    assert cache.bytes == sum(weight for _, weight in cache._entries.values())
+    assert 50_000 - 71 < cache.bytes <= 50_000
+    assert list(cache._entries) == list(range(1_000_000 - len(cache), 1_000_000))
+
+
+def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
+    return engine.prepare_read(ReadShape("collection", resource), query)
+
+
+def shapes(engine: Engine, start: int, count: int) -> None:
+    """Reads that are really different, in text and in what they become, and writes of other attributes."""
+    for number in range(start, start + count):
+        names = [AUTHOR.attributes[index % 5].name for index in range(number % 5 + 1)]
+        sort = ",".join(f"{'-' * (number >> bit & 1)}{name}" for bit, name in enumerate(("born", "given-name", "id")))
+        tests = [{"name": "born", "op": "eq", "val": number}] * (number % 17 + 1)
+        filters = quote(json.dumps([{"not": {"or": tests}}] if number & 8 else tests))
+        include = ("articles.tags", "profile", "desk", "edited.author")[number % 4]
+        fields = quote(",".join(names))
+        read(engine, AUTHOR, f"filter={filters}&sort={sort}&include={include}&fields[author]={fields}")
+    for number in range(start, start + count // 10):
+        attributes = {"title": "x", **({"pages": 1} if number & 1 else {})}
+        author = {"author": {"data": {"type": "author", "id": "1"}}}
+        tags = [{"type": "tag", "id": str(tag)} for tag in range(number % 7)]
+        relationships = author | ({"tags": {"data": tags}} if number & 2 else {})
+        engine.write_statements(create("article", {"attributes": attributes, "relationships": relationships}).plan)
+
+
+def test_the_engine_holds_its_size() -> None:
+    """Memory is flat from where the caches are full: 200 further shapes in caches of 20 leave less than 64 KB."""
+    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=3_000_000), CATALOG, {})
+    shapes(engine, 0, 50)
+    gc.collect()
+    tracemalloc.start()
+    shapes(engine, 50, 100)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    shapes(engine, 150, 200)
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert (len(engine.prepared_reads), len(engine.compiled_reads), len(engine.compiled_writes)) == (20, 20, 4)
+    assert after - before < 65_536, f"grew by {after - before} bytes"
+
+
+def lists(number: int) -> str:
+    tests = [{"name": "given-name", "op": "in_", "val": [f"{number + index:05}" for index in range(1000)]}]
+    return "filter=" + quote(json.dumps(tests), safe='[]{}:,"')
+
+
+def groups(number: int) -> str:
+    name = ("born", "articles.tags.name", "profile.author.desk.room")[number % 3]
+    tests = [{"name": name, "op": "ne", "val": number if name == "born" else "x"}] * (number % 40 + 1)
+    return "filter=" + quote(json.dumps(tests)) + f"&page[size]={number + 1}"
+
+
+@pytest.mark.parametrize("query", [lists, groups])
+def test_entries_weigh_what_they_take(query: Callable[[int], str]) -> None:
+    """The bound in bytes is one: what the caches count is no less than three quarters of what is taken."""
+    engine = Engine(Settings(), CATALOG, {})
+    read(engine, AUTHOR, query(0))
+    gc.collect()
+    tracemalloc.start()
+    for number in range(1, 30):
+        read(engine, AUTHOR, query(number))
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    counted = engine.prepared_reads.bytes + engine.compiled_reads.bytes
+    assert counted > 0.75 * taken, f"{counted} bytes counted, {taken} taken"
+
+
+def test_one_shape_is_compiled_once() -> None:
+    engine = Engine(Settings(), CATALOG, {})
+    reads = [read(engine, ARTICLE, f"filter[pages]={number}&page[size]=5") for number in range(100)]
+    assert len({id(prepared.compiled) for prepared in reads}) == 1
+    assert (engine.compiled_reads.misses, engine.compiled_reads.hits) == (1, 99)
+    assert [prepared.values for prepared in reads[:2]] == [(0, 5), (1, 5)]
+    assert read(engine, ARTICLE, "filter[pages]=7&page[size]=5") is reads[7]
+
+
+def test_what_is_refused_is_not_kept() -> None:
+    engine = Engine(Settings(), CATALOG, {})
+    for _ in range(2):
+        with pytest.raises(SortError):
+            read(engine, ARTICLE, "sort=nope")
+    assert len(engine.prepared_reads) == 0

@@ -1,0 +1,235 @@
+"""The cross-checks of the catalogue: each message, and that they are told together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from querybuild.plan import ColumnRef
+from tests.catalog import AUTHOR, CATALOG, COUNTRY, NODE, PROFILE, RESOURCES, attribute_of
+from tests.planning import read_collection
+from waterspout import (
+    BIGINT,
+    BOOL,
+    DATE,
+    INT,
+    INTERVAL,
+    JSONB,
+    TEXT,
+    Attribute,
+    Catalog,
+    CatalogError,
+    Id,
+    Link,
+    Operator,
+    Resource,
+    Template,
+    ToMany,
+    ToOne,
+    array,
+    enum,
+)
+
+
+def thing(**changed: Any) -> Resource:
+    return Resource(**({"type": "thing", "path": "/things", "table": "things"} | changed))
+
+
+def with_attribute(*arguments: Any, **changed: Any) -> Resource:
+    return thing(attributes=(Attribute(*arguments, **changed),))
+
+
+def with_relationship(relationship: ToOne | ToMany) -> Resource:
+    return thing(relationships=(relationship,))
+
+
+def faults(*resources: Resource) -> list[str]:
+    with pytest.raises(CatalogError) as raised:
+        Catalog(resources)
+    return str(raised.value).splitlines()
+
+
+CUSTOM = Operator(
+    "near", read=lambda value: value, criterion=lambda attribute, column, bound, name: (column == bound, [])
+)
+NOT_KEPT = "is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+
+CASES: list[tuple[Resource, str]] = [
+    # names
+    (thing(type=""), "the type is not a JSON:API member name"),
+    (thing(type="a b"), "the type is not a JSON:API member name"),
+    (thing(type="-a"), "the type is not a JSON:API member name"),
+    (thing(type="a_"), "the type is not a JSON:API member name"),
+    (thing(type="a.b"), "the type is not a JSON:API member name"),
+    (with_attribute("a/b", TEXT), "“a/b” is not a JSON:API member name"),
+    (with_attribute("a\n", TEXT), "“a\n” is not a JSON:API member name"),
+    (with_attribute("id", TEXT), "no field may be called “id”"),
+    (with_attribute("type", TEXT), "no field may be called “type”"),
+    (with_relationship(ToOne("id", "thing", column="x")), "no field may be called “id”"),
+    (thing(attributes=(Attribute("a", TEXT), Attribute("a", INT))), "the field “a” is declared twice"),
+    (
+        thing(attributes=(Attribute("a", TEXT),), relationships=(ToOne("a", "thing"),)),
+        "the field “a” is declared twice",
+    ),
+    # identifiers of the database
+    (thing(table=""), f"“” {NOT_KEPT}"),
+    (thing(table='a"b'), f'“a"b” {NOT_KEPT}'),
+    (thing(schema="x" * 64), f"“{'x' * 64}” {NOT_KEPT}"),
+    (thing(id=Id(column="")), f"“” {NOT_KEPT}"),
+    (with_attribute("a", TEXT, column="ß" * 32), f"“{'ß' * 32}” {NOT_KEPT}"),
+    (with_relationship(ToOne("a", "thing", column='"')), f'“"” {NOT_KEPT}'),
+    (with_relationship(ToMany("a", "thing", foreign_key='"')), f'“"” {NOT_KEPT}'),
+    (with_relationship(ToMany("a", "thing", through=Link("", source="a", target="b"))), f"“” {NOT_KEPT}"),
+    # ids and methods
+    (thing(id=Id(type=DATE)), "an id is bigint, int, text or uuid, not date"),
+    (thing(id=Id(type=enum("a"))), "an id is bigint, int, text or uuid, not enum"),
+    (thing(methods=frozenset({"list", "erase"})), "methods are create, delete, detail, list, update, not erase"),
+    # paths
+    (thing(path="things"), "the path “things” does not begin with /"),
+    (thing(path="/"), "the path “/” has a segment that is not of letters, digits, and . _ ~ -"),
+    (thing(path="/a//b"), "the path “/a//b” has a segment that is not of letters, digits, and . _ ~ -"),
+    (thing(path="/a/"), "the path “/a/” has a segment that is not of letters, digits, and . _ ~ -"),
+    (thing(path="/größen"), "the path “/größen” has a segment that is not of letters, digits, and . _ ~ -"),
+    (thing(path="/operations"), "the path “/operations” belongs to the server"),
+    (thing(path="/operations/x"), "the path “/operations/x” belongs to the server"),
+]
+
+ATTRIBUTES: list[tuple[Attribute, str]] = [
+    (Attribute("a", TEXT, required=True, creatable=False), "it is required on create, and cannot be written then"),
+    (
+        Attribute("a", TEXT, required=True, sql=lambda column: Template("now()")),
+        "it is required on create, and cannot be written then",
+    ),
+    (Attribute("a", INT, min_length=1), "lengths are for texts and arrays, not int"),
+    (Attribute("a", JSONB, max_length=1), "lengths are for texts and arrays, not jsonb"),
+    (Attribute("a", DATE, pattern="x"), "patterns are for texts, not date"),
+    (Attribute("a", array(TEXT), pattern="x"), "patterns are for texts, not text[]"),
+    (Attribute("a", INTERVAL, minimum="PT1H"), "minimum and maximum are for ordered types, not interval"),
+    (Attribute("a", BOOL, minimum=1), "minimum and maximum are for ordered types, not bool"),
+    (Attribute("a", array(INT), maximum=1), "minimum and maximum are for ordered types, not int[]"),
+    (Attribute("a", TEXT, operators=(CUSTOM, CUSTOM)), "the operator “near” is declared twice"),
+    (
+        Attribute("a", TEXT, operators=(Operator("any", read=CUSTOM.read, criterion=CUSTOM.criterion),)),
+        "`any` and `has` are operators of relationships",
+    ),
+]
+
+RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
+    (ToOne("relationships", "thing"), "the name belongs to the relationship routes"),
+    (ToOne("a", "thing", methods=frozenset({"list"})), "methods are add, read, remove, replace, not list"),
+    (ToOne("a", "thang"), "its target “thang” is not declared. Did you mean “thing”?"),
+    (ToMany("a", "x", foreign_key="y"), "its target “x” is not declared."),
+    (ToOne("a", "thing", column="x", foreign_key="y"), "`column` and `foreign_key` exclude each other"),
+    (ToMany("a", "thing"), "a to-many has either `foreign_key` or `through`"),
+    (
+        ToMany("a", "thing", foreign_key="x", through=Link("l", source="a", target="b")),
+        "a to-many has either `foreign_key` or `through`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("resource", "fault"), CASES, ids=[fault[:50] for _, fault in CASES])
+def test_resource(resource: Resource, fault: str) -> None:
+    told = "".join(f"{line}\n" for line in faults(resource))
+    assert told == f"resource “{resource.type}”: {fault}\n"
+
+
+@pytest.mark.parametrize(("attribute", "fault"), ATTRIBUTES)
+def test_attribute(attribute: Attribute, fault: str) -> None:
+    assert faults(thing(attributes=(attribute,))) == [f"resource “thing”: attribute “a”: {fault}"]
+
+
+def test_a_pattern_that_is_none() -> None:
+    (told,) = faults(with_attribute("a", TEXT, pattern="("))
+    assert told.startswith("resource “thing”: attribute “a”: the pattern is no regular expression: ")
+
+
+@pytest.mark.parametrize(("relationship", "fault"), RELATIONSHIPS)
+def test_relationship(relationship: ToOne | ToMany, fault: str) -> None:
+    where = f"resource “thing”: relationship “{relationship.name}”: "
+    assert faults(with_relationship(relationship)) == [where + fault]
+
+
+def test_resources_against_each_other() -> None:
+    assert faults() == ["the catalogue declares no resource"]
+    assert faults(thing(), thing(path="/others")) == ["the type “thing” is declared twice"]
+    assert faults(thing(), thing(type="other")) == ["the path “/things” is declared twice"]
+    assert faults(thing(), thing(type="other", path="/things/x")) == [
+        "resource “thing”: its path “/things” is the beginning of “/things/x”"
+    ]
+    Catalog([thing(), thing(type="other", path="/things-x")])
+
+
+def test_faults_are_told_together_and_name_the_declaration() -> None:
+    told = faults(
+        thing(attributes=(Attribute("a", INT, pattern="("), Attribute("id", TEXT))),
+        thing(type="other", path="x", relationships=(ToOne("b", "nothing"), ToMany("c", "thing"))),
+    )
+    assert [line.rpartition(": ")[0] for line in told] == [
+        "resource “thing”",
+        "resource “thing”: attribute “a”",
+        "resource “thing”: attribute “a”: the pattern is no regular expression",
+        "resource “other”: relationship “b”",
+        "resource “other”: relationship “c”",
+        "resource “other”",
+    ]
+
+
+def test_names_that_are_taken() -> None:
+    names = ("a", "A1", "größe", "a-b_c", "日本")
+    Catalog([thing(attributes=tuple(Attribute(name, TEXT) for name in names))])
+
+
+def test_lookups() -> None:
+    assert tuple(CATALOG) == RESOURCES
+    assert CATALOG.by_type["node"] is NODE
+    assert CATALOG.by_path["/office/desks"] is CATALOG.by_type["desk"]
+    assert CATALOG.id_of(AUTHOR).column_name == "author_no"
+    author = PROFILE.relationship("author")
+    assert isinstance(author, ToOne)
+    assert (CATALOG.key_of(author).column_name, CATALOG.key_of(author).nullable) == ("author_no", False)
+    assert author.is_required
+    assert COUNTRY.id_type.column_type is TEXT
+
+
+@pytest.mark.parametrize(
+    ("type_name", "relationship", "is_detachable"),
+    [
+        ("profile", "author", False),
+        ("desk", "author", True),
+        ("author", "profile", False),
+        ("author", "desk", True),
+        ("author", "articles", False),
+        ("author", "edited", True),
+        ("article", "tags", True),
+        ("node", "children", True),
+    ],
+)
+def test_whether_a_link_can_go(type_name: str, relationship: str, is_detachable: bool) -> None:
+    found = CATALOG.by_type[type_name].relationship(relationship)
+    assert found is not None
+    assert CATALOG.is_detachable(found) == is_detachable
+
+
+def test_writable() -> None:
+    rule = CATALOG.by_type["rule"]
+    names = ("must", "uncreatable", "unupdatable", "unreadable")
+    assert [attribute_of(rule, name).is_writable(on_create=True) for name in names] == [True, False, True, True]
+    assert [attribute_of(rule, name).is_writable(on_create=False) for name in names] == [True, True, False, True]
+    assert not attribute_of(AUTHOR, "full-name").is_writable(on_create=True)
+    assert not attribute_of(CATALOG.by_type["sample"], "place").is_writable(on_create=True)
+
+
+def test_a_declared_attribute_wins_over_the_key_of_its_name() -> None:
+    """`<relationship>_id` stands for the relationship's id only where no attribute has that name."""
+    group_id = Attribute("group_id", TEXT, column="x")
+    thing_of_group = thing(attributes=(group_id,), relationships=(ToOne("group", "thing", column="y"),))
+    plan = read_collection("thing", "filter[group_id]=a&sort=group_id", catalog=Catalog([thing_of_group])).plan
+    assert [condition.left for condition in plan.conditions] == [ColumnRef("t0", group_id)]  # type: ignore[union-attr]
+    assert plan.order[0].column == ColumnRef("t0", group_id)
+
+
+def test_ids() -> None:
+    found = {id_type: thing(id=Id(type=id_type)).id_type.column_type for id_type in (BIGINT, INT, TEXT)}
+    assert found == {BIGINT: BIGINT, INT: INT, TEXT: TEXT}

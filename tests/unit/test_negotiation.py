@@ -1,0 +1,115 @@
+"""Accept and Content-Type for the JSON:API media type, its `ext` and `profile`."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.errors import NotAcceptable, UnsupportedMediaType
+from server.negotiation import ATOMIC, MEDIA_TYPE, check_accept, check_content_type
+
+NONE: frozenset[str] = frozenset()
+WITH_ATOMIC = frozenset({ATOMIC})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "application/vnd.api+json",
+        "Application/VND.API+JSON",
+        "application/vnd.api+json ",
+        "application/vnd.api+json;",
+        'application/vnd.api+json; profile="http://example.com/last-modified"',
+        'application/vnd.api+json;profile="http://a http://b"',
+        'application/vnd.api+json; PROFILE="x"',
+        'application/vnd.api+json; ext=""',
+        "application/json",
+        "application/json; charset=utf-8",
+    ],
+)
+def test_content_type_taken(value: str) -> None:
+    check_content_type(value, NONE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "text/plain",
+        "*/*",
+        "application/vnd.api+json2",
+        "application/x-www-form-urlencoded",
+        "application/vnd.api+json; charset=utf-8",
+        'application/vnd.api+json; profile="x"; charset=utf-8',
+        'application/vnd.api+json; profile="a;b"; version=1',
+        'application/vnd.api+json; ext="https://jsonapi.org/ext/atomic"',
+        'application/vnd.api+json; ext="https://example.com/unknown"',
+    ],
+)
+def test_content_type_refused(value: str | None) -> None:
+    with pytest.raises(UnsupportedMediaType) as raised:
+        check_content_type(value, NONE)
+    assert raised.value.header == "Content-Type"
+
+
+def test_extension_of_the_route() -> None:
+    check_content_type(f'{MEDIA_TYPE}; ext="{ATOMIC}"', WITH_ATOMIC)
+    check_accept(f'{MEDIA_TYPE}; ext="{ATOMIC}"', WITH_ATOMIC)
+    for check, refusal in ((check_content_type, UnsupportedMediaType), (check_accept, NotAcceptable)):
+        with pytest.raises(refusal) as raised:
+            check(f'{MEDIA_TYPE}; ext="{ATOMIC} https://example.com/x"', WITH_ATOMIC)
+        assert "an `ext` that this route does not have: https://example.com/x" in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "*/*",
+        "application/*",
+        "application/json",
+        "text/html",
+        "application/vnd.api+json",
+        "application/vnd.api+json;q=0.5",
+        "application/vnd.api+json; q=0.5; charset=utf-8",
+        'application/vnd.api+json; profile="http://example.com/x"',
+        "application/vnd.api+json; charset=utf-8, application/vnd.api+json",
+        "text/html, application/vnd.api+json;q=0.9, */*;q=0.8",
+        'application/vnd.api+json; profile="a, b"',
+        'text/plain; x="application/vnd.api+json; charset=utf-8"',
+    ],
+)
+def test_accept_taken(value: str | None) -> None:
+    check_accept(value, NONE)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (
+            "application/vnd.api+json; charset=utf-8",
+            "the parameter 'charset', and JSON:API allows `ext` and `profile` alone",
+        ),
+        (
+            "application/vnd.api+json; charset=utf-8; q=1",
+            "the parameter 'charset', and JSON:API allows `ext` and `profile` alone",
+        ),
+        (
+            "application/vnd.api+json; a=1, APPLICATION/vnd.api+json; b=2",
+            "the parameter 'a', and JSON:API allows `ext` and `profile` alone",
+        ),
+        (
+            "application/vnd.api+json; a=1, */*",
+            "the parameter 'a', and JSON:API allows `ext` and `profile` alone",
+        ),
+        (
+            'application/vnd.api+json; ext="https://example.com/x"',
+            "an `ext` that this route does not have: https://example.com/x",
+        ),
+    ],
+)
+def test_accept_refused(value: str, problem: str) -> None:
+    with pytest.raises(NotAcceptable) as raised:
+        check_accept(value, NONE)
+    assert (raised.value.header, raised.value.detail) == ("Accept", f"Every {MEDIA_TYPE} of Accept has {problem}.")

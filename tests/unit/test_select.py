@@ -1,0 +1,168 @@
+"""ReadPlan -> SELECT: the text in full."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from querybuild.errors import ApiError
+from querybuild.plan import Scope, Slot
+from querybuild.planner import Context, plan_linkage, plan_related
+from querybuild.select import ReadStatements, compile_read
+from tests.catalog import CATALOG
+from tests.planning import LIMITS, filter_query, parsed, read_collection, read_resource
+from tests.statements import AUTHOR_COLUMNS, NODE_COLUMNS, READS, TABLES, WHERES, Read, Where
+from waterspout import TEXT, Attribute, Catalog, Operator, Resource, Template
+
+
+@pytest.mark.parametrize("case", WHERES, ids=lambda case: f"{case.type} {json.dumps(case.filter)[:90]}")
+def test_where(case: Where) -> None:
+    planned = read_collection(case.type, f"{filter_query(case.filter)}&fields[{case.type}]=&page[size]=0")
+    statement = compile_read(planned.plan).primary
+    table, key = TABLES[case.type]
+    where = f" WHERE {case.sql}" if case.sql else ""
+    assert statement.sql == f'SELECT "t0"."{key}" FROM {table} "t0"{where} ORDER BY "t0"."{key}"'
+    assert statement.slots == tuple(Slot("request", index) for index in range(len(case.values)))
+    assert planned.values == case.values
+
+
+@pytest.mark.parametrize("case", READS, ids=lambda case: f"{case.type}?{case.query}")
+def test_read(case: Read) -> None:
+    planned = read_collection(case.type, case.query)
+    statements = compile_read(planned.plan)
+    assert statements.primary.sql == case.primary
+    assert planned.values == case.values
+    assert (None if statements.count is None else statements.count.sql) == case.count
+    assert tuple(None if branch is None else branch.sql for branch in statements.branches) == case.branches
+
+
+def test_resource() -> None:
+    statements = compile_read(read_resource("node").plan)
+    assert statements.primary.sql == f'SELECT {NODE_COLUMNS} FROM "corner"."nodes" "t0" WHERE "t0"."id"=$1'
+    assert statements.primary.slots == (Slot("path"),)
+    assert (statements.count, statements.branches) == (None, ())
+
+
+def test_linkage_that_was_written_is_read_without_the_related_rows() -> None:
+    plan = read_resource("article", "fields[article]=author,tags", written=("author", "tags", "editor")).plan
+    statements = compile_read(plan)
+    assert statements.primary.sql == (
+        'SELECT "t0"."id","t0"."author_id" FROM "corner"."articles" "t0" WHERE "t0"."id"=$1'
+    )
+    assert [branch and branch.sql for branch in statements.branches] == [
+        None,
+        'SELECT "t0"."id","t1"."article_id" FROM "tags" "t0"'
+        ' JOIN "corner"."article_tags" "t1" ON "t1"."tag_id"="t0"."id" WHERE "t1"."article_id"=ANY($1)'
+        ' ORDER BY "t0"."id"',
+    ]
+
+
+def test_one_slot_is_one_parameter() -> None:
+    """The count inside the statement is of the same rows, by the same parameters."""
+    statement = compile_read(read_collection("tag", "page[size]=1&fields[tag]=&filter[name]=x").plan).primary
+    assert statement.sql == (
+        'SELECT "t0"."id",(SELECT COUNT(*) FROM "tags" "t0" WHERE "t0"."name"=$1) FROM "tags" "t0"'
+        ' WHERE "t0"."name"=$1 ORDER BY "t0"."id" LIMIT $2'
+    )
+    assert statement.slots == (Slot("request", 0), Slot("request", 1))
+
+
+def test_a_custom_criterion_is_one_operand() -> None:
+    """Whatever it is made of: `a OR b` in a conjunction is `(a OR b)`."""
+    either = Operator(
+        "either",
+        read=lambda value: value,
+        criterion=lambda attribute, column, bound, name: (Template("{} IS NULL OR {}={}", column, column, bound), []),
+    )
+    thing = Resource("thing", "/things", "things", attributes=(Attribute("a", TEXT, operators=(either,)),))
+    test = {"name": "a", "op": "either", "val": "x"}
+    query = f"{filter_query([{'and': [test, test]}])}&page[size]=0&fields[thing]="
+    sql = compile_read(read_collection("thing", query, catalog=Catalog([thing])).plan).primary.sql
+    assert sql == (
+        'SELECT "t0"."id" FROM "things" "t0" WHERE (("t0"."a" IS NULL OR "t0"."a"=$1)'
+        ' AND ("t0"."a" IS NULL OR "t0"."a"=$2)) ORDER BY "t0"."id"'
+    )
+
+
+def scoped(type_name: str, relationship: str, kind: str, query: str = "") -> ReadStatements:
+    """The statements of a related (or relationship) route."""
+    parent = CATALOG.by_type[type_name]
+    found = parent.relationship(relationship)
+    assert found is not None
+    scope = Scope(parent, found, CATALOG.target(found))
+    errors: list[ApiError] = []
+    plan = plan_related if kind == "related" else plan_linkage
+    planned = plan(parsed(query), scope, CATALOG, Context(), LIMITS, errors)
+    assert errors == []
+    return compile_read(planned.plan)
+
+
+LINKED_TAGS = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "p" WHERE "p"."tag_id"="t0"."id" AND "p"."article_id"=$1)'
+OWN_KEY = '"t0"."author_no"=(SELECT "p"."author_id" FROM "corner"."articles" "p" WHERE "p"."id"=$1)'
+
+
+@pytest.mark.parametrize(
+    ("type_name", "relationship", "kind", "query", "primary"),
+    [
+        ("article", "author", "related", "", f'SELECT {AUTHOR_COLUMNS} FROM "authors" "t0" WHERE {OWN_KEY}'),
+        ("article", "author", "linkage", "", f'SELECT "t0"."author_no" FROM "authors" "t0" WHERE {OWN_KEY}'),
+        (
+            "author",
+            "desk",
+            "linkage",
+            "",
+            'SELECT "t0"."id" FROM "corner"."desks" "t0" WHERE "t0"."author_no"=$1',
+        ),
+        (
+            "node",
+            "children",
+            "related",
+            "page[size]=0&sort=-weight",
+            f'SELECT {NODE_COLUMNS} FROM "corner"."nodes" "t0" WHERE "t0"."parent_id"=$1'
+            ' ORDER BY "t0"."weight" DESC,"t0"."id" DESC',
+        ),
+        (
+            "article",
+            "tags",
+            "related",
+            "page[total]=none&filter[name]=x",
+            f'SELECT "t0"."id","t0"."name" FROM "tags" "t0" WHERE {LINKED_TAGS} AND "t0"."name"=$2'
+            ' ORDER BY "t0"."id" LIMIT $3',
+        ),
+        (
+            "article",
+            "tags",
+            "linkage",
+            "page[size]=1",
+            f'SELECT "t0"."id",(SELECT COUNT(*) FROM "tags" "t0" WHERE {LINKED_TAGS}) FROM "tags" "t0"'
+            f' WHERE {LINKED_TAGS} ORDER BY "t0"."id" LIMIT $2',
+        ),
+    ],
+)
+def test_rows_that_are_related_to_one(type_name: str, relationship: str, kind: str, query: str, primary: str) -> None:
+    statements = scoped(type_name, relationship, kind, query)
+    assert statements.primary.sql == primary
+    assert statements.primary.slots[0] == Slot("path")
+    assert statements.parent is not None
+    table, key = TABLES[type_name]
+    assert statements.parent.sql == f'SELECT 1 FROM {table} "t0" WHERE "t0"."{key}"=$1'
+
+
+def test_a_document_of_one_resource_at_once() -> None:
+    plan = read_resource("tag", "include=articles.author&fields[tag]=&fields[article]=&fields[author]=").plan
+    statement = compile_read(plan).at_once
+    tags = '"tags" "t0" WHERE "t0"."id"=$1'
+    articles = (
+        '"corner"."articles" "t0" JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t0"."id"'
+        f' WHERE "t1"."tag_id"=ANY(ARRAY(SELECT "t0"."id" FROM {tags}))'
+    )
+    assert statement is not None
+    assert statement.sql == (
+        f'SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id") "n0","t0"."id" FROM {tags}) "p0"'
+        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id") "n1","t0"."id","t0"."author_id","t1"."tag_id"'
+        f' FROM {articles}) "p1" ON FALSE'
+        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."author_no") "n2","t0"."author_no" FROM "authors" "t0"'
+        f' WHERE "t0"."author_no"=ANY(ARRAY(SELECT "t0"."author_id" FROM {articles}))) "p2" ON FALSE'
+        ' ORDER BY "n0","n1","n2"'
+    )
