@@ -1,0 +1,86 @@
+"""Whole documents as the contract has them, for tests to compare with.
+
+In: what a test knows of its request and of the rows. Out: plain dicts. It must not know the server's code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+Pairs = list[tuple[str, str]]
+PATHS = {
+    "user": "/users",
+    "group": "/groups",
+    "post": "/posts",
+    "user_bio": "/user-bio",
+    "computer": "/computers",
+    "parent": "/parents",
+    "child": "/children",
+    "parent-to-child-association": "/parent-to-child-association",
+    "person": "/persons",
+    "photo": "/photos",
+}
+
+
+def target(path: str, pairs: Pairs) -> str:
+    """A path with its query, percent-encoded as the server's links are."""
+    query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
+    return f"{path}?{query}" if query else path
+
+
+def bare(type_name: str, id_text: str) -> dict[str, Any]:
+    """A resource object whose fieldset is empty."""
+    return {"type": type_name, "id": id_text, "links": {"self": f"{PATHS[type_name]}/{id_text}"}}
+
+
+def bare_list(type_name: str, ids: list[int], pairs: Pairs) -> dict[str, Any]:
+    """The list of these resources on one page, with `fields[type]=` and no other page parameters in the pairs."""
+    path = PATHS[type_name]
+    first = target(path, [*pairs, ("page[number]", "1")])
+    return {
+        "jsonapi": {"version": "1.0"},
+        "data": [bare(type_name, str(number)) for number in ids],
+        "links": {"self": target(path, pairs), "first": first} | ({"last": first} if ids else {}),
+        "meta": {"count": len(ids), "total": len(ids), "totalPages": 1 if ids else 0},
+    }
+
+
+def error(
+    status: int, code: str, title: str, detail: str, *, parameter: str | None = None, header: str | None = None
+) -> dict[str, Any]:
+    """An error object without its id."""
+    made: dict[str, Any] = {"status": str(status), "code": code, "title": title, "detail": detail}
+    if parameter is not None:
+        made["source"] = {"parameter": parameter}
+    if header is not None:
+        made["source"] = {"header": header}
+    return made
+
+
+NO_DATA = object()
+"""A relationship that only links."""
+
+
+def resource(type_name: str, id_text: str, relationships: dict[str, Any], **attributes: Any) -> dict[str, Any]:
+    """A resource object. relationships: the linkage of each, or NO_DATA."""
+    path = f"{PATHS[type_name]}/{id_text}"
+    made: dict[str, Any] = {"type": type_name, "id": id_text}
+    if attributes:
+        made["attributes"] = attributes
+    if relationships:
+        made["relationships"] = {
+            name: {"links": {"self": f"{path}/relationships/{name}", "related": f"{path}/{name}"}}
+            | ({} if linkage is NO_DATA else {"data": linkage})
+            for name, linkage in relationships.items()
+        }
+    return made | {"links": {"self": path}}
+
+
+def one(type_name: str, id_text: str) -> dict[str, str]:
+    """A resource identifier object."""
+    return {"type": type_name, "id": id_text}
+
+
+def many(type_name: str, *ids: int) -> list[dict[str, str]]:
+    return [one(type_name, str(number)) for number in ids]

@@ -1,0 +1,334 @@
+"""Bodies that are no JSON, or no document of one resource: what the answer says, and that nothing was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.http.conftest import Api
+from tests.http.people import ADA, create_household, document, linked, one, user
+from tests.http.refusals import Refused, check_refused, error
+
+GROUP = '{"data":{"type":"group","attributes":{"name":%s}}}'
+
+
+def malformed(body: str | bytes, detail: str) -> list[Refused]:
+    """The same body on both routes that take one."""
+    errors = [error("malformed_json", detail, "")]
+    return [
+        Refused(method, path, None, errors, body=body) for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"))
+    ]
+
+
+async def test_bodies_that_are_not_json(api: Api) -> None:
+    await create_household(api)
+    cases = [
+        ("", "Expecting value at line 1, column 1"),
+        ("  \n", "Expecting value at line 2, column 1"),
+        ("{", "Expecting property name enclosed in double quotes at line 1, column 2"),
+        ("'a'", "Expecting value at line 1, column 1"),
+        (GROUP % "NaN", "NaN is not JSON"),
+        (GROUP % "-Infinity", "-Infinity is not JSON"),
+        (GROUP % '"a"' + " x", "Extra data at line 1, column 53"),
+        (GROUP % "1" * 2, "Extra data at line 1, column 50"),
+        ("\ufeff" + GROUP % '"a"', "Unexpected UTF-8 BOM (decode using utf-8-sig) at line 1, column 1"),
+        (GROUP % ("1" * 5000), "a number has too many digits"),
+    ]
+    await check_refused(
+        api,
+        [case for body, detail in cases for case in malformed(body, f"The body is not valid JSON: {detail}.")],
+    )
+
+
+async def test_raw_control_characters_are_not_json(api: Api) -> None:
+    for character in ("\0", "\n", "\x1f"):
+        answer = await api.request(
+            "POST",
+            "/groups",
+            headers={"Content-Type": "application/vnd.api+json"},
+            body=GROUP % f'"a{character}"',
+        )
+        assert (answer.status, answer.errors[0]["code"]) == (400, "malformed_json")
+
+
+async def test_bodies_that_are_not_utf_8(api: Api) -> None:
+    await create_household(api)
+    cases: list[tuple[bytes, int]] = [
+        (b"\xff", 0),
+        (b'{"data":"\xc3("}', 9),
+        ((GROUP % '"a"').encode("utf-16"), 0),
+        (b'{"data":"\xed\xa0\x80"}', 9),
+        (b'{"data":"\xc0\x80"}', 9),
+    ]
+    await check_refused(
+        api, [case for body, place in cases for case in malformed(body, f"The body is not UTF-8 at byte {place}.")]
+    )
+
+
+async def test_names_that_stand_twice(api: Api) -> None:
+    await create_household(api)
+    cases = [
+        ('{"data":{"type":"group","type":"group","attributes":{"name":"a"}}}', "type"),
+        ('{"data":{"type":"group","attributes":{"name":"a","name":"a"}}}', "name"),
+        ('{"data":1,"data":{"type":"group","attributes":{"name":"a"}}}', "data"),
+        ('{"meta":{"x":1,"x":2},"data":{"type":"group","attributes":{"name":"a"}}}', "x"),
+        ('{"data":{"type":"group","attributes":{"name":"a","\\u006eame":"b"}}}', "name"),
+    ]
+    await check_refused(
+        api,
+        [
+            case
+            for body, name in cases
+            for case in malformed(body, f'The body is not valid JSON: the name "{name}" stands twice in one object.')
+        ],
+    )
+
+
+async def test_characters_that_postgresql_cannot_hold(api: Api) -> None:
+    await create_household(api)
+    half = "The body is not valid JSON: a string holds half of a surrogate pair."
+    cases = [
+        (GROUP % '"\\ud800"', half),
+        (GROUP % '"\\udc00\\ud800"', half),
+        (GROUP % '{"a":["\\udfff"]}', half),
+    ]
+    await check_refused(api, [case for body, detail in cases for case in malformed(body, detail)])
+
+
+@pytest.mark.parametrize(
+    ("path", "attributes", "pointer"),
+    [
+        ("/groups", {"name": "a\0"}, "/data/attributes/name"),
+        ("/groups", {"name": "a", "na\0me": "b"}, "/data/attributes/na\0me"),
+        ("/photos", {"name": "a", "words": {"b": ["c\0"]}}, "/data/attributes/words"),
+        ("/photos", {"name": "a", "words": {"b\0": 1}}, "/data/attributes/words"),
+        ("/users", {"first_name": "a", "last_name": "b", "words": ["\0"]}, "/data/attributes/words"),
+    ],
+)
+async def test_u_0000_is_json_and_no_value(api: Api, path: str, attributes: Any, pointer: str) -> None:
+    """It is told of the attribute that holds it, beside whatever else is wrong."""
+    answer = await api.post(path, {"data": {"type": path[1:-1], "attributes": attributes}})
+    assert (answer.status, [error["source"] for error in answer.errors]) == (422, [{"pointer": pointer}])
+
+
+async def test_a_surrogate_pair_is_one_character(api: Api) -> None:
+    answer = await api.request(
+        "POST", "/groups", headers={"Content-Type": "application/vnd.api+json"}, body=GROUP % '"\\ud83d\\udea3"'
+    )
+    assert (answer.status, answer.document["data"]["attributes"]) == (201, {"name": "\U0001f6a3"})
+
+
+async def test_nesting(api: Api) -> None:
+    """64 levels by default; a photo's words stand at the fourth."""
+    media = {"Content-Type": "application/vnd.api+json"}
+    for depth, status in ((61, 201), (62, 400), (1000, 400), (200_000, 400)):
+        words = '{"a":' * depth + "1" + "}" * depth
+        body = '{"data":{"type":"photo","attributes":{"name":"n","words":' + words + "}}}"
+        answer = await api.request("POST", "/photos", headers=media, body=body)
+        assert answer.status == status, depth
+        if status == 400:
+            assert answer.errors[0]["code"] == "malformed_json"
+        else:
+            (row,) = await api.sql("SELECT meta FROM photos")
+            assert json.loads(row["meta"]) == json.loads(words)
+
+
+async def test_json_that_is_no_document(api: Api) -> None:
+    await create_household(api)
+    is_an_object = error("invalid_document", "A document is a JSON object.", "")
+    no_data = error("invalid_document", "The document has no `data`.", "/data")
+    one_object = error("invalid_document", "`data` must be one resource object.", "/data")
+    bodies = [
+        *((body, is_an_object) for body in ("[]", "null", '"x"', "7", "true", '[{"data":{}}]')),
+        *((body, no_data) for body in ("{}", '{"errors":[]}', '{"meta":{}}', '{"Data":{}}')),
+        *((f'{{"data":{data}}}', one_object) for data in ("null", "[]", '"x"', "7", '[{"type":"group"}]')),
+    ]
+    await check_refused(
+        api,
+        [
+            Refused(method, path, None, [found], body=body)
+            for body, found in bodies
+            for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"))
+        ],
+    )
+
+
+async def test_members_of_the_wrong_kind(api: Api) -> None:
+    no_type = error("invalid_document", "There is no `type`.", "/data/type")
+    not_text = error("invalid_document", "`type` must be a string.", "/data/type")
+    relationships = error("invalid_document", "`relationships` must be an object.", "/data/relationships")
+    name = {"name": "a"}
+    cases: list[tuple[dict[str, Any], list[Any]]] = [
+        ({"attributes": name}, [no_type]),
+        ({"type": None, "attributes": name}, [not_text]),
+        ({"type": 7, "attributes": name}, [not_text]),
+        ({"type": "group", "attributes": name, "relationships": None}, [relationships]),
+        (
+            {"type": "group", "attributes": name, "relationships": [], "id": {}},
+            [
+                relationships,
+                error("invalid_document", "`id` must be a string or a whole number.", "/data/id"),
+            ],
+        ),
+    ]
+    await check_refused(api, [Refused("POST", "/groups", {"data": data}, errors) for data, errors in cases])
+
+
+async def test_attributes_that_are_no_object(api: Api) -> None:
+    await create_household(api)
+    found = error("invalid_document", "`attributes` must be an object.", "/data/attributes")
+    values: list[Any] = [None, [], "x", 7]
+    for value in values:
+        sent = document("group")
+        sent["data"]["attributes"] = value
+        await check_refused(api, [Refused("POST", "/groups", sent, [found])])
+        sent["data"]["id"] = "1"
+        await check_refused(api, [Refused("PATCH", "/groups/1", sent, [found])])
+
+
+async def test_a_type_of_another_collection(api: Api) -> None:
+    await create_household(api)
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST",
+                "/groups",
+                document(sent, {"name": "a"}),
+                [
+                    error(
+                        "type_conflict",
+                        f"This route is for resources of type “group”, not “{sent}”.",
+                        "/data/type",
+                    )
+                ],
+            )
+            for sent in ("user", "groups", "Group", "", "nothing")
+        ],
+    )
+
+
+async def test_a_lid_outside_operations(api: Api) -> None:
+    await create_household(api)
+    detail = "A `lid` has a meaning in atomic operations alone."
+
+    def lid(pointer: str) -> Any:
+        return error("invalid_document", detail, pointer)
+
+    await check_refused(
+        api,
+        [
+            Refused("POST", "/groups", document("group", {"name": "a"}, lid="x"), [lid("/data/lid")]),
+            Refused("PATCH", "/groups/1", document("group", {"name": "a"}, id="1", lid=7), [lid("/data/lid")]),
+        ],
+    )
+
+
+async def test_a_lid_in_linkage_outside_operations(api: Api) -> None:
+    await create_household(api)
+    for linkage in ({"type": "group", "lid": "x"}, {"type": "group", "id": "1", "lid": "x"}):
+        for method, path, sent in (
+            ("POST", "/users", user(group=linkage)),
+            ("PATCH", "/users/1", document("user", id="1", relationships=linked(group=linkage))),
+        ):
+            answer = await api.request(method, path, sent)
+            assert answer.status == 422
+            assert {"pointer": "/data/relationships/group/data/lid"} in [found["source"] for found in answer.errors]
+
+
+async def test_faults_of_form_and_of_names_are_reported_together(api: Api) -> None:
+    await create_household(api)
+    sent = document(
+        "user",
+        ADA | {"age": "x"},
+        lid="q",
+        relationships={"group": {}, "bio": {"data": 7}, "gruop": {"data": one("group", "1")}},
+    )
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST",
+                "/users",
+                sent,
+                [
+                    error("invalid_document", "A `lid` has a meaning in atomic operations alone.", "/data/lid"),
+                    error("invalid_document", "The relationship has no `data`.", "/data/relationships/group/data"),
+                    error(
+                        "invalid_document",
+                        "Resource linkage is made of resource identifier objects, or null.",
+                        "/data/relationships/bio/data",
+                    ),
+                    error(
+                        "invalid_attribute",
+                        '“age” must be a whole number from -2147483648 to 2147483647, not "x".',
+                        "/data/attributes/age",
+                    ),
+                    error(
+                        "invalid_relationship",
+                        "user has no relationship “gruop”. Did you mean “group”?",
+                        "/data/relationships/gruop",
+                    ),
+                ],
+            )
+        ],
+    )
+
+
+async def test_faults_behind_a_missing_type(api: Api) -> None:
+    """The route says what is meant: the rest of the body is looked at all the same."""
+    answer = await api.post("/users", {"data": {"attributes": {"age": "x"}}})
+    assert answer.status == 422
+    assert [found["source"]["pointer"] for found in answer.errors] == [
+        "/data/type",
+        "/data/attributes/age",
+        "/data/attributes/first_name",
+        "/data/attributes/last_name",
+    ]
+
+
+async def test_a_number_that_jsonb_cannot_hold(api: Api) -> None:
+    await create_household(api)
+    body = '{"data":{"type":"photo","attributes":{"name":"n","words":{"a":1e400000}}}}'
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST",
+                "/photos",
+                None,
+                [
+                    error(
+                        "invalid_attribute",
+                        "“words” must be JSON whose numbers are less than 1e400, and no smaller than 1e-400, "
+                        'not {"a":1E+400000}.',
+                        "/data/attributes/words",
+                    )
+                ],
+                body=body,
+            )
+        ],
+    )
+
+
+async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
+    """What PostgreSQL itself refuses: here a name that is too long for its index."""
+    await create_household(api)
+    name = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(3000))
+    detail = "PostgreSQL refuses a value of the document: it is too complex."
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST", "/groups", document("group", {"name": name}), [error("body_value_refused", detail, "/data")]
+            ),
+            Refused(
+                "PATCH",
+                "/groups/1",
+                document("group", {"name": name}, id="1"),
+                [error("body_value_refused", detail, "/data")],
+            ),
+        ],
+    )

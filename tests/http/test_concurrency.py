@@ -1,0 +1,180 @@
+"""Many clients at once: no fault, no torn document, a pool and a memory that stay as they are; and two writes of one
+relationship leave what one order of the two would leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it has no hints of its own
+import pytest
+
+from tests.http.conftest import MEDIA_TYPE, Api
+from tests.http.people import ADA, create_household, document, linked, of, one
+from tests.http.test_snapshot import agree
+from tests.http.wire import Wire, connected
+
+SECONDS = 20.0
+CLIENTS = 200
+POOL_SIZE = 10
+WARM_UP = 0.4
+"""The share of the time after which memory is looked at first: by then every statement is compiled, and prepared on
+every connection of the pool."""
+GROWTH_BYTES = 8 * 2**20
+"""What fragments and buffers may still add to it."""
+
+ROWS = """
+    INSERT INTO groups (name) SELECT 'g' || n FROM generate_series(1, 5) n;
+    INSERT INTO users (first_name, last_name, group_id) SELECT 'u', n, 1 FROM generate_series(1, 40) n;
+    INSERT INTO computers (name, owner_id) SELECT 'c', id FROM users, generate_series(1, 3);
+"""
+
+
+@pytest.fixture
+def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
+    """The server as a program of its own, so that its memory is its own; the first line that it prints ends in its
+    address."""
+    flags = ["--database-url", database_url, "--port", "0", "--pool-size", str(POOL_SIZE)]
+    patience = ["--acquire-timeout-seconds", "30", "--log-level", "error"]
+    command = [sys.executable, "-m", "server", "serve", *flags, *patience]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.terminate()
+    assert process.returncode == 0
+
+
+async def test_two_hundred_clients_for_twenty_seconds(program: subprocess.Popen[str], api: Api) -> None:
+    assert program.stdout is not None
+    port = int(program.stdout.readline().rpartition(":")[2])
+    for statement in ROWS.split(";")[:-1]:
+        await api.sql(statement)
+    loop = asyncio.get_running_loop()
+    begin, server = loop.time(), psutil.Process(program.pid)
+    statuses: Counter[tuple[str, int]] = Counter()
+    chances = [random.Random(number) for number in range(CLIENTS)]
+    clients = asyncio.gather(*(_client(port, chance, begin + SECONDS, statuses) for chance in chances))
+    warm = asyncio.Event()
+    loop.call_at(begin + SECONDS * WARM_UP, warm.set)
+    await warm.wait()
+    warm_bytes, warm_requests = server.memory_info().rss, statuses.total()
+    await clients
+    end_bytes = server.memory_info().rss
+    assert {status for _, status in statuses} <= {200, 201, 404, 409}, statuses
+    assert {method for method, status in statuses if status < 300} == {"GET", "POST", "PATCH", "DELETE"}
+    assert statuses.total() > warm_requests + CLIENTS
+    assert end_bytes - warm_bytes < GROWTH_BYTES
+    assert 1 <= await _connections(api) <= POOL_SIZE
+
+
+async def _connections(api: Api) -> int:
+    """Those of the program; none of them is still in a transaction."""
+    states = await api.sql(
+        "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waterspout'"
+    )
+    assert {row["state"] for row in states} == {"idle"}
+    # The fixture's own server holds one, unused.
+    return len(states) - 1
+
+
+async def _client(port: int, chance: random.Random, end: float, statuses: Counter[tuple[str, int]]) -> None:
+    """One request after the other on one connection, until the end."""
+    loop = asyncio.get_running_loop()
+    mine: list[str] = []
+    async with connected(port) as wire:
+        while loop.time() < end:
+            method, path, sent = _request(chance, mine)
+            status, found = await _ask(wire, method, path, sent)
+            statuses[method, status] += 1
+            assert ("errors" in found) == (status >= 400), (method, path, found)
+            if "data" in found:
+                agree(found)
+            if status == 201:
+                mine.append(found["data"]["id"])
+
+
+async def _ask(wire: Wire, method: str, path: str, sent: Any) -> tuple[int, Any]:
+    body = b"" if sent is None else json.dumps(sent).encode()
+    headers = [] if sent is None else [f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}"]
+    await wire.send(f"{method} {path} HTTP/1.1", *headers, body=body)
+    answer = await wire.answer()
+    return answer.status, answer.document
+
+
+def _request(chance: random.Random, mine: list[str]) -> tuple[str, str, Any]:
+    user, group = str(chance.randint(1, 40)), str(chance.randint(1, 5))
+    computers = of("computer", *chance.sample(range(1, 121), 3))
+    match chance.randrange(10):
+        case 0 | 1:
+            return "GET", "/users?include=computers.owner,group.users&page[size]=10&sort=-id", None
+        case 2:
+            return "GET", f"/users/{user}?include=computers.owner,group", None
+        case 3:
+            return "GET", f"/computers?filter[owner.id]={user}&include=owner&sort=name", None
+        case 4:
+            return "PATCH", f"/users/{user}", document("user", {"age": chance.randint(0, 150)}, id=user)
+        case 5:
+            links = linked(computers=computers, group=one("group", group))
+            return "PATCH", f"/users/{user}?include=computers.owner", document("user", id=user, relationships=links)
+        case 6:
+            id_value = computers[0]["id"]
+            sent = document("computer", id=id_value, relationships=linked(owner=one("user", user)))
+            return "PATCH", f"/computers/{id_value}?include=owner.group.users", sent
+        case 7 if mine:
+            return "DELETE", f"/users/{mine.pop()}", None
+        case 8:
+            return "POST", "/groups", document("group", {"name": f"g{group}"})
+        case _:
+            return (
+                "POST",
+                "/users?include=group",
+                document("user", ADA, relationships=linked(group=one("group", group))),
+            )
+
+
+async def test_two_replacements_of_one_to_many_at_once(api: Api) -> None:
+    """Whoever came second has replaced the whole set: never a mixture of the two."""
+    await create_household(api)
+    first, second = of("computer", "1", "2", "3"), of("computer", "3", "4")
+    left = set()
+    for _ in range(50):
+        answers = await asyncio.gather(*(_replace(api, "1", linkage) for linkage in (first, second)))
+        assert [answer["data"]["relationships"]["computers"]["data"] for answer in answers] == [first, second]
+        rows = await api.sql("SELECT id FROM computers WHERE owner_id = 1 ORDER BY id")
+        left.add(tuple(row["id"] for row in rows))
+    assert left <= {(1, 2, 3), (3, 4)}
+
+
+async def test_two_users_take_the_same_computers_at_once(api: Api) -> None:
+    """Named in opposite order, which would deadlock if rows were locked as they were named."""
+    await create_household(api)
+    for _ in range(50):
+        await asyncio.gather(
+            _replace(api, "1", of("computer", "1", "2", "3", "4")),
+            _replace(api, "2", of("computer", "4", "3", "2", "1")),
+        )
+        owners = await api.sql("SELECT DISTINCT owner_id FROM computers")
+        assert [row["owner_id"] for row in owners] in ([1], [2])
+
+
+async def test_a_to_many_and_its_other_side_at_once(api: Api) -> None:
+    """User 1 takes computer 3 alone, while computer 1 is given to user 1: either both hold, or only the first."""
+    await create_household(api)
+    for _ in range(50):
+        await api.sql("UPDATE computers SET owner_id = 2")
+        sent = document("computer", id="1", relationships=linked(owner=one("user", "1")))
+        answers = await asyncio.gather(_replace(api, "1", of("computer", "3")), api.patch("/computers/1", sent))
+        assert answers[1].status == 200
+        rows = await api.sql("SELECT id FROM computers WHERE owner_id = 1 ORDER BY id")
+        assert [row["id"] for row in rows] in ([1, 3], [3])
+
+
+async def _replace(api: Api, user: str, computers: list[dict[str, Any]]) -> Any:
+    answer = await api.patch(f"/users/{user}", document("user", id=user, relationships=linked(computers=computers)))
+    assert answer.status == 200, answer.body
+    return answer.document

@@ -1,0 +1,145 @@
+"""What the database finds: unique and foreign keys, as 409 and 404 with the pointer of the field; and that a request
+of many writes is all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.http.conftest import Api
+from tests.http.people import create_household, create_user, document, linked, of, one, select, user
+from tests.http.refusals import Refused, check_refused, error
+
+PAIRS = "/parent-to-child-association"
+
+
+def pair(parent: Any, child: Any) -> dict[str, Any]:
+    sides = linked(parent=one("parent", parent), child=one("child", child))
+    return document("parent-to-child-association", relationships=sides)
+
+
+async def test_a_unique_attribute(api: Api) -> None:
+    await create_household(api)
+    await api.create("/groups", "group", {"name": "climbers"})
+    taken = error("conflict", "Another group has this value already: “name”.", "/data/attributes/name")
+    await check_refused(
+        api,
+        [
+            Refused("POST", "/groups", document("group", {"name": "rowers"}), [taken]),
+            Refused(
+                "POST",
+                "/groups",
+                document("group", {"name": "rowers"}, relationships=linked(users=of("user", "1", "2"))),
+                [taken],
+            ),
+            Refused("PATCH", "/groups/2", document("group", {"name": "rowers"}, id="2"), [taken]),
+        ],
+    )
+    same = await api.patch("/groups/2", document("group", {"name": "climbers"}, id="2"))
+    assert same.status == 200
+
+
+async def test_a_unique_relationship(api: Api) -> None:
+    await create_household(api)
+    await create_user(api)
+    other = await api.create("/user-bio", "user_bio", {"birth_city": "Rome"}, user=one("user", "3"))
+    taken = error("conflict", "Another user_bio has this value already: “user”.", "/data/relationships/user/data")
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST",
+                "/user-bio",
+                document("user_bio", {"birth_city": "Bath"}, relationships=linked(user=one("user", "1"))),
+                [taken],
+            ),
+            Refused(
+                "PATCH",
+                f"/user-bio/{other}",
+                document("user_bio", id=other, relationships=linked(user=one("user", "1"))),
+                [taken],
+            ),
+        ],
+    )
+
+
+async def test_a_unique_pair(api: Api) -> None:
+    await create_household(api)
+    await api.create("/parents", "parent", {"name": "sam"})
+    other = (await api.post(PAIRS, pair("2", "1"))).document["data"]["id"]
+    detail = "Another parent-to-child-association has this value already: {}."
+    pointer = "/data/relationships/parent/data"
+    moved = document("parent-to-child-association", id=other, relationships=linked(parent=one("parent", "1")))
+    await check_refused(
+        api,
+        [
+            Refused("POST", PAIRS, pair("1", 1), [error("conflict", detail.format("“parent”, “child”"), pointer)]),
+            Refused(
+                "PATCH",
+                f"{PAIRS}/{other}",
+                moved,
+                [error("conflict", detail.format("“parent”"), pointer)],
+            ),
+        ],
+    )
+
+
+async def test_linkage_to_what_is_not_there(api: Api) -> None:
+    await create_household(api)
+    detail = "There is no {} with the id “9”."
+    await check_refused(
+        api,
+        [
+            Refused(
+                "POST",
+                PAIRS,
+                pair("1", "9"),
+                [error("related_not_found", detail.format("child"), "/data/relationships/child/data")],
+            ),
+            Refused(
+                "PATCH",
+                "/posts/1",
+                document("post", {"title": "x"}, id="1", relationships=linked(user=one("user", "9"))),
+                [error("related_not_found", detail.format("user"), "/data/relationships/user/data")],
+            ),
+        ],
+    )
+
+
+async def test_a_create_of_many_writes_is_all_or_nothing(api: Api) -> None:
+    """The row is inserted, computers are moved, and then the last relationship fails."""
+    await create_household(api)
+    last = error("related_not_found", "There is no user_bio with the id “9”.", "/data/relationships/bio/data")
+    sent = user(
+        group=one("group", "1"), computers=of("computer", "1", "3"), posts=of("post", "1"), bio=one("user_bio", "9")
+    )
+    await check_refused(api, [Refused("POST", "/users", sent, [last])])
+
+
+async def test_an_update_of_many_writes_is_all_or_nothing(api: Api) -> None:
+    await create_household(api)
+    last = error("related_not_found", "There is no user_bio with the id “9”.", "/data/relationships/bio/data")
+    relationships = linked(
+        group=None, computers=of("computer", "3"), posts=of("post", "1", "2"), bio=one("user_bio", "9")
+    )
+    sent = document("user", {"age": 1, "words": []}, id="1", relationships=relationships)
+    await check_refused(api, [Refused("PATCH", "/users/1", sent, [last])])
+
+
+async def test_of_many_creates_at_once_one_gets_the_name(api: Api) -> None:
+    sent = document("group", {"name": "rowers"})
+    answers = await asyncio.gather(*(api.post("/groups", sent) for _ in range(20)))
+    assert sorted(answer.status for answer in answers) == [201] + [409] * 19
+    assert await select(api, "SELECT count(*) FROM groups") == [(1,)]
+
+
+async def test_a_group_and_its_first_user_at_once(api: Api) -> None:
+    """Whichever comes first: the user has a group that is there, or the group is gone and the user was refused."""
+    for _ in range(10):
+        group = await api.create("/groups", "group", {"name": "g"})
+        created, deleted = await asyncio.gather(
+            api.post("/users", user(group=one("group", group))), api.delete(f"/groups/{group}")
+        )
+        assert (created.status, deleted.status) in ((201, 409), (404, 200))
+        await api.sql("DELETE FROM users")
+        await api.sql("DELETE FROM groups")

@@ -1,0 +1,235 @@
+"""Sections 1 and 5: what declarations open and close for those who read, and custom operators."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from server.resources.people import GROUP
+from tests.http.conftest import Api, Serve
+from tests.http.expected import Pairs, error, target
+from waterspout import INT, TEXT, Attribute, BadRequest, Catalog, Operator, Resource, Template, ToOne
+
+ODD = 'a/1 "%'
+
+
+async def test_what_is_found(corner_reader: Api) -> None:
+    """Ids of every type, columns of other names, names beyond ASCII, link tables, custom operators."""
+    node = "00000000-0000-0000-0000-00000000000a"
+    cases: list[tuple[str, Pairs, list[str]]] = [
+        ("/nodes", [("filter[id]", node)], [node]),
+        ("/nodes", [("filter[title]", "Twig"), ("sort", "-title")], ["00000000-0000-0000-0000-00000000000b"]),
+        ("/authors", [("filter[given-name]", "Bob")], ["2"]),
+        ("/authors", [("filter[größe][gt]", "100")], ["1"]),
+        ("/authors", [("sort", "größe")], ["2", "1"]),
+        ("/authors", [("filter[full-name]", "Ann A")], ["1"]),
+        ("/authors", [("sort", "-full-name")], ["2", "1"]),
+        ("/authors", [("filter[profile.motto]", "go")], ["2"]),
+        ("/authors", [("filter[desk_id][is_]", "null")], []),
+        ("/articles", [("filter[tags.name]", "xy")], [ODD, "b"]),
+        ("/articles", [("filter[tags.id][in_]", "1,2")], [ODD, "b"]),
+        ("/articles", [("filter[author_id]", "1"), ("sort", "-id")], ["b", ODD]),
+        ("/articles", [("filter[editor_id][is_]", "null")], ["b", "c"]),
+        ("/articles", [("filter", '{"name":"tags","op":"any","val":[]}')], [ODD, "b"]),
+        ("/articles", [("filter", '{"not":{"name":"tags","op":"any","val":[]}}')], ["c"]),
+        ("/tags", [("filter[articles.author.given-name]", "Ann")], ["1", "2"]),
+        ("/articles", [("filter[pages][even]", "true")], [ODD, "c"]),
+        ("/articles", [("filter", '{"name":"pages","op":"even","val":false}')], ["b"]),
+        ("/articles", [("filter", '{"not":{"name":"pages","op":"even","val":false}}')], [ODD, "c"]),
+        ("/authors", [("filter", '{"name":"articles.pages","op":"even","val":false}')], ["1"]),
+        # with a join: the title is the name of a tag that begins so
+        ("/articles", [("filter", '{"name":"title","op":"named_as_tag","val":"x"}')], [ODD, "b"]),
+        ("/articles", [("filter", '{"name":"title","op":"named_as_tag","val":"xy"}')], [ODD]),
+        ("/articles", [("filter", '{"not":{"name":"title","op":"named_as_tag","val":"x"}}')], ["c"]),
+        ("/office/desks", [], []),
+        ("/countries", [], ['ä/"b']),
+    ]
+    for path, pairs, ids in cases:
+        answer = await corner_reader.get(target(path, pairs))
+        assert (answer.status, answer.ids) == (200, ids), (path, pairs, answer.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "pairs", "code", "parameter", "detail"),
+    [
+        (
+            "/articles",
+            [("filter", '[{"name":"pages","op":"even","val":1}]')],
+            "invalid_filter",
+            "filter",
+            "[0]: the value for “pages” must be true or false, not 1.",
+        ),
+        (
+            "/articles",
+            [("filter", '[{"name":"title","op":"even","val":true}]')],
+            "invalid_filter",
+            "filter",
+            "[0]: There is no operator “even”. “title” has: eq, ne, lt, le, gt, ge, between, in_, notin_, is_, isnot, "
+            "like, ilike, notlike, notilike, startswith, endswith, match, named_as_tag.",
+        ),
+        (
+            "/rules",
+            [("filter[unmatchable][match]", "x")],
+            "invalid_filter",
+            "filter[unmatchable][match]",
+            "“unmatchable” is text and has no operator “match”. “unmatchable” has: eq, ne, lt, le, gt, ge, between, "
+            "in_, notin_, is_, isnot, like, ilike, notlike, notilike, startswith, endswith.",
+        ),
+    ],
+)
+async def test_operators_refused(
+    corner_reader: Api, path: str, pairs: Pairs, code: str, parameter: str, detail: str
+) -> None:
+    answer = await corner_reader.get(target(path, pairs))
+    expected = error(400, code, "Invalid Filter", detail, parameter=parameter)
+    assert (answer.status, answer.errors) == (400, [expected])
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        ("/rules?filter[unfilterable]=f", "filter[unfilterable]"),
+        ("/rules?filter[unreadable]=u", "filter[unreadable]"),
+        ("/rules?filter[unreadable][is_]=null", "filter[unreadable]"),
+        ("/rules?sort=unsortable", "sort"),
+        ("/rules?sort=-unreadable", "sort"),
+        ("/rules?fields[rule]=unreadable", "fields[rule]"),
+        ("/undetailed?include=node", "include"),
+        ("/undetailed?filter[node.title]=x", "filter[node.title]"),
+        ("/authors?filter[secret][is_]=null", "filter[secret]"),
+        ("/authors?filter[given]=Ann", "filter[given]"),
+        ("/authors?sort=author_no", "sort"),
+        ("/nodes?sort=Mixed%20Case", "sort"),
+    ],
+)
+async def test_what_is_closed(corner_reader: Api, path: str, parameter: str) -> None:
+    """A 400 that names the parameter, and nothing of what is hidden."""
+    answer = await corner_reader.get(path)
+    assert (answer.status, [found["source"]["parameter"].removesuffix("[is_]") for found in answer.errors]) == (
+        400,
+        [parameter],
+    )
+
+
+async def test_what_is_unreadable_is_not_shown(corner_reader: Api) -> None:
+    answer = await corner_reader.get("/rules/1")
+    assert "unreadable" not in answer.document["data"]["attributes"]
+    assert answer.document["data"]["attributes"]["unfilterable"] == "f"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nodes/00000000-0000-0000-0000-00000000000A",
+        "/nodes/00000000000000000000000000000a",
+        "/nodes/{00000000-0000-0000-0000-00000000000a}",
+        "/nodes/1",
+        "/authors/01",
+        "/authors/2147483648",
+        "/articles/A",
+        "/articles/%00",
+    ],
+)
+async def test_other_texts_of_an_id_are_not_there(corner_reader: Api, path: str) -> None:
+    answer = await corner_reader.get(path.replace("{", "%7B").replace("}", "%7D"))
+    assert (answer.status, answer.errors[0]["code"]) == (404, "resource_not_found")
+
+
+def _no_thirteen(value: Any) -> Any:
+    if value == 13:
+        raise BadRequest("Thirteen is not asked for.")
+    return value
+
+
+PERSON = Resource(
+    "user",
+    "/users",
+    "users",
+    attributes=(
+        Attribute("group_id", TEXT, column="first_name", required=True),
+        Attribute(
+            "age",
+            INT,
+            nullable=True,
+            operators=(
+                Operator(
+                    "over",
+                    read=_no_thirteen,
+                    criterion=lambda attribute, column, bound, name: (Template("{}>{}", column, bound), []),
+                ),
+            ),
+        ),
+    ),
+    relationships=(ToOne("group", "group"),),
+)
+BROKEN = Resource(
+    "broken",
+    "/broken",
+    "persons",
+    attributes=(Attribute("ratio", INT, sql=lambda column: Template("(1/({}-1))", column("id"))),),
+    methods=frozenset({"list", "detail"}),
+)
+
+
+@pytest.fixture
+def own(serve: Serve, rows_url: str) -> Api:
+    group = Resource("group", "/groups", "groups", attributes=GROUP.attributes)
+    return serve(rows_url, Catalog([PERSON, group, BROKEN]))
+
+
+async def test_a_declared_attribute_wins_over_the_shorthand(own: Api) -> None:
+    """`group_id` is an attribute here, so it stands for itself and not for the group's id."""
+    assert (await own.get("/users?filter[group_id]=Ada")).ids == ["1"]
+    assert (await own.get("/users?filter[group_id]=1")).ids == []
+    assert (await own.get("/users?filter[group]=1")).ids == ["1", "2"]
+    assert (await own.get("/users?sort=group_id&page[size]=2")).ids == ["1", "2"]
+    assert (await own.get("/users?sort=-group.id&page[size]=1")).ids == ["4"]
+
+
+async def test_a_bad_request_of_custom_code(own: Api) -> None:
+    assert (await own.filter("/users", [{"name": "age", "op": "over", "val": 70}])).ids == ["3", "4"]
+    answer = await own.filter("/users", [{"name": "age", "op": "over", "val": 13}])
+    assert (answer.status, answer.errors) == (
+        400,
+        [
+            {
+                "status": "400",
+                "status_code": 400,
+                "code": "bad_request",
+                "title": "Bad Request",
+                "detail": "Thirteen is not asked for.",
+                "source": {"pointer": ""},
+            }
+        ],
+    )
+
+
+async def test_a_value_that_custom_code_lets_through(own: Api) -> None:
+    """What does not fit the column is the client's doing as well, since it was not refused."""
+    answer = await own.filter("/users", [{"name": "age", "op": "over", "val": "x"}])
+    assert answer.status == 400
+    assert json.loads(answer.body)["errors"][0]["source"] == {"parameter": "filter"}
+
+
+@pytest.mark.parametrize("path", ["/broken", "/broken/1", "/broken?sort=id&page[size]=1"])
+async def test_a_fault_of_a_declaration(own: Api, path: str) -> None:
+    """No value of the request is to blame."""
+    assert (await own.get("/broken/2")).document["data"]["attributes"] == {"ratio": 1}
+    answer = await own.get(path)
+    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+
+
+@pytest.fixture
+def read_only(serve: Serve, rows_url: str) -> Api:
+    return serve(rows_url, read_only=True)
+
+
+async def test_a_read_only_server(read_only: Api) -> None:
+    assert (await read_only.get("/groups/1")).status == 200
+    assert (await read_only.request("OPTIONS", "/groups")).status == 204
+    for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"), ("DELETE", "/groups/1")):
+        answer = await read_only.request(method, path)
+        expected = error(403, "read_only", "Read-Only Server", "This server answers reads alone.")
+        assert (answer.status, answer.errors) == (403, [expected])

@@ -1,0 +1,399 @@
+"""Sections 3 and 4: compound documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.http.conftest import Api, Serve
+from tests.http.expected import NO_DATA, PATHS, Pairs, error, many, one, resource, target
+
+Key = tuple[str, str]
+
+# What `tests/http/rows.py` holds, as linkage: (type, relationship) -> (target type, id -> ids).
+TO_MANY: dict[tuple[str, str], tuple[str, dict[int, list[int]]]] = {
+    ("user", "computers"): ("computer", {1: [1], 2: [2, 3], 4: [5]}),
+    ("user", "posts"): ("post", {1: [1, 2], 2: [3]}),
+    ("group", "users"): ("user", {1: [1, 2], 2: [3, 4]}),
+    ("parent", "children"): ("parent-to-child-association", {1: [1], 2: [2, 3]}),
+    ("child", "parents"): ("parent-to-child-association", {1: [1, 2], 2: [3]}),
+}
+TO_ONE: dict[tuple[str, str], tuple[str, dict[int, int]]] = {
+    ("user", "bio"): ("user_bio", {1: 1, 2: 2}),
+    ("user", "group"): ("group", {1: 1, 2: 1, 3: 2, 4: 2}),
+    ("post", "user"): ("user", {1: 1, 2: 1, 3: 2}),
+    ("user_bio", "user"): ("user", {1: 1, 2: 2}),
+    ("computer", "owner"): ("user", {1: 1, 2: 2, 3: 2, 5: 4}),
+    ("parent-to-child-association", "parent"): ("parent", {1: 1, 2: 2, 3: 2}),
+    ("parent-to-child-association", "child"): ("child", {1: 1, 2: 1, 3: 2}),
+}
+TARGETS = {key: found[0] for key, found in (*TO_MANY.items(), *TO_ONE.items())}
+RELATIONSHIPS = {type_name: [name for owner, name in TARGETS if owner == type_name] for type_name in PATHS}
+
+
+def linkage(key: Key, name: str) -> Any:
+    """The whole linkage of a relationship, by the tables above."""
+    type_name, number = key[0], int(key[1])
+    if (type_name, name) in TO_MANY:
+        target_type, by_id = TO_MANY[type_name, name]
+        return many(target_type, *by_id.get(number, []))
+    target_type, one_by_id = TO_ONE[type_name, name]
+    return one(target_type, str(one_by_id[number])) if number in one_by_id else None
+
+
+def linked(found: Any) -> list[Key]:
+    """The resources that linkage identifies."""
+    identifiers = found if isinstance(found, list) else [] if found is None else [found]
+    return [(identifier["type"], identifier["id"]) for identifier in identifiers]
+
+
+def paths(type_name: str, depth: int) -> Iterator[list[str]]:
+    """Every chain of relationships, up to the depth."""
+    for name in RELATIONSHIPS[type_name]:
+        yield [name]
+        if depth > 1:
+            for rest in paths(TARGETS[type_name, name], depth - 1):
+                yield [name, *rest]
+
+
+def reached(keys: list[Key], names: list[str]) -> tuple[set[Key], dict[Key, dict[str, Any]]]:
+    """What a chain leads to from the primary resources, and the linkage that it shows on the way."""
+    found: set[Key] = set()
+    shown: dict[Key, dict[str, Any]] = {}
+    for name in names:
+        onward: list[Key] = []
+        for key in keys:
+            data = linkage(key, name)
+            shown.setdefault(key, {})[name] = data
+            onward += linked(data)
+        keys = list(dict.fromkeys(onward))
+        found.update(keys)
+    return found, shown
+
+
+def key_of(data: dict[str, Any]) -> Key:
+    return data["type"], data["id"]
+
+
+def shown_linkage(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: found["data"] for name, found in data.get("relationships", {}).items() if "data" in found}
+
+
+@pytest.mark.parametrize("type_name", [name for name in PATHS if RELATIONSHIPS[name]])
+async def test_every_chain(reader: Api, type_name: str) -> None:
+    """Each resource once, none that is in data, full linkage and no other, whatever the chain."""
+    for names in paths(type_name, 3):
+        answer = await reader.get(f"{PATHS[type_name]}?include={'.'.join(names)}")
+        assert answer.status == 200
+        primary, included = answer.document["data"], answer.document["included"]
+        keys = [key_of(data) for data in primary]
+        found, shown = reached(keys, names)
+        there = [key_of(data) for data in included]
+        assert len(set(there)) == len(there)
+        assert set(there) == found - set(keys)
+        for data in (*primary, *included):
+            assert shown_linkage(data) == shown.get(key_of(data), {}), (names, key_of(data))
+
+
+async def test_two_chains_meet_in_one_object(reader: Api) -> None:
+    """The users of the group and the owners of the computers are the same resources, with the linkage of both."""
+    path = target(
+        "/users/1",
+        [
+            ("include", "group.users.computers,computers.owner.posts"),
+            ("fields[user]", "age,computers,posts,group"),
+            ("fields[computer]", "owner"),
+            ("fields[post]", "title"),
+            ("fields[group]", "users"),
+        ],
+    )
+    answer = await reader.get(path)
+    assert (answer.status, answer.document) == (
+        200,
+        {
+            "jsonapi": {"version": "1.0"},
+            "data": resource(
+                "user",
+                "1",
+                {
+                    "computers": many("computer", 1),
+                    "posts": many("post", 1, 2),
+                    "group": one("group", "1"),
+                },
+                age=36,
+            ),
+            "included": [
+                resource("computer", "1", {"owner": one("user", "1")}),
+                resource("post", "1", {}, title="Notes"),
+                resource("post", "2", {}, title="Sketch"),
+                resource("group", "1", {"users": many("user", 1, 2)}),
+                resource(
+                    "user",
+                    "2",
+                    {"computers": many("computer", 2, 3), "posts": NO_DATA, "group": NO_DATA},
+                    age=41,
+                ),
+                resource("computer", "2", {"owner": NO_DATA}),
+                resource("computer", "3", {"owner": NO_DATA}),
+            ],
+            "links": {"self": path},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "pairs", "included"),
+    [
+        # in the order in which the primary resources name them
+        (
+            "/users",
+            [("include", "group"), ("sort", "-id"), ("fields[group]", "name")],
+            [resource("group", "2", {}, name="beta"), resource("group", "1", {}, name="alpha")],
+        ),
+        (
+            "/computers",
+            [("include", "owner"), ("sort", "name"), ("fields[user]", "age")],
+            [
+                resource("user", "2", {}, age=41),
+                resource("user", "4", {}, age=71),
+                resource("user", "1", {}, age=36),
+            ],
+        ),
+        (
+            "/users",
+            [("include", "computers"), ("sort", "-id"), ("fields[computer]", "")],
+            [resource("computer", str(number), {}) for number in (5, 2, 3, 1)],
+        ),
+        # named twice, and a chain with its own beginning
+        (
+            "/users/1",
+            [("include", "group,group"), ("fields[group]", "")],
+            [resource("group", "1", {})],
+        ),
+        (
+            "/computers/1",
+            [("include", "owner,owner.group"), ("fields[user]", ""), ("fields[group]", "")],
+            [resource("user", "1", {}), resource("group", "1", {})],
+        ),
+        # the resources of the steps are included too
+        (
+            "/children/2",
+            [("include", "parents.parent"), ("fields[parent-to-child-association]", ""), ("fields[parent]", "name")],
+            [resource("parent-to-child-association", "3", {}), resource("parent", "2", {}, name="Byron")],
+        ),
+        # a loop ends where it began
+        ("/user-bio/1", [("include", "user.bio.user"), ("fields[user]", "age")], [resource("user", "1", {}, age=36)]),
+        # nothing to show
+        ("/users/5", [("include", "computers,posts,bio,group")], []),
+        ("/users/5", [("include", "group.users.computers")], []),
+        ("/users", [("include", "group"), ("filter[id]", "77")], []),
+        ("/users/1", [("include", "")], []),
+        ("/users", [("include", ""), ("filter[id]", "1")], []),
+        ("/persons/1", [("include", "")], []),
+        # on other routes that return data
+        ("/computers/4/owner", [("include", "computers")], []),
+        ("/computers/1/owner", [("include", "group"), ("fields[group]", "")], [resource("group", "1", {})]),
+        ("/users/2/computers", [("include", "owner"), ("fields[user]", "")], [resource("user", "2", {})]),
+    ],
+)
+async def test_included(reader: Api, path: str, pairs: Pairs, included: list[dict[str, Any]]) -> None:
+    answer = await reader.get(target(path, pairs))
+    assert (answer.status, answer.document["included"]) == (200, included)
+
+
+@pytest.mark.parametrize("path", ["/users", "/users/1", "/computers/1/owner", "/users/1/computers"])
+async def test_no_included_without_include(reader: Api, path: str) -> None:
+    answer = await reader.get(path)
+    assert answer.status == 200
+    assert "included" not in answer.document
+
+
+async def test_empty_linkage(reader: Api) -> None:
+    """To-one null, to-many empty, reverse to-one null."""
+    path = "/users/5?include=bio%2Cgroup%2Ccomputers&fields%5Buser%5D=bio%2Cgroup%2Ccomputers"
+    answer = await reader.get(path)
+    assert (answer.status, answer.document) == (
+        200,
+        {
+            "jsonapi": {"version": "1.0"},
+            "data": resource("user", "5", {"computers": [], "bio": None, "group": None}),
+            "included": [],
+            "links": {"self": path},
+        },
+    )
+
+
+async def test_a_page_includes_for_itself_alone(reader: Api) -> None:
+    answer = await reader.get("/computers?include=owner&page[size]=1&page[number]=5")
+    assert answer.ids == ["5"]
+    assert [key_of(data) for data in answer.document["included"]] == [("user", "4")]
+    assert answer.document["meta"] == {"count": 1, "total": 5, "totalPages": 5}
+
+
+def refused(detail: str) -> dict[str, Any]:
+    detail = f"Include parameter is invalid{detail}"
+    return error(400, "invalid_include", "BadRequest", detail, parameter="include")
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "errors"),
+    [
+        (
+            "/users",
+            "nothing",
+            [refused(": user has no relationship “nothing”. There are: computers, posts, bio, group.")],
+        ),
+        (
+            "/users/1",
+            "computer",
+            [
+                refused(
+                    ": user has no relationship “computer”. Did you mean “computers”? "
+                    "There are: computers, posts, bio, group."
+                )
+            ],
+        ),
+        (
+            "/users",
+            "computers.user",
+            [refused(": computer has no relationship “user”. There are: owner.")],
+        ),
+        ("/users", "age", [refused(": user has no relationship “age”. There are: computers, posts, bio, group.")]),
+        ("/persons", "name", [refused(": person has no relationship “name”. There are: none.")]),
+        ("/users", "group,", [refused(": “group,” holds an empty relationship name.")]),
+        ("/users", ".", [refused(": “.” holds an empty relationship name.")]),
+        ("/users", "group..users", [refused(": “group..users” holds an empty relationship name.")]),
+        (
+            "/users",
+            "computers.owner.computers.owner",
+            [refused(": “computers.owner.computers.owner” goes deeper than 3 relationships.")],
+        ),
+        (
+            "/users",
+            "x,group,y.z",
+            [
+                refused(": user has no relationship “x”. There are: computers, posts, bio, group."),
+                refused(": user has no relationship “y”. There are: computers, posts, bio, group."),
+            ],
+        ),
+    ],
+)
+async def test_refused(reader: Api, path: str, include: str, errors: list[dict[str, Any]]) -> None:
+    answer = await reader.get(target(path, [("include", include)]))
+    assert (answer.status, answer.errors) == (400, errors)
+
+
+async def test_repeated(reader: Api) -> None:
+    answer = await reader.get("/users?include=group&include=group")
+    assert (answer.status, answer.errors) == (400, [refused(". It stands more than once.")])
+
+
+@pytest.fixture
+def limited(serve: Serve, rows_url: str, request: pytest.FixtureRequest) -> Api:
+    """A server whose settings are the parameter."""
+    return serve(rows_url, **request.param)
+
+
+TOO_MANY = "The answer would include too many resources: ask for a smaller page or include less."
+
+
+@pytest.mark.parametrize("limited", [{"max_included": 4}], indirect=True)
+@pytest.mark.parametrize(
+    ("path", "included"),
+    [
+        # four computers have an owner
+        ("/users?include=computers", 4),
+        # the owners are in data, so nothing more is included
+        ("/users?include=computers.owner", 4),
+        ("/users?include=computers.owner.computers", 4),
+        ("/users/2?include=computers,posts,bio", 4),
+        ("/users/2?include=computers,posts,bio,group", None),
+        ("/users?include=computers,group", None),
+        ("/users?include=computers.owner.group", None),
+    ],
+)
+async def test_max_included(limited: Api, path: str, included: int | None) -> None:
+    answer = await limited.get(path)
+    if included is None:
+        expected = error(400, "too_many_included", "Too Many Included Resources", TOO_MANY, parameter="include")
+        assert (answer.status, answer.errors) == (400, [expected])
+    else:
+        assert (answer.status, len(answer.document["included"])) == (200, included)
+
+
+@pytest.mark.parametrize("limited", [{"max_include_depth": 1}], indirect=True)
+async def test_max_depth_is_a_setting(limited: Api) -> None:
+    assert (await limited.get("/users?include=computers")).status == 200
+    answer = await limited.get("/users?include=computers.owner")
+    expected = refused(": “computers.owner” goes deeper than 1 relationships.")
+    assert (answer.status, answer.errors) == (400, [expected])
+
+
+async def test_many_to_many(corner_reader: Api) -> None:
+    """Plain linkage through a link table, and ids that need escapes in JSON and in URLs."""
+    answer = await corner_reader.get("/articles?include=tags.articles&fields[article]=tags&fields[tag]=articles")
+    odd = "/articles/a%2F1%20%22%25"
+
+    def article(id_text: str, path: str, *tags: int) -> dict[str, Any]:
+        return {
+            "type": "article",
+            "id": id_text,
+            "relationships": {
+                "tags": {
+                    "links": {"self": f"{path}/relationships/tags", "related": f"{path}/tags"},
+                    "data": many("tag", *tags),
+                }
+            },
+            "links": {"self": path},
+        }
+
+    def tag(number: int, *articles: str) -> dict[str, Any]:
+        path = f"/tags/{number}"
+        return {
+            "type": "tag",
+            "id": str(number),
+            "relationships": {
+                "articles": {
+                    "links": {"self": f"{path}/relationships/articles", "related": f"{path}/articles"},
+                    "data": [one("article", id_text) for id_text in articles],
+                }
+            },
+            "links": {"self": path},
+        }
+
+    assert answer.status == 200
+    assert answer.document["data"] == [
+        article('a/1 "%', odd, 1, 2),
+        article("b", "/articles/b", 2),
+        article("c", "/articles/c"),
+    ]
+    assert answer.document["included"] == [tag(1, 'a/1 "%'), tag(2, 'a/1 "%', "b")]
+    assert (await corner_reader.get(odd)).document["data"]["id"] == 'a/1 "%'
+
+
+async def test_two_relationships_to_one_type(corner_reader: Api) -> None:
+    answer = await corner_reader.get("/articles?include=author.edited,editor.articles")
+    assert answer.status == 200
+    assert [key_of(data) for data in answer.document["included"]] == [("author", "1"), ("author", "2")]
+    assert [shown_linkage(data) for data in answer.document["data"]] == [
+        {"author": one("author", "1"), "editor": one("author", "2")},
+        {"author": one("author", "1"), "editor": None},
+        {"author": one("author", "2"), "editor": None},
+    ]
+    assert [shown_linkage(data) for data in answer.document["included"]] == [
+        {"edited": []},
+        {"edited": [one("article", 'a/1 "%')], "articles": [one("article", "c")]},
+    ]
+
+
+async def test_self_references(corner_reader: Api) -> None:
+    """A node that is its own parent is in data, and so never included."""
+    root, twig, own = (f"00000000-0000-0000-0000-00000000000{letter}" for letter in "abc")
+    answer = await corner_reader.get(f"/nodes/{own}?include=parent.children.parent")
+    assert (answer.status, answer.document["included"]) == (200, [])
+    assert shown_linkage(answer.document["data"]) == {"parent": one("node", own), "children": [one("node", own)]}
+    answer = await corner_reader.get(f"/nodes/{twig}?include=parent.children")
+    assert [key_of(data) for data in answer.document["included"]] == [("node", root)]
+    assert shown_linkage(answer.document["included"][0]) == {"children": [one("node", twig)]}

@@ -1,0 +1,56 @@
+"""A client of bare sockets, for what no HTTP client sends.
+
+In: bytes, as they go onto the connection. Out: answers, as they come. It must not know the server's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tornado.httputil import HTTPHeaders
+
+from tests.http.conftest import Answer
+
+SECONDS = 10.0
+"""More than any answer here takes: a test that waits for it fails."""
+
+
+class Wire:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, *lines: str, body: bytes = b"") -> None:
+        """A request line and headers, with Host; then as much of a body as is given."""
+        head = "\r\n".join([*lines, "Host: localhost", "", ""])
+        await self.send_bytes(head.encode("latin-1") + body)
+
+    async def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self, *, has_body: bool = True) -> Answer:
+        """The next answer; an informational one has no body."""
+        async with asyncio.timeout(SECONDS):
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            status_line, _, header_lines = head.partition("\r\n")
+            status = int(status_line.split(" ")[1])
+            headers = HTTPHeaders.parse(header_lines)
+            length = int(headers.get("Content-Length", "0")) if has_body and status >= 200 else 0
+            return Answer(status, headers, await self._reader.readexactly(length))
+
+    async def rest(self) -> bytes:
+        """All that comes until the server closes the connection."""
+        async with asyncio.timeout(SECONDS):
+            return await self._reader.read()
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Wire]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
