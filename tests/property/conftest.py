@@ -1,0 +1,26 @@
+"""How many examples: few and always the same ones in the suite, many and new ones in a hunt.
+
+`WATERSPOUT_HYPOTHESIS=thorough make test` hunts; `WATERSPOUT_HYPOTHESIS_FACTOR=100` makes it a longer one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_FACTOR = int(os.environ.get("WATERSPOUT_HYPOTHESIS_FACTOR", "20"))
+_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "suite", max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=_CHECKS
+)
+settings.register_profile(
+    "thorough",
+    max_examples=100 * _FACTOR,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[*_CHECKS, HealthCheck.filter_too_much],
+)
+settings.load_profile(os.environ.get("WATERSPOUT_HYPOTHESIS", "suite"))

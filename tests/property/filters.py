@@ -1,0 +1,364 @@
+"""Strategies for filters and sorts over the built-in resources. What comes in: rows, so that values are near to what
+is there. What goes out: filters as JSON would hold them, and simple ones as pairs of a query string.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from tests.property.model import FAR_KEY, LINKED, OWN_KEY, Rows
+from tests.property.rows import ALPHABET, DATES, GENDERS, STATUSES
+
+KINDS: dict[str, dict[str, str]] = {
+    "user": {
+        "id": "id",
+        "first_name": "text",
+        "last_name": "text",
+        "display_name": "text",
+        "age": "int",
+        "email": "text",
+        "status": "status",
+        "birth_date": "date",
+        "gender": "gender",
+        "words": "array",
+        "date_create": "date",
+        "group_id": "id",
+        "group": "id",
+    },
+    "group": {"id": "id", "name": "text"},
+    "computer": {"id": "id", "name": "text", "serial": "text", "owner_id": "id"},
+    "post": {"id": "id", "title": "text", "body": "text", "user_id": "id"},
+    "user_bio": {
+        "id": "id",
+        "birth_city": "text",
+        "favourite_movies": "text",
+        "keys_to_ids_list": "json",
+        "user": "id",
+    },
+    "photo": {"id": "id", "name": "text", "words": "json"},
+    "author": {
+        "id": "id",
+        "given-name": "text",
+        "family-name": "text",
+        "full-name": "text",
+        "born": "int",
+        "größe": "int",
+    },
+    "article": {"id": "key", "title": "text", "pages": "int", "author_id": "id", "editor": "id"},
+    "tag": {"id": "id", "name": "text"},
+    "profile": {"id": "id", "motto": "text", "author": "id"},
+    "desk": {"id": "id", "room": "text", "author_id": "id"},
+    "node": {"id": "uuid", "title": "text", "weight": "int", "parent_id": "uuid"},
+}
+FAMILIES = {"id": "number", "int": "number", "text": "text", "status": "text", "gender": "text", "key": "text"}
+CHOICES = {"status": STATUSES, "gender": GENDERS}
+PATHS = {"user": "/users", "group": "/groups", "computer": "/computers", "post": "/posts"}
+PATHS |= {"user_bio": "/user-bio", "photo": "/photos"}
+TYPES = tuple(PATHS)
+CORNER_PATHS = {"author": "/authors", "article": "/articles", "tag": "/tags", "profile": "/profiles"}
+CORNER_PATHS |= {"desk": "/office/desks", "node": "/nodes"}
+CORNER_TYPES = tuple(CORNER_PATHS)
+PATHS |= CORNER_PATHS
+TO_MANY = {"computers", "posts", "users", "articles", "edited", "tags", "children"}
+
+EQUALITY = ("eq", "ne", "is_", "isnot")
+ORDER = ("lt", "le", "gt", "ge")
+LISTS = ("in_", "in", "notin_")
+NULLS = ("is_", "isnot")
+LIKES = ("like", "ilike", "notlike", "notilike")
+ENDS = ("startswith", "endswith")
+PLAIN = (*EQUALITY, *ORDER, "between", *LISTS)
+OPERATORS = {
+    "id": PLAIN,
+    "int": PLAIN,
+    "date": PLAIN,
+    "key": PLAIN,
+    "uuid": PLAIN,
+    "text": (*PLAIN, *LIKES, *ENDS, "match"),
+    "status": (*PLAIN, *LIKES, *ENDS),
+    "gender": (*PLAIN, *LIKES, *ENDS),
+    "array": (*EQUALITY, *LISTS),
+    "json": (*NULLS, "jsonb_contains"),
+}
+
+Filter = dict[str, Any]
+_short = st.text(ALPHABET, max_size=3)
+
+
+def one_of(items: Any) -> SearchStrategy[Any]:
+    return st.sampled_from(list(items))
+
+
+# paths
+
+
+def relationships_of(type_name: str) -> dict[str, str]:
+    """Each with its target."""
+    return {name: found[0] for part in (OWN_KEY, FAR_KEY, LINKED) for name, found in part.get(type_name, {}).items()}
+
+
+@st.composite
+def paths(draw: DrawFn, type_name: str, most: int = 3) -> tuple[list[str], str]:
+    """Relationships to step over, and the type at their end."""
+    names: list[str] = []
+    for _ in range(draw(one_of(range(-1, most + 1)))):
+        known = relationships_of(type_name)
+        if not known:
+            break
+        name = draw(one_of(known))
+        names.append(name)
+        type_name = known[name]
+    return names, type_name
+
+
+@st.composite
+def fields(draw: DrawFn, type_name: str, family: str = "") -> tuple[str, str, str, str]:
+    """A dotted name, the type at its end, the attribute's own name there, and its kind."""
+    names, target = draw(paths(type_name))
+    kinds = {name: kind for name, kind in KINDS[target].items() if not family or FAMILIES.get(kind, kind) == family}
+    if not kinds:
+        names, target, kinds = [], type_name, {"id": "id"}
+    name = draw(one_of(kinds))
+    return ".".join((*names, name)), target, name, kinds[name]
+
+
+# values
+
+
+@st.composite
+def texts(draw: DrawFn, pool: list[str]) -> str:
+    """A text that is there, a part of one, or any other."""
+    text: str = draw(st.one_of(one_of(pool or ["a"]), _short))
+    start = draw(one_of((0, 0, 1)))
+    return text[start : start + draw(one_of((2, 9)))]
+
+
+@st.composite
+def patterns(draw: DrawFn, pool: list[str]) -> str:
+    """Of LIKE; one with % does not end in an escape, which PostgreSQL refuses if it gets that far."""
+    pieces = draw(st.lists(st.one_of(texts(pool), one_of(("%", "_", "\\%", "\\_", "\\\\"))), max_size=3))
+    pattern = "".join(pieces)
+    trailing = len(pattern) - len(pattern.rstrip("\\"))
+    return pattern + "\\" if "%" in pattern and trailing % 2 else pattern
+
+
+_atoms = one_of(("a", "A", "b", "é", "日", "_", "%", " ", ".", "[ab]", "[^a]", "(a|b)", "(ab)", "(aé|)"))
+_pieces = st.tuples(_atoms, one_of(("", "", "*", "+", "?", "{1,2}"))).map("".join)
+_branches = st.tuples(one_of(("", "^")), st.lists(_pieces, max_size=3).map("".join), one_of(("", "$"))).map("".join)
+expressions = st.lists(_branches, min_size=1, max_size=2).map("|".join)
+"""Regular expressions that Python and PostgreSQL read alike."""
+
+json_scalars = st.one_of(one_of((None, True, False, 0, 1, 1.0, 100, 1.5, 10**20, "a", "", "é")), _short)
+json_values = st.recursive(
+    json_scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(one_of(("a", "b", "", "é", "a.b")), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def parts_of(draw: DrawFn, value: Any) -> Any:
+    """A JSON value that a JSON value contains, most of the time."""
+    if isinstance(value, dict):
+        kept = draw(st.lists(one_of(value), unique=True, max_size=2)) if value else []
+        return {name: draw(parts_of(value[name])) for name in kept}
+    if isinstance(value, list):
+        return [draw(parts_of(item)) for item in draw(st.lists(one_of(value), max_size=2))] if value else []
+    return draw(st.one_of(st.just(value), st.just(value), json_scalars))
+
+
+def values(kind: str, pool: list[Any]) -> SearchStrategy[Any]:
+    """One value, as JSON has it."""
+    match kind:
+        case "id" | "int":
+            return st.one_of(one_of(pool), one_of(pool), one_of((*range(-4, 26), 150, 2**31 - 1, -(2**31))))
+        case "key" | "uuid":
+            return one_of(pool)
+        case "date":
+            return one_of((*DATES, "2000-03-01"))
+        case "status" | "gender":
+            return one_of(CHOICES[kind])
+        case "array":
+            words = [word for words in pool for word in words]
+            return st.one_of(one_of(pool), st.lists(texts(words), max_size=3))
+        case _:
+            return texts(pool)
+
+
+def awkward(pool: list[Any]) -> list[str]:
+    """Texts that a list in a simple filter has to escape."""
+    return [text for text in pool if isinstance(text, str) and ("," in text or "\\" in text)]
+
+
+@st.composite
+def val(draw: DrawFn, kind: str, op: str, pool: list[Any]) -> Any:
+    """What fits the operator."""
+    if op in NULLS and (kind == "json" or draw(st.booleans())):
+        return None
+    if op == "jsonb_contains":
+        tree = draw(st.one_of(*(parts_of(value) for value in pool[:8]), json_values))
+        return tree if isinstance(tree, dict | list) else {"a": tree}
+    if op == "between":
+        return [draw(values(kind, pool)), draw(values(kind, pool))]
+    if op == "match":
+        return draw(expressions)
+    if op in LIKES:
+        return draw(patterns([text for text in pool if isinstance(text, str)]))
+    if op in ENDS:
+        return draw(texts(pool))
+    if op in LISTS and kind == "array":
+        words = [word for words in pool for word in words]
+        return draw(st.one_of(texts(words), st.lists(texts(words), max_size=3)))
+    if op in LISTS:
+        return draw(st.lists(st.one_of(values(kind, pool), one_of(awkward(pool) or pool)), max_size=4))
+    return draw(values(kind, pool))
+
+
+# filters
+
+
+def pool_of(rows: Rows, type_name: str, name: str) -> list[Any]:
+    key = OWN_KEY[type_name][name][1] if name in OWN_KEY[type_name] else name
+    return [row[key] for row in rows[type_name] if row[key] is not None]
+
+
+@st.composite
+def value_tests(draw: DrawFn, type_name: str, rows: Rows) -> Filter:
+    path, target, name, kind = draw(fields(type_name))
+    op = draw(one_of(OPERATORS[kind]))
+    return {"name": path, "op": op, "val": draw(val(kind, op, pool_of(rows, target, name)))}
+
+
+FIELD_OPERATORS = {
+    "number": (*EQUALITY, *ORDER),
+    "date": (*EQUALITY, *ORDER),
+    "uuid": (*EQUALITY, *ORDER),
+    "text": (*EQUALITY, *ORDER, *LIKES, *ENDS),
+    "array": (*EQUALITY, "in_", "in"),
+}
+
+
+@st.composite
+def field_tests(draw: DrawFn, type_name: str) -> Filter:
+    path, _, _, kind = draw(fields(type_name))
+    if kind == "json":
+        path, kind = "id", "id"
+    family = FAMILIES.get(kind, kind)
+    other, _, name, _ = draw(fields(type_name, family))
+    if name == "id" and family != "number":
+        other = path
+    return {"name": path, "op": draw(one_of(FIELD_OPERATORS[family])), "field": other}
+
+
+@st.composite
+def operator_on_value(draw: DrawFn, op: str, rows: Rows) -> tuple[str, Filter]:
+    """A type, and the operator on one of its own attributes."""
+    types = [type_name for type_name in KINDS if type_name in rows]
+    kinds = {kind for type_name in types for kind in KINDS[type_name].values()}
+    kind = draw(one_of(kind for kind in OPERATORS if kind in kinds and op in OPERATORS[kind]))
+    known = [(type_name, name) for type_name in types for name in KINDS[type_name] if KINDS[type_name][name] == kind]
+    type_name, name = draw(one_of(known))
+    return type_name, {"name": name, "op": op, "val": draw(val(kind, op, pool_of(rows, type_name, name)))}
+
+
+BOTH_NULL = (("age", "group_id"), ("email", "gender"), ("birth_date", "birth_date"))
+"""Attributes of a user that are null together in some rows."""
+
+
+@st.composite
+def operator_on_field(draw: DrawFn, op: str) -> tuple[str, Filter]:
+    """A type, and the operator between two attributes of a family, the second of them perhaps far away."""
+    known = [
+        (type_name, name)
+        for type_name in TYPES
+        for name, kind in KINDS[type_name].items()
+        if op in FIELD_OPERATORS.get(FAMILIES.get(kind, kind), ())
+    ]
+    if op in NULLS and draw(st.booleans()):
+        pair = draw(st.permutations(draw(one_of(BOTH_NULL))))
+        return "user", {"name": pair[0], "op": op, "field": pair[1]}
+    type_name, name = draw(one_of(known))
+    family = FAMILIES.get(KINDS[type_name][name], KINDS[type_name][name])
+    near = one_of(_of_family(type_name, family))
+    other = draw(
+        st.one_of(near, fields(type_name, family).filter(lambda found: found[2] != "id").map(lambda found: found[0]))
+    )
+    return type_name, {"name": name, "op": op, "field": other}
+
+
+def _of_family(type_name: str, family: str) -> list[str]:
+    return [name for name, kind in KINDS[type_name].items() if FAMILIES.get(kind, kind) == family]
+
+
+@st.composite
+def relation_tests(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filter:
+    names, target = draw(paths(type_name).filter(lambda found: bool(found[0])))
+    inner = st.lists(filters(target, rows, depth - 1), max_size=2)
+    content = draw(st.one_of(inner, filters(target, rows, depth - 1)))
+    return {"name": ".".join(names), "op": "any" if names[-1] in TO_MANY else "has", "val": content}
+
+
+@st.composite
+def groups(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filter:
+    op = draw(one_of(("and", "or", "not")))
+    inner = filters(type_name, rows, depth - 1)
+    return {op: draw(inner if op == "not" else st.lists(inner, max_size=3))}
+
+
+def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter]:
+    """A filter object or a group, nested to the depth."""
+    leaves = [value_tests(type_name, rows), value_tests(type_name, rows), field_tests(type_name)]
+    if depth > 1:
+        leaves += [st.deferred(lambda: groups(type_name, rows, depth))] * 2
+        if relationships_of(type_name):
+            leaves.append(st.deferred(lambda: relation_tests(type_name, rows, depth)))
+    return st.one_of(*leaves)
+
+
+# simple filters
+
+
+def simple(test: Filter) -> tuple[str, str] | None:
+    """A filter object as a pair of the query string; None where a text cannot say it."""
+    value, op = test["val"], test["op"]
+    text = _text(value, op)
+    if text is None or (value is not None and text == "null" and op in NULLS):
+        return None
+    return (f"filter[{test['name']}]" if op == "eq" else f"filter[{test['name']}][{op}]"), text
+
+
+def _text(value: Any, op: str) -> str | None:
+    if op == "jsonb_contains":
+        return json.dumps(value)
+    if isinstance(value, list):
+        return None if value == [""] else ",".join(_item(str(item)) for item in value)
+    if value is None:
+        return "null"
+    if op in LISTS:
+        return _item(str(value)) or None
+    return str(value)
+
+
+def _item(text: str) -> str:
+    return text.replace("\\", "\\\\").replace(",", "\\,")
+
+
+# sorts
+
+
+@st.composite
+def sort_keys(draw: DrawFn, type_name: str) -> str:
+    names, target = draw(paths(type_name).filter(lambda found: not TO_MANY & set(found[0])))
+    name = draw(one_of(name for name, kind in KINDS[target].items() if kind != "json" and name not in OWN_KEY[target]))
+    sign: str = draw(one_of(("", "-")))
+    return sign + ".".join((*names, name))
+
+
+def sorts(type_name: str) -> SearchStrategy[str]:
+    return st.lists(sort_keys(type_name), min_size=1, max_size=3).map(",".join)

@@ -1,0 +1,267 @@
+"""The contract's filters and sorts in plain Python, over rows that are dicts. What comes in: a filter as JSON
+would hold it, a type, a row, all rows. What goes out: True, False, or None for SQL's unknown.
+
+It is written from the contract and shares nothing with the query builder, so that the two can disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import cmp_to_key
+from typing import Any
+
+Row = dict[str, Any]
+"""`id`, the attributes, and the keys of relationships as `group_id`."""
+Rows = dict[str, list[Row]]
+Truth = bool | None
+
+OWN_KEY: dict[str, dict[str, tuple[str, str]]] = {
+    "user": {"group": ("group", "group_id")},
+    "group": {},
+    "computer": {"owner": ("user", "owner_id")},
+    "post": {"user": ("user", "user_id")},
+    "user_bio": {"user": ("user", "user_id")},
+    "photo": {},
+    "author": {},
+    "article": {"author": ("author", "author_id"), "editor": ("author", "editor_id")},
+    "tag": {},
+    "profile": {"author": ("author", "author_id")},
+    "desk": {"author": ("author", "author_id")},
+    "node": {"parent": ("node", "parent_id")},
+}
+"""type -> relationship -> (target, the key in the own row)."""
+FAR_KEY: dict[str, dict[str, tuple[str, str]]] = {
+    "user": {"computers": ("computer", "owner_id"), "posts": ("post", "user_id"), "bio": ("user_bio", "user_id")},
+    "group": {"users": ("user", "group_id")},
+    "computer": {},
+    "post": {},
+    "user_bio": {},
+    "photo": {},
+    "author": {
+        "articles": ("article", "author_id"),
+        "edited": ("article", "editor_id"),
+        "profile": ("profile", "author_id"),
+        "desk": ("desk", "author_id"),
+    },
+    "article": {},
+    "tag": {},
+    "profile": {},
+    "desk": {},
+    "node": {"children": ("node", "parent_id")},
+}
+"""type -> relationship -> (target, the key in the target's row)."""
+LINKED: dict[str, dict[str, tuple[str, str, str]]] = {
+    "article": {"tags": ("tag", "article_id", "tag_id")},
+    "tag": {"articles": ("article", "tag_id", "article_id")},
+}
+"""type -> relationship -> (target, this one's key and the target's key in `article_tags`)."""
+
+
+# three-valued logic
+
+
+def all_of(truths: Iterable[Truth]) -> Truth:
+    found = list(truths)
+    return False if False in found else None if None in found else True
+
+
+def any_of(truths: Iterable[Truth]) -> Truth:
+    found = list(truths)
+    return True if True in found else None if None in found else False
+
+
+def negation(truth: Truth) -> Truth:
+    return None if truth is None else not truth
+
+
+# filters
+
+
+class Model:
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def matching(self, type_name: str, filters: Any) -> list[Row]:
+        """The rows of which the filter is true, by id."""
+        found = [row for row in self.rows[type_name] if self.holds(filters, type_name, row) is True]
+        return sorted(found, key=lambda row: row["id"])
+
+    def holds(self, node: Any, type_name: str, row: Row) -> Truth:
+        """A filter object, a group, or a list, which is a conjunction."""
+        if isinstance(node, list):
+            return all_of(self.holds(item, type_name, row) for item in node)
+        if "and" in node:
+            return self.holds(node["and"], type_name, row)
+        if "or" in node:
+            return any_of(self.holds(item, type_name, row) for item in node["or"])
+        if "not" in node:
+            return negation(self.holds(node["not"], type_name, row))
+        if node["op"] in ("any", "has"):
+            return self.exists(node["name"].split("."), node["val"], type_name, row)
+        return self.tested(node, type_name, row)
+
+    def exists(self, path: list[str], inner: Any, type_name: str, row: Row) -> bool:
+        target, related = self.related(path[0], type_name, row)
+        if len(path) > 1:
+            return any(self.exists(path[1:], inner, target, other) for other in related)
+        return any(self.holds(inner, target, other) is True for other in related)
+
+    def tested(self, node: Any, type_name: str, row: Row) -> Truth:
+        """One operator. A step over a relationship on either side asks whether there is a row for which it is true."""
+        lefts, is_far = self.values(node["name"].split("."), type_name, row)
+        if "field" in node:
+            rights, is_right_far = self.values(node["field"].split("."), type_name, row)
+            test = FIELD_OPERATORS[node["op"]]
+            truths = [test(left, right) for left in lefts for right in rights]
+            is_far = is_far or is_right_far
+        else:
+            truths = [tested_value(node["op"], left, node["val"]) for left in lefts]
+        return any(truth is True for truth in truths) if is_far else truths[0]
+
+    def values(self, path: list[str], type_name: str, row: Row) -> tuple[list[Any], bool]:
+        """What stands at the end of a path, and whether a relationship was stepped over on the way. The id of a
+        to-one is its key in the own row."""
+        name, rest = path[0], path[1:]
+        if not rest and name in row:
+            return [row[name]], False
+        if name in OWN_KEY[type_name] and rest in ([], ["id"]):
+            return [row[OWN_KEY[type_name][name][1]]], False
+        target, related = self.related(name, type_name, row)
+        found = [self.values(rest or ["id"], target, other)[0] for other in related]
+        return [value for values in found for value in values], True
+
+    def related(self, name: str, type_name: str, row: Row) -> tuple[str, list[Row]]:
+        if name in OWN_KEY[type_name]:
+            target, key = OWN_KEY[type_name][name]
+            return target, [other for other in self.rows[target] if other["id"] == row[key]]
+        if name in LINKED.get(type_name, {}):
+            target, own, far = LINKED[type_name][name]
+            ids = [link[far] for link in self.rows["article_tags"] if link[own] == row["id"]]
+            return target, [other for other in self.rows[target] if other["id"] in ids]
+        target, key = FAR_KEY[type_name][name]
+        return target, [other for other in self.rows[target] if other[key] == row["id"]]
+
+    # sort
+
+    def sorted_rows(self, type_name: str, rows: list[Row], sort: str) -> list[Row]:
+        """Nulls last in both directions; the id, in the direction of the last key, settles the rest."""
+        keys = [(key.removeprefix("-").split("."), key.startswith("-")) for key in sort.split(",") if key]
+        keys.append((["id"], bool(keys) and keys[-1][1]))
+
+        def compare(one: Row, other: Row) -> int:
+            for path, is_descending in keys:
+                order = _order(self.one_value(path, type_name, one), self.one_value(path, type_name, other))
+                if order:
+                    return order if abs(order) == 2 or not is_descending else -order
+            return 0
+
+        return sorted(rows, key=cmp_to_key(compare))
+
+    def one_value(self, path: list[str], type_name: str, row: Row) -> Any:
+        values, _ = self.values(path, type_name, row)
+        return values[0] if values else None
+
+
+def _order(one: Any, other: Any) -> int:
+    """-1, 0, 1; -2 and 2 where a null is what makes the difference, in any direction."""
+    if one is None or other is None:
+        return 2 * ((one is None) - (other is None))
+    return int(one > other) - int(one < other)
+
+
+# operators
+
+
+def lower(text: str) -> str:
+    """Letter by letter, as PostgreSQL has it: a final sigma is a sigma."""
+    return "".join(letter.lower() for letter in text)
+
+
+def like(text: str, pattern: str) -> bool:
+    """LIKE: % is any text, _ any character, and a backslash makes the next one literal."""
+    expression, letters = "", iter(pattern)
+    for letter in letters:
+        if letter == "%":
+            expression += ".*"
+        elif letter == "_":
+            expression += "."
+        else:
+            expression += re.escape(next(letters) if letter == "\\" else letter)
+    return re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+def is_like(text: str, val: str) -> bool:
+    return like(text, val) if "%" in val else val in text
+
+
+def matches(text: str, expression: str) -> bool:
+    """A regular expression of the subset that Python and PostgreSQL read alike; `$` is the very end."""
+    return re.search(expression.replace("$", r"\Z"), text, re.DOTALL) is not None
+
+
+def contains(left: Any, right: Any) -> bool:
+    """jsonb's @>."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return all(name in left and contains(left[name], value) for name, value in right.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return all(any(contains(mine, theirs) for mine in left) for theirs in right)
+    kinds = [kind for kind in (dict, list, str, bool, type(None)) if isinstance(left, kind) or isinstance(right, kind)]
+    return all(isinstance(left, kind) and isinstance(right, kind) for kind in kinds) and bool(left == right)
+
+
+def _listed(value: Any, val: Any) -> Truth:
+    if isinstance(value, list):
+        return any(item in value for item in ([val] if isinstance(val, str) else val))
+    return False if not val else None if value is None else value in val
+
+
+def strict(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
+    """Unknown as soon as one side is null."""
+    return lambda left, right: None if left is None or right is None else test(left, right)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Truth]] = {
+    "eq": strict(lambda left, right: bool(left == right)),
+    "ne": strict(lambda left, right: bool(left != right)),
+    "lt": strict(lambda left, right: bool(left < right)),
+    "le": strict(lambda left, right: bool(left <= right)),
+    "gt": strict(lambda left, right: bool(left > right)),
+    "ge": strict(lambda left, right: bool(left >= right)),
+    "is_": strict(lambda left, right: bool(left == right)),
+    "isnot": lambda left, right: bool(left != right),
+    "startswith": strict(lambda left, right: left.startswith(right)),
+    "endswith": strict(lambda left, right: left.endswith(right)),
+}
+
+VALUE_OPERATORS: dict[str, Callable[[Any, Any], Truth]] = {
+    **_COMPARISONS,
+    "between": strict(lambda value, val: bool(val[0] <= value <= val[1])),
+    "in_": _listed,
+    "in": _listed,
+    "notin_": lambda value, val: negation(_listed(value, val)),
+    "like": strict(is_like),
+    "notlike": strict(lambda value, val: not is_like(value, val)),
+    "ilike": strict(lambda value, val: is_like(lower(value), lower(val))),
+    "notilike": strict(lambda value, val: not is_like(lower(value), lower(val))),
+    "match": strict(matches),
+    "jsonb_contains": strict(contains),
+}
+
+FIELD_OPERATORS: dict[str, Callable[[Any, Any], Truth]] = {
+    **_COMPARISONS,
+    # Of two fields IS NOT DISTINCT FROM: true of two nulls.
+    "is_": lambda left, right: bool(left == right),
+    "in_": strict(lambda left, right: any(item in right for item in left)),
+    "in": strict(lambda left, right: any(item in right for item in left)),
+    "like": strict(lambda left, right: right in left),
+    "notlike": strict(lambda left, right: right not in left),
+    "ilike": strict(lambda left, right: lower(right) in lower(left)),
+    "notilike": strict(lambda left, right: lower(right) not in lower(left)),
+}
+
+
+def tested_value(op: str, value: Any, val: Any) -> Truth:
+    if val is None:
+        return (value is None) == (op == "is_")
+    return VALUE_OPERATORS[op](value, val)

@@ -1,0 +1,203 @@
+"""A server over a database of its own for many examples, and a client that sends bytes as they are.
+
+What comes in: a PostgreSQL, a Catalog, the SQL of its tables. What goes out: a Served, whose methods are
+synchronous: hypothesis calls a test function many times and knows nothing of loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import asyncpg
+import msgspec
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+import migrations
+from querybuild.resource import Catalog
+from server.app import make_app, make_server
+from server.database import Database, open_database
+from server.live_schema import read_live_schema
+from server.settings import Settings
+from tests.conftest import on_server, with_database
+
+MEDIA_TYPE = "application/vnd.api+json"
+PUBLIC_URL = "http://api.example.org"
+
+Headers = tuple[tuple[str, str], ...]
+Result = TypeVar("Result")
+_numbers = itertools.count(1)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """headers: names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def ids(self) -> list[str]:
+        return [resource["id"] for resource in self.document["data"]]
+
+
+class _Client:
+    """One kept connection. Nothing of a request is checked, encoded or added but its length."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def send(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
+        """An answer that does not say that it closes the connection keeps it: no answer is a failure then, too."""
+        lines = [f"{name}: {value}".encode() for name, value in (("Host", "localhost"), *headers)]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}".encode())
+        head = b"\r\n".join((method.encode() + b" " + target + b" HTTP/1.1", *lines))
+        text = head + b"\r\n\r\n" + (body or b"")
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            return await self._sent(text, method)
+        except (OSError, EOFError) as error:
+            await self.close()
+            raise AssertionError(f"no whole answer to {text[:5000]!r}") from error
+
+    async def _sent(self, text: bytes, method: str) -> Answer:
+        assert self._streams is not None
+        reader, writer = self._streams
+        writer.write(text)
+        answer = await _read(reader, has_body=method != "HEAD")
+        if answer.headers.get("connection") == "close" or "content-length" not in answer.headers:
+            await self.close()
+        return answer
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            writer = self._streams[1]
+            self._streams = None
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _read(reader: asyncio.StreamReader, *, has_body: bool) -> Answer:
+    start, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
+    pairs = [line.split(": ", 1) for line in lines]
+    headers = {name.lower(): value for name, value in pairs}
+    length = int(headers.get("content-length", "0")) if has_body else 0
+    return Answer(int(start.split()[1]), headers, await reader.readexactly(length))
+
+
+class Served:
+    """A running server. Not for several threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        self._loop = loop
+        self._url = url
+        self._server: HTTPServer | None = None
+        self._database: Database | None = None
+        self._client: _Client | None = None
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._loop.run_until_complete(work)
+
+    def sql(self, *statements: tuple[Any, ...]) -> list[asyncpg.Record]:
+        """Runs statements, each with its values; gives the rows of the last."""
+
+        async def fetch() -> list[asyncpg.Record]:
+            connection = await asyncpg.connect(self._url)
+            try:
+                found = [await connection.fetch(*statement) for statement in statements]
+                return list(found[-1])
+            finally:
+                await connection.close()
+
+        return self.run(fetch())
+
+    def raw(self, method: str, target: bytes, headers: Headers = (), body: bytes | None = None) -> Answer:
+        assert self._client is not None
+        return self.run(self._client.send(method, target, headers, body))
+
+    def get(self, path: str, *pairs: tuple[str, str]) -> Answer:
+        """pairs: of the query string, not yet encoded."""
+        query = "?" + urlencode(pairs, quote_via=quote) if pairs else ""
+        return self.raw("GET", (path + query).encode())
+
+    def write(self, method: str, path: str, document: Any) -> Answer:
+        body = json.dumps(document).encode()
+        return self.raw(method, path.encode(), (("Content-Type", MEDIA_TYPE),), body)
+
+    async def start(self, catalog: Catalog) -> None:
+        settings = Settings(public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=10)
+        self._database = await open_database(self._url, settings, 2)
+        async with self._database.connection() as connection:
+            schema = await read_live_schema(connection, catalog)
+        assert not schema.faults, schema.faults
+        self._server = make_server(make_app(settings, catalog, schema.constraints, self._database), settings)
+        sockets = bind_sockets(0, "127.0.0.1")
+        self._server.add_sockets(sockets)
+        self._client = _Client(sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        if self._server is not None:
+            self._server.stop()
+            await self._server.close_all_connections()
+        if self._database is not None:
+            await self._database.close()
+
+
+@contextmanager
+def served(postgres_url: str, catalog: Catalog, ddl: str = "") -> Iterator[Served]:
+    """The catalogue over a new database. ddl: tables besides the built-in ones."""
+    name = f"waterspout_property_{os.getpid()}_{next(_numbers)}"
+    on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {_locale(postgres_url)}")
+    url = with_database(postgres_url, name)
+    loop = asyncio.new_event_loop()
+    server = Served(loop, url)
+    try:
+        server.run(_make_tables(url, ddl))
+        server.run(server.start(catalog))
+        yield server
+    finally:
+        server.run(server.stop())
+        loop.close()
+        on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _locale(postgres_url: str) -> str:
+    """Code point order and the case of every letter, as the embedded database has it, on any server."""
+
+    async def version() -> int:
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            return int(connection.get_server_version().major)
+        finally:
+            await connection.close()
+
+    if asyncio.run(version()) >= 17:
+        return "LOCALE 'C' LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"
+    return "LC_COLLATE 'C' LC_CTYPE 'C.UTF-8' LOCALE_PROVIDER libc"
+
+
+async def _make_tables(url: str, ddl: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        if ddl:
+            await connection.execute(ddl)
+    finally:
+        await connection.close()
