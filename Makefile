@@ -16,9 +16,10 @@ install: $(VENV)/.installed ## the virtual environment with everything for devel
 
 $(VENV)/.installed: setup.py
 	@$(PYTHON) -c 'import sys; sys.exit("waterspout needs Python 3.11 to 3.14, this is " + sys.version.split()[0] + "; choose another with make PYTHON=python3.12") if not (3, 11) <= sys.version_info[:2] <= (3, 14) else None'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing into $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 serve: install ## the server with sample rows on an embedded PostgreSQL (PORT=8080)
