@@ -65,8 +65,8 @@ def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False
     try:
         tree = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
     except json.JSONDecodeError as error:
-        where = f"at line {error.lineno}, column {error.colno}"
-        raise JsonFault(f"{error.msg.removesuffix(' at')} {where}") from error
+        # The decoder's own words differ from one Python to the next.
+        raise JsonFault(f"unexpected text at line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
         raise JsonFault(f"nested deeper than {max_depth} levels") from error
     except JsonFault:

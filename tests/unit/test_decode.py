@@ -139,8 +139,8 @@ def test_an_update_needs_its_id() -> None:
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"", "The body is not valid JSON: Expecting value at line 1, column 1."),
-        (b"[1", "The body is not valid JSON: Expecting ',' delimiter at line 1, column 3."),
+        (b"", "The body is not valid JSON: unexpected text at line 1, column 1."),
+        (b"[1", "The body is not valid JSON: unexpected text at line 1, column 3."),
         (
             b'{"data":{"type":"a","type":"a"}}',
             'The body is not valid JSON: the name "type" stands twice in one object.',

@@ -66,11 +66,11 @@ def test_nodes(filters: Any, nodes: tuple[FilterNode, ...]) -> None:
 @pytest.mark.parametrize(
     ("filters", "detail"),
     [
-        ("", "The filter is not valid JSON: Expecting value at line 1, column 1."),
-        ("[", "The filter is not valid JSON: Expecting value at line 1, column 2."),
+        ("", "The filter is not valid JSON: unexpected text at line 1, column 1."),
+        ("[", "The filter is not valid JSON: unexpected text at line 1, column 2."),
         (
             '[{"name" 1}]',
-            "The filter is not valid JSON: Expecting ':' delimiter at line 1, column 10.",
+            "The filter is not valid JSON: unexpected text at line 1, column 10.",
         ),
         ('{"a":1,"a":2}', 'The filter is not valid JSON: the name "a" stands twice in one object.'),
         ("[NaN]", "The filter is not valid JSON: NaN is not JSON."),
