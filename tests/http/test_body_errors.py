@@ -33,7 +33,7 @@ async def test_bodies_that_are_not_json(api: Api) -> None:
         (GROUP % "-Infinity", "-Infinity is not JSON"),
         (GROUP % '"a"' + " x", "unexpected text at line 1, column 53"),
         (GROUP % "1" * 2, "unexpected text at line 1, column 50"),
-        ("\ufeff" + GROUP % '"a"', "Unexpected UTF-8 BOM (decode using utf-8-sig) at line 1, column 1"),
+        ("\ufeff" + GROUP % '"a"', "unexpected text at line 1, column 1"),
         (GROUP % ("1" * 5000), "a number has too many digits"),
     ]
     await check_refused(
