@@ -29,7 +29,7 @@ from querybuild.errors import (
     quoted,
     shown_json,
 )
-from querybuild.plan import Assignment, LinkWrite, Values, WritePlan
+from querybuild.plan import Assignment, LinkWrite, Unchanged, Values, WritePlan
 from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
 from querybuild.values import JsonFault, ValueFault, check_texts, dump_json
@@ -44,6 +44,7 @@ class PlannedWrite(msgspec.Struct, frozen=True):
     values: Values
     pointers: dict[int, str | tuple[str, ...]]
     written: tuple[str, ...] = ()
+    pointer: str = ""
 
 
 def plan_create(change: Change, resource: Resource, catalog: Catalog, errors: list[ApiError]) -> PlannedWrite:
@@ -91,7 +92,7 @@ class _WritePlanner:
         self.values: list[Any] = []
         self.pointers: dict[int, str | tuple[str, ...]] = {}
         self.assignments: list[Assignment] = []
-        self.unchanged: list[Assignment] = []
+        self.unchanged: list[Unchanged] = []
         self.links: list[LinkWrite] = []
 
     def slot(self, value: Any, pointer: str | tuple[str, ...]) -> int:
@@ -108,9 +109,8 @@ class _WritePlanner:
             links=tuple(self.links),
             unchanged=tuple(self.unchanged),
         )
-        return PlannedWrite(plan, tuple(self.values), self.pointers, tuple(change.relationships))
-
-    # type and id
+        written = tuple(known.name for known in self.resource.relationships if known.name in change.relationships)
+        return PlannedWrite(plan, tuple(self.values), self.pointers, written, change.pointer)
 
     def check_type(self, change: Change) -> bool:
         if change.type is None or change.type == self.resource.type:
@@ -135,8 +135,6 @@ class _WritePlanner:
         self.assignments.append(Assignment(self.resource.id.column, slot))
         return slot
 
-    # attributes
-
     def attributes(self, change: Change) -> None:
         for name, value in (change.attributes or {}).items():
             pointer = f"{change.pointer}/attributes/{escape_pointer(name)}"
@@ -148,7 +146,7 @@ class _WritePlanner:
             elif self.on_create or not attribute.readable:
                 self.errors.append(AttributeFault(f"{quoted(name)} is read-only: leave it out.", pointer=pointer))
             else:
-                self.unchanged.append(Assignment(name, self.slot(value, pointer), attribute))
+                self.unchanged.append(Unchanged(attribute, self.slot(value, pointer)))
 
     def _unknown_attribute(self, name: str, pointer: str) -> None:
         if self.resource.relationship(name) is not None:
@@ -196,8 +194,6 @@ class _WritePlanner:
             pointer = f"{change.pointer}/attributes/{attribute.name}"
             detail = f"The attribute {quoted(attribute.name)} is required."
             self.errors.append(AttributeFault(detail, pointer=pointer))
-
-    # relationships
 
     def relationships(self, change: Change) -> None:
         for name, linkage in change.relationships.items():
@@ -261,9 +257,6 @@ def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNo
 def escape_pointer(name: str) -> str:
     """A member name as a reference token of RFC 6901."""
     return name.replace("~", "~0").replace("/", "~1")
-
-
-# one attribute's value: its type, then its constraints
 
 
 def read_attribute(attribute: Attribute, value: Any) -> Any:

@@ -30,13 +30,10 @@ from querybuild.plan import (
     Test,
 )
 from querybuild.resource import Attribute, Link, Resource, ToOne, link_of
-from querybuild.terms import Everything, Nothing, Template, ordered
+from querybuild.terms import Template, ordered
 from querybuild.types import OPAQUE, array
 
 PATH = Slot("path")
-
-
-# tables and columns
 
 
 def table(resource: Resource, alias: str | None = None) -> Table:
@@ -69,9 +66,6 @@ def columns(node: Node, alias: str) -> Iterator[Term]:
         yield column(alias, key)
 
 
-# clauses
-
-
 def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:
     """To-one steps alone come here: a LEFT JOIN of one never multiplies rows."""
     for step in steps:
@@ -94,9 +88,6 @@ def order(query: QueryBuilder, keys: tuple[OrderKey, ...]) -> QueryBuilder:
         term = operand(key.column)
         query = query.orderby(ordered(term, is_descending=key.is_descending, is_nullable=key.is_nullable))
     return query
-
-
-# conditions
 
 
 def criterion(condition: Condition, binds: Binds) -> Criterion:
@@ -168,9 +159,9 @@ def _logic(logic: Logic, binds: Binds) -> Criterion:
     items = [criterion(item, binds) for item in logic.items]
     match logic.op:
         case "and":
-            return Template("(" + " AND ".join(["{}"] * len(items)) + ")", *items) if items else Everything()
+            return Template("(" + " AND ".join(["{}"] * len(items)) + ")", *items) if items else Template("TRUE")
         case "or":
-            return Template("(" + " OR ".join(["{}"] * len(items)) + ")", *items) if items else Nothing()
+            return Template("(" + " OR ".join(["{}"] * len(items)) + ")", *items) if items else Template("FALSE")
         case "not":
             return Template("NOT ({})", *items)
 
@@ -188,10 +179,9 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
         links = link_table(step.link, step.link_alias)
         query = query.join(links).on(links.field(step.link.target) == rows.field(step.far))
         query = query.where(links.field(step.link.source) == column(step.source, step.near))
-    return ExistsCriterion(where(query, exists.conditions, binds))
-
-
-# relationships
+    found = ExistsCriterion(where(query, exists.conditions, binds))
+    # A CASE is what the planner does not look into.
+    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found
 
 
 def scope_criterion(scope: Scope, alias: str, binds: Binds) -> Criterion:

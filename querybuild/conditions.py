@@ -23,6 +23,11 @@ Make = Callable[[ColumnRef], Condition | None]
 """What becomes of the column at the end of a path."""
 
 
+STEPS_TOGETHER = 8
+"""PostgreSQL's planner joins the conditions over relationships that stand side by side, and looks for the best
+order: 12 filters of four steps took it 3 s, 20 of them over 30. From here on each is planned by itself."""
+
+
 class ConditionPlanner:
     """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values."""
 
@@ -34,6 +39,7 @@ class ConditionPlanner:
         self.values: list[Any] = []
         self._alias_count = 0
         self._step_depth = 0
+        self._step_count = 0
 
     def open_alias(self, resource: Resource) -> str:
         """The next alias, for rows of the resource. The one place where a rule of who may see them will stand."""
@@ -69,6 +75,8 @@ class ConditionPlanner:
         return tuple(condition for condition in planned if condition is not None)
 
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
+        if not isinstance(node, Group) and self._has_empty_name(node):
+            return None
         match node:
             case Group():
                 return Logic(node.op, self.plan(node.items, resource, alias))
@@ -76,6 +84,13 @@ class ConditionPlanner:
                 return self.relation(node, resource, alias)
             case FieldFilter():
                 return self.reach(node, node.name, resource, alias, lambda left: self.test(node, left, resource, alias))
+
+    def _has_empty_name(self, node: FieldFilter | RelationFilter) -> bool:
+        for path in (node.name, node.field if isinstance(node, FieldFilter) else None):
+            if path and not all(path.split(".")):
+                self._refuse(node, f"{quoted(path)} holds an empty name.")
+                return True
+        return False
 
     def relation(self, node: RelationFilter, resource: Resource, alias: str) -> Condition | None:
         """`any` and `has`, at the end of a path of relationships."""
@@ -108,7 +123,7 @@ class ConditionPlanner:
             attribute = self._attribute(head, resource)
             if attribute is not None:
                 return make(ColumnRef(alias, attribute))
-            to_one = self._to_one_named(head, resource)
+            to_one = None if resource.attribute(head) is not None else self._to_one_named(head, resource)
             if to_one is not None:
                 head, rest = to_one.name, "id"
         relationship = self._relationship(node, head, resource, is_last=not rest)
@@ -139,9 +154,11 @@ class ConditionPlanner:
             return None
         step = self.step(resource, alias, relationship)
         self._step_depth += 1
+        self._step_count += 1
+        is_apart = self._step_count > STEPS_TOGETHER
         conditions = inner(step)
         self._step_depth -= 1
-        return None if conditions is None else Exists(step, conditions)
+        return None if conditions is None else Exists(step, conditions, is_apart)
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
@@ -173,8 +190,6 @@ class ConditionPlanner:
         self._refuse(node, f"{detail} There are: {listed(known)}.")
         return None
 
-    # one filter object on the column that it names
-
     def test(self, node: FieldFilter, left: ColumnRef, resource: Resource, alias: str) -> Condition | None:
         attribute = left.attribute
         operator = find_operator(attribute, node.op)
@@ -198,7 +213,7 @@ class ConditionPlanner:
 
     def _json(self, node: FieldFilter) -> Any:
         try:
-            return load_json(node.val)
+            return load_json(node.val, self.limits.max_json_depth)
         except JsonFault as error:
             raise ValueFault(f"JSON ({error})") from error
 

@@ -10,6 +10,7 @@
     │   ├── TypeConflict, IdConflict, ClientIdForbidden, LinkageTypeConflict
     │   ├── RelatedNotFound       linkage to something that is not there
     │   └── RequiredLink          a write that would remove a link that must not be null
+    ├── BadRequest                raised by custom code
     └── MethodForbidden           a write that the declaration switches off
 
 What comes in: facts about the fault, in the words of the request. What goes out: an exception. Status, code
@@ -52,6 +53,13 @@ class Several(ApiError):
     def __init__(self, errors: Sequence[ApiError]) -> None:
         super().__init__(f"{len(errors)} errors")
         self.errors = tuple(errors)
+
+
+class BadRequest(ApiError):
+    """For custom code to raise: rendered with pointer "" and with the status as a number besides its text."""
+
+    def __init__(self, detail: str, *, pointer: str = "") -> None:
+        super().__init__(detail, pointer=pointer)
 
 
 class ParameterError(ApiError):

@@ -50,7 +50,7 @@ class FilterReader:
         """
         self.parameter = parameter
         try:
-            tree = load_json(text)
+            tree = load_json(text, self.limits.max_json_depth)
         except JsonFault as error:
             self.refuse("", f"The filter is not valid JSON: {error}.")
             return ()

@@ -144,11 +144,11 @@ def _returning(plan: WritePlan) -> str:
 
 
 def _lock_row(plan: WritePlan) -> Statement:
-    """`SELECT "id" FROM "groups" WHERE "id"=$1 FOR UPDATE`"""
+    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR UPDATE`, with the attributes that must be unchanged."""
     binds = Binds()
-    rows = table(plan.resource)
-    query = PostgreSQLQuery.from_(rows).select(rows.field(plan.resource.id.column)).where(_is_row(plan, binds))
-    return Statement(query.for_update().get_sql(), binds.slots)
+    node = Node(plan.resource, tuple(sent.attribute for sent in plan.unchanged), (), (), ())
+    query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
+    return Statement(query.where(_is_row(plan, binds)).for_update().get_sql(), binds.slots)
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:

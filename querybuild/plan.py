@@ -74,10 +74,12 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Exists(msgspec.Struct, frozen=True):
-    """There is a row at the end of the step that meets all conditions."""
+    """There is a row at the end of the step that meets all conditions. is_apart: planned by itself, and not as
+    a join."""
 
     step: Step
     conditions: tuple[Condition, ...]
+    is_apart: bool = False
 
 
 class IdIs(msgspec.Struct, frozen=True):
@@ -177,6 +179,13 @@ class Assignment(msgspec.Struct, frozen=True):
     attribute: Attribute | None = None
 
 
+class Unchanged(msgspec.Struct, frozen=True):
+    """A read-only attribute that was sent, and the slot of what was sent."""
+
+    attribute: Attribute
+    slot: int
+
+
 class LinkWrite(msgspec.Struct, frozen=True):
     """The complete replacement of a relationship whose key is not in the written row.
 
@@ -205,7 +214,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     id_slot: int | None
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
-    unchanged: tuple[Assignment, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
     returning: Node | None = None
 
 

@@ -150,8 +150,6 @@ class _ReadPlanner:
         self.conditions = ConditionPlanner(catalog, context, limits, errors)
         self.joins: dict[tuple[str, ...], Step] = {}
 
-    # sort
-
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """The sort keys, and the id in the direction of the last one, so that every order is total."""
         order = [planned for key in keys if (planned := self.order_key(key, resource, alias)) is not None]
@@ -228,8 +226,6 @@ class _ReadPlanner:
             self.joins[path] = self.conditions.step(resource, alias, relationship)
         return self.joins[path]
 
-    # page
-
     def page_slots(self, query: Query) -> tuple[int | None, int | None]:
         """Slots of LIMIT and OFFSET. With page[total]=none one row more is read, which tells whether there is
         a next page."""
@@ -240,8 +236,6 @@ class _ReadPlanner:
             return self.conditions.slot(self.limits.unpaginated + 1), None
         limit = self.conditions.slot(page.size + (page.total != "exact"))
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
-
-    # what is shown
 
     def root(self, query: Query, resource: Resource, written: tuple[str, ...]) -> Node:
         tree: IncludeTree = {}

@@ -15,7 +15,7 @@ import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.errors import listed, nearest, quoted
-from querybuild.types import BIGINT, ID_TYPES, INTERVAL, ColumnType, IdType
+from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType, is_bound_of
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
@@ -355,10 +355,9 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
         yield f"lengths are for texts and arrays, not {attribute.type.name}"
     if attribute.pattern is not None and not attribute.type.is_text:
         yield f"patterns are for texts, not {attribute.type.name}"
-    # An interval is bound as its text, which does not compare as a duration does.
-    is_ordered = attribute.type.is_ordered and attribute.type is not INTERVAL
-    if (attribute.minimum, attribute.maximum) != (None, None) and not is_ordered:
-        yield f"minimum and maximum are for ordered types, not {attribute.type.name}"
+    for bound in (attribute.minimum, attribute.maximum):
+        if bound is not None and not is_bound_of(bound, attribute.type):
+            yield f"{bound!r} is no minimum or maximum of {attribute.type.name}"
     if attribute.pattern is not None:
         try:
             re.compile(attribute.pattern)
@@ -381,6 +380,8 @@ def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterat
         )
     if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
         yield "`column` and `foreign_key` exclude each other"
+    if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
+        yield "a to-one whose key is the other's may be empty: whether it must not is for the other to say"
     if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
         yield "a to-many has either `foreign_key` or `through`"
 

@@ -117,9 +117,6 @@ def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
     return query
 
 
-# included resources and linkage
-
-
 def _branches(node: Node) -> Iterator[Statement | None]:
     for branch in node.branches:
         yield _branch(branch)
@@ -177,9 +174,6 @@ def _near_key(node: Node, branch: Branch) -> Term:
 
 def _id_of(node: Node) -> Term:
     return column("t0", node.resource.id.column)
-
-
-# primary and branches as one statement
 
 
 def _at_once(plan: ReadPlan) -> Statement:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pypika import Field
-from pypika.terms import BasicCriterion, Criterion, Term
+from pypika.terms import Criterion, Term
 
 
 class Template(Criterion):
@@ -29,20 +29,6 @@ class Template(Criterion):
         kwargs["subquery"] = True
         sql = self.text.format(*(term.get_sql(**kwargs) for term in self.terms))
         return f'{sql} "{self.alias}"' if with_alias and self.alias else sql
-
-
-class Everything(Criterion):
-    """TRUE: an empty conjunction."""
-
-    def get_sql(self, **kwargs: Any) -> str:
-        return "TRUE"
-
-
-class Nothing(Criterion):
-    """FALSE: an empty disjunction."""
-
-    def get_sql(self, **kwargs: Any) -> str:
-        return "FALSE"
 
 
 def equals_any(term: Term, array: Term) -> Criterion:
@@ -68,14 +54,3 @@ def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
         element,
         array,
     )
-
-
-__all__ = [
-    "BasicCriterion",
-    "Everything",
-    "Nothing",
-    "Template",
-    "equals_any",
-    "ordered",
-    "unnested",
-]

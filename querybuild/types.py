@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -283,6 +285,31 @@ def split_list(text: str) -> list[str]:
     return [re.sub(r"\\([\\,])", r"\1", item) for item in re.findall(r"(?:^|,)((?:[^\\,]|\\.?)*)", text, re.DOTALL)]
 
 
+_BOUNDS: dict[ColumnType, tuple[type, ...]] = {
+    **dict.fromkeys((SMALLINT, INT, BIGINT), (int,)),
+    **dict.fromkeys((NUMERIC, NUMERIC_NUMBER), (int, Decimal)),
+    **dict.fromkeys((FLOAT, REAL), (int, float)),
+    **dict.fromkeys((TEXT, CHAR), (str,)),
+    DATE: (date,),
+    TIME: (time,),
+    TIMESTAMP: (datetime,),
+    TIMESTAMPTZ: (datetime,),
+}
+
+
+def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
+    """Whether a declared minimum or maximum compares with the values of a type. A float is no bound of a
+    numeric: 0.1 is more than Decimal("0.1"). timestamptz wants an aware datetime, timestamp a naive one, and a
+    date is neither.
+
+    Interval is not among them: it is bound as its text, which does not compare as a duration does.
+    """
+    classes = _BOUNDS.get(column_type, (str,) if column_type.choices else ())
+    if isinstance(bound, datetime):
+        return datetime in classes and (bound.tzinfo is not None) == (column_type is TIMESTAMPTZ)
+    return isinstance(bound, classes) and not isinstance(bound, bool)
+
+
 class IdType(msgspec.Struct, frozen=True, eq=False):
     """The type of an id column. `read` takes the one canonical text of an id and raises ValueFault for every
     other text."""
@@ -305,8 +332,13 @@ def _integer_id(column_type: ColumnType) -> IdType:
 
 
 def _text_id(text: str) -> str:
-    if not text or "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueFault("a text that is not empty")
+    # `.` and `..` are segments that clients take out of a path, encoded or not (RFC 3986, 5.2.4).
+    if text in ("", ".", ".."):
+        raise ValueFault("a text, not empty and neither `.` nor `..`")
+    try:
+        values.check_text(text)
+    except values.JsonFault as error:
+        raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error
     return text
 
 

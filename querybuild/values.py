@@ -116,14 +116,26 @@ def check_text(text: str) -> None:
 
 
 def check_surrogates(text: str) -> None:
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise JsonFault("a string holds half of a surrogate pair")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JsonFault("a string holds half of a surrogate pair") from error
 
 
 def check_texts(value: Any) -> None:
-    """As `check_text`, of every string in a tree of `load_json`."""
-    if isinstance(value, str | dict | list):
-        _walk(value, 0, MAX_DEPTH, check_text)
+    """Raises JsonFault for U+0000 in any string of a tree of `load_json`."""
+    match value:
+        case str() if "\0" in value:
+            raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+        case dict():
+            for name, inner in value.items():
+                check_texts(name)
+                check_texts(inner)
+        case list():
+            for inner in value:
+                check_texts(inner)
+        case _:
+            pass
 
 
 def dump_json(tree: Any) -> str:

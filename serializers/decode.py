@@ -50,6 +50,8 @@ def decode_resource(data: Any, pointer: str, errors: list[ApiError], *, needs_id
     undecoded = {name for name in ("attributes", "relationships") if not isinstance(data.get(name, {}), dict)}
     linkages: dict[str, LinkageChange] = {}
     for name, value in (_object(data, "relationships", pointer, errors) or {}).items():
+        if needs_id and _is_as_read(value):
+            continue
         linkage = _relationship(value, f"{pointer}/relationships/{escape_pointer(name)}", errors)
         if linkage is None:
             undecoded.add(f"relationships/{name}")
@@ -101,6 +103,12 @@ def _object(data: dict[str, Any], name: str, pointer: str, errors: list[ApiError
         return value
     errors.append(InvalidDocument(f"`{name}` must be an object.", pointer=f"{pointer}/{name}"))
     return None
+
+
+def _is_as_read(value: Any) -> bool:
+    """A relationship as answers show it, with links and without data: a client that sends back the whole of
+    what it read asks for no change of it."""
+    return isinstance(value, dict) and "data" not in value and ("links" in value or "meta" in value)
 
 
 def _relationship(value: Any, pointer: str, errors: list[ApiError]) -> LinkageChange | None:

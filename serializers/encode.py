@@ -17,6 +17,7 @@ from querybuild.plan import Node, ReadPlan
 from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row
 from querybuild.types import TEXT
+from querybuild.values import load_json
 from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
 from serializers.links import quote_segment
 from serializers.objects import JSONAPI, PageMeta
@@ -89,6 +90,12 @@ def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -
     for data, tail in zip(links, tails, strict=True):
         yield data
         yield url.join(tail)
+
+
+def shown_value(attribute: Attribute, value: Any) -> Any:
+    """A column's value as a client reads it: the tree that `load_json` makes of what is encoded."""
+    shown = attribute.type.shown
+    return load_json(_ENCODER.encode(value if shown is None else shown(value)).decode())
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:
@@ -166,7 +173,8 @@ class DocumentEncoder:
         parts = [b"]" if self._plan.is_collection else b""]
         if self._plan.has_included:
             parts += [b',"included":[', b",".join(included), b"]"]
-        parts += [b',"links":', _ENCODER.encode(links)]
+        if links:
+            parts += [b',"links":', _ENCODER.encode(links)]
         if meta is not None:
             parts += [b',"meta":', _ENCODER.encode(meta)]
         return b"".join((*parts, b"}"))

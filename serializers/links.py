@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import msgspec
+
 from querybuild.query import Page
 
 Pairs = tuple[tuple[str, str], ...]
@@ -22,28 +24,47 @@ def quote_segment(text: str) -> str:
     return quote(text, safe="-._~")
 
 
-def with_query(path: str, pairs: Pairs) -> str:
-    """A path and its query, each pair encoded the same way however it came."""
-    if not pairs:
-        return path
-    return path + "?" + "&".join(f"{quote_segment(name)}={quote_segment(value)}" for name, value in pairs)
+def query_text(pairs: Pairs) -> str:
+    """The pairs as a query, each encoded the same way however it came.
+
+    >>> query_text((("page[size]", "5"), ("sort", "name")))
+    'page%5Bsize%5D=5&sort=name'
+    """
+    return "&".join(f"{quote_segment(name)}={quote_segment(value)}" for name, value in pairs)
 
 
-def page_links(path: str, pairs: Pairs, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:
+def with_query(path: str, query: str) -> str:
+    return f"{path}?{query}" if query else path
+
+
+PLACE_KEYS = {"number": "page[number]", "offset": "page[offset]"}
+
+
+class PageQueries(msgspec.Struct, frozen=True):
+    """own: the query as it was sent. others: without the place of the page, and its name, ready for a number."""
+
+    own: str
+    others: str
+
+
+def page_queries(pairs: Pairs, page: Page) -> PageQueries:
+    key = PLACE_KEYS[page.family]
+    others = query_text(tuple(pair for pair in pairs if pair[0] != key))
+    return PageQueries(query_text(pairs), f"{others}&{quote_segment(key)}=".lstrip("&"))
+
+
+def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:
     """self, first, last, prev and next of a page; a link that has no page is left out.
 
-    total: all that match, None when it is not known exactly. Both page families
-    are spoken in their own words.
+    total: all that match, None when it is not known exactly. Both page families are spoken in their own words.
     """
-    links = {"self": with_query(path, pairs)}
+    links = {"self": with_query(path, queries.own)}
     if page.size == 0:
         return links
-    own_key = "page[number]" if page.family == "number" else "page[offset]"
-    others = tuple(pair for pair in pairs if pair[0] != own_key)
 
     def at(offset: int) -> str:
         place = offset // page.size + 1 if page.family == "number" else offset
-        return with_query(path, (*others, (own_key, str(place))))
+        return f"{path}?{queries.others}{place}"
 
     links["first"] = at(0)
     if total == 0:

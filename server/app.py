@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import ExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import asyncpg
 import msgspec
@@ -49,6 +51,12 @@ from server.settings import Settings, StartError
 log = logging.getLogger("server")
 
 Result = TypeVar("Result")
+_DATABASE_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+BODY_BYTES = 2**62
+"""No bound: the handlers have theirs, and answer with a document what tornado would answer with a bare 400."""
+
+IDLE_CONNECTION_SECONDS = 3600
 STOP_SECONDS = 25.0
 """How long requests in flight may take after SIGTERM; the parent kills a worker that takes longer than its own
 limit."""
@@ -83,14 +91,11 @@ def make_server(app: Routes, settings: Settings) -> HTTPServer:
     set_parse_body_config(ParseBodyConfig(urlencoded=arguments))
     return HTTPServer(
         app,
-        max_body_size=2**62,
+        max_body_size=BODY_BYTES,
         # Twice ours, and room for a URL: tornado closes the connection over its limit without a word.
         max_header_size=2 * settings.max_header_bytes + settings.max_url_bytes,
-        idle_connection_timeout=3600,
+        idle_connection_timeout=IDLE_CONNECTION_SECONDS,
     )
-
-
-# commands
 
 
 def serve(settings: Settings) -> None:
@@ -98,20 +103,20 @@ def serve(settings: Settings) -> None:
     configure_logging(settings)
     catalog = _catalog(settings)
     with ExitStack() as cleanup:
+        # Until there is a loop to end in order, a signal ends the start, and what was started is stopped.
+        signal.signal(signal.SIGTERM, _end_start)
         url = _database_url(settings, cleanup)
-        uvloop.run(_prepare_database(url, settings, catalog))
-        sockets = _listen(settings)
-        for listening in sockets:
-            cleanup.callback(listening.close)
-        print(f"waterspout is ready on {_address(settings, sockets)}", flush=True)
+        constraints = uvloop.run(_prepare_database(url, settings, catalog))
+        sockets = _listen(settings, cleanup)
+        ready = _Ready(f"waterspout is ready on {_address(settings, sockets)}")
+
+        def work(own: list[socket.socket], _: int) -> None:
+            uvloop.run(_answer(own, url, settings, catalog, constraints, ready))
+
         if settings.workers == 1:
-            uvloop.run(_answer(sockets, url, settings, catalog))
+            work(sockets, 0)
         else:
-            workers.run(
-                sockets,
-                settings.workers,
-                lambda inherited, _: uvloop.run(_answer(inherited, url, settings, catalog)),
-            )
+            workers.run(sockets, settings.workers, work)
 
 
 def migrate_up(settings: Settings) -> None:
@@ -154,9 +159,6 @@ def _with_connection(settings: Settings, work: Callable[[asyncpg.Connection[Any]
         asyncio.run(run(_database_url(settings, cleanup)))
 
 
-# start and stop
-
-
 def _database_url(settings: Settings, cleanup: ExitStack) -> str:
     """The given database, or the embedded one, started."""
     if settings.database_url is not None:
@@ -187,16 +189,21 @@ async def _connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conn
     """A connection for the work of a start. Raises StartError when there is none to be had."""
     try:
         connection = await asyncpg.connect(url, timeout=settings.connect_timeout_seconds)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
         raise StartError(f"the database cannot be reached: {error or type(error).__name__}") from error
     try:
         yield connection
+    except _DATABASE_ERRORS as error:
+        raise StartError(f"the database is not as this server needs it: {error or type(error).__name__}") from error
     finally:
         await connection.close()
 
 
-async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> None:
-    """Migrations, sample rows, and the check of the declarations. Raises StartError, MigrationError."""
+async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> Constraints:
+    """Migrations, sample rows, and the check of the declarations against the tables, whose constraints it gives.
+
+    Raises StartError, MigrationError.
+    """
     async with _connected(url, settings) as connection:
         found = _migrations(settings)
         if settings.database_url is None or settings.migrate:
@@ -217,16 +224,36 @@ async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> N
         if settings.demo:
             count = await load_demo(connection)
             _say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
+        return schema.constraints
 
 
-def _listen(settings: Settings) -> list[socket.socket]:
+def _end_start(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _listen(settings: Settings, cleanup: ExitStack) -> list[socket.socket]:
     try:
         if settings.unix_socket is not None:
-            return [bind_unix_socket(str(settings.unix_socket), mode=0o660)]
-        return bind_sockets(settings.port, settings.host)
-    except OSError as error:
+            sockets = [_listen_at(settings.unix_socket, cleanup)]
+        else:
+            sockets = bind_sockets(settings.port, settings.host)
+    except (OSError, ValueError) as error:
         where = settings.unix_socket or f"{settings.host}:{settings.port}"
-        raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+        raise StartError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}") from error
+    for listening in sockets:
+        cleanup.callback(listening.close)
+    return sockets
+
+
+def _listen_at(path: Path, cleanup: ExitStack) -> socket.socket:
+    """A Unix socket; one that nobody answers on any more is replaced, a live one is not taken over."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionRefusedError):
+            other.connect(str(path))
+            raise StartError(f"cannot listen on {path}: another server answers there")
+    listening = bind_unix_socket(str(path), mode=0o660)
+    cleanup.callback(path.unlink, missing_ok=True)
+    return listening
 
 
 def _address(settings: Settings, sockets: list[socket.socket]) -> str:
@@ -236,11 +263,30 @@ def _address(settings: Settings, sockets: list[socket.socket]) -> str:
     return f"http://{host}:{sockets[0].getsockname()[1]}"
 
 
-async def _answer(sockets: list[socket.socket], url: str, settings: Settings, catalog: Catalog) -> None:
+class _Ready:
+    """The line that tells that the server answers: said once, by the first worker that does."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+        # One byte that forked workers share.
+        self._is_said = mmap.mmap(-1, 1)
+
+    def say(self) -> None:
+        if self._is_said[0] == 0:
+            self._is_said[0] = 1
+            _say(self._line)
+
+
+async def _answer(
+    sockets: list[socket.socket],
+    url: str,
+    settings: Settings,
+    catalog: Catalog,
+    constraints: Constraints,
+    ready: _Ready,
+) -> None:
     """One worker: answers on the sockets until a signal, then lets the requests in flight finish."""
     database = await open_database(url, settings, max(1, settings.pool_size // settings.workers))
-    async with database.connection() as connection:
-        constraints = (await read_live_schema(connection, catalog)).constraints
     app = make_app(settings, catalog, constraints, database)
     server = make_server(app, settings)
     server.add_sockets([socket.socket(fileno=socket.dup(own.fileno())) for own in sockets])
@@ -248,6 +294,7 @@ async def _answer(sockets: list[socket.socket], url: str, settings: Settings, ca
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    ready.say()
     await stop.wait()
     server.stop()
     try:

@@ -18,6 +18,13 @@ from querybuild.errors import ApiError
 from server.errors import Busy, OutcomeUnknown, StatementTimeout, Unavailable
 from server.settings import Settings
 
+PREPARED_STATEMENTS = 256
+"""How many statements each connection keeps prepared; the compiled ones that it has not are prepared again."""
+
+PREPARED_STATEMENT_BYTES = 4096
+"""Longer ones are prepared each time: 300 long filters, kept, made a backend of PostgreSQL grow by 200 MB."""
+
+UNUSED_CONNECTION_SECONDS = 300
 ATTEMPTS = 3
 """How often a transaction is begun that others or a migration made fail."""
 
@@ -39,9 +46,7 @@ _GONE = (
     pg.InsufficientResourcesError,
     pg.PostgresSystemError,
     pg.IdleInTransactionSessionTimeoutError,
-    pg.ReadOnlySQLTransactionError,
     pg.InvalidAuthorizationSpecificationError,
-    pg.InternalClientError,
     OSError,
 )
 
@@ -102,12 +107,14 @@ class Database:
 
     async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Runs a write of one statement, which is its own transaction."""
-        try:
-            return await self._attempts(work, None)
-        except Unavailable as error:
-            if isinstance(error.__cause__, _LOST):
+
+        async def sent(connection: Connection) -> Result:
+            try:
+                return await work(connection)
+            except _LOST as error:
                 raise _outcome_unknown() from error
-            raise
+
+        return await self._attempts(sent, None)
 
     async def _attempts(self, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation | None) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
@@ -157,6 +164,8 @@ def translated(error: Exception) -> Exception:
     """A driver's error as an answer where it is the world's doing; any other exception is itself, a fault of ours."""
     if isinstance(error, pg.QueryCanceledError):
         return StatementTimeout("The database took too long over this request.")
+    if isinstance(error, pg.ReadOnlySQLTransactionError):
+        return Unavailable("The database takes no writes for now; try again.")
     if isinstance(error, pg.LockNotAvailableError):
         return Busy("Another write holds a lock; try again.")
     if isinstance(error, (TimeoutError, *_GONE)):
@@ -169,12 +178,14 @@ async def open_database(url: str, settings: Settings, share: int) -> Database:
     """A pool of `share` connections. Raises what asyncpg raises when the database cannot be reached."""
     pool = await asyncpg.create_pool(
         url,
-        min_size=1,
+        # None to begin with: a worker that starts while the database is away answers 503 until it is back.
+        min_size=0,
         max_size=share,
         connection_class=Connection,
         timeout=settings.connect_timeout_seconds,
-        max_inactive_connection_lifetime=300,
-        statement_cache_size=256,
+        max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
+        statement_cache_size=PREPARED_STATEMENTS,
+        max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
         server_settings={
             "application_name": "waterspout",
             # Texts and comparisons of times hang on these, and a database or a role may set others.

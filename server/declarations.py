@@ -19,6 +19,7 @@ from querybuild.resource import Catalog, CatalogError, Resource
 from server.settings import StartError
 
 DEFAULT_NAMES = ("CATALOG", "RESOURCES")
+BUILT_IN = "server.resources"
 OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "waterspout", "tests"})
 
 
@@ -49,21 +50,24 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except CatalogError as error:
         raise StartError(f"the resources of {path} cannot be served:\n{error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     return module
 
 
 def _load_module(name: str) -> ModuleType:
-    if name.partition(".")[0] in OWN_PACKAGES - {"server"}:
+    if name.partition(".")[0] in OWN_PACKAGES and name != BUILT_IN:
         raise StartError(f"{name} bears the name of a package of the server: rename the module")
     if not all(part.isidentifier() for part in name.split(".")):
         raise StartError(f"{name} is neither a module's name nor the path of a .py file")
+    if "" not in sys.path:
+        # The folder that the server was started in, after all that is installed.
+        sys.path.append("")
     try:
         return importlib.import_module(name)
     except CatalogError as error:
         raise StartError(f"the resources of {name} cannot be served:\n{error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -21,7 +21,7 @@ from querybuild.query import Context, Limits, Query
 from querybuild.resource import Catalog, Relationship, Resource
 from querybuild.select import ReadStatements, compile_read
 from serializers.encode import DocumentEncoder
-from serializers.links import Pairs
+from serializers.links import PageQueries, page_queries
 from server.live_schema import Constraints
 from server.settings import Settings
 
@@ -63,7 +63,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run: kept under its query string as it came."""
 
     query: Query
-    pairs: Pairs
+    queries: PageQueries
     plan: ReadPlan
     values: Values
     compiled: CompiledRead
@@ -75,17 +75,7 @@ class Engine:
         self.catalog = catalog
         self.constraints = constraints
         self.base_url = settings.public_url or ""
-        self.limits = Limits(
-            page_size=settings.page_size,
-            max_page_size=settings.max_page_size,
-            unpaginated=settings.unpaginated,
-            total=settings.total,
-            max_include_depth=settings.max_include_depth,
-            max_included=settings.max_included,
-            max_filter_depth=settings.max_filter_depth,
-            max_filter_nodes=settings.max_filter_nodes,
-            max_list_values=settings.max_list_values,
-        )
+        self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // 3)
         self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
@@ -121,7 +111,9 @@ class Engine:
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
-        return PreparedRead(query, pairs, planned.plan, planned.values, self._compiled(planned.plan))
+        return PreparedRead(
+            query, page_queries(pairs, query.page), planned.plan, planned.values, self._compiled(planned.plan)
+        )
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)

@@ -2,13 +2,16 @@
 comes in: any exception. What goes out: an error document with its status.
 
     ApiError (querybuild/errors.py)
+    ├── BadRequest             raised by custom code; defined there
     ├── RequestFault           the request as HTTP
-    │   ├── RouteNotFound, MethodNotAllowed, ReadSwitchedOff, NotAcceptable, UnsupportedMediaType,
-    BodyTooLarge, UrlTooLong, │   ├── PreconditionUnsupported, ReadOnlyServer, BadRequest
+    │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong
+    │   └── PreconditionUnsupported, ReadOnlyServer
     ├── ResourceNotFound       the path names nothing
     └── DatabaseAnswer         what the database made of a request that was in order
-        ├── Conflict, ValueRefused, TooManyIncluded, TooManyRows
-        └── Unavailable, Busy, OutcomeUnknown, StatementTimeout
+        ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
+        ├── Unavailable
+        │   └── Busy
+        └── OutcomeUnknown, StatementTimeout
 
 What is no ApiError is a fault of ours: a 500 that says nothing but the request's id, and a log line with the rest.
 """
@@ -22,7 +25,7 @@ import msgspec
 from tornado.web import HTTPError
 
 from querybuild import errors as query_errors
-from querybuild.errors import ApiError, Several
+from querybuild.errors import ApiError, BadRequest, Several
 from serializers import errors as document_errors
 from serializers.errors import encode_errors
 from serializers.objects import ErrorObject, ErrorSource
@@ -68,13 +71,6 @@ class PreconditionUnsupported(RequestFault):
 
 class ReadOnlyServer(RequestFault):
     pass
-
-
-class BadRequest(RequestFault):
-    """For custom code to raise: rendered with pointer "" and with the status as a number besides its text."""
-
-    def __init__(self, detail: str, *, pointer: str = "") -> None:
-        super().__init__(detail, pointer=pointer)
 
 
 class ResourceNotFound(ApiError):
@@ -190,7 +186,7 @@ def answer(error: BaseException, request_id: str) -> ErrorAnswer:
         status=common_status({int(one.status) for one in objects}),
         headers=tuple(header for one in found for header in _headers(one)),
         body=encode_errors(objects),
-        is_fault=not isinstance(error, ApiError | HTTPError),
+        is_fault=any(one.detail is INTERNAL_DETAIL for one in objects),
     )
 
 

@@ -82,7 +82,9 @@ async def run_read(
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
-    included = _Included(plan.node, rows, engine.limits.max_included)
+    # Linkage that includes what it identifies shows its primary rows in `included` as well.
+    most = engine.limits.max_included - (len(rows) if plan.includes_primary else 0)
+    included = _Included(plan.node, rows, most)
     await _branches(connection, plan.node, rows, iter(statements.branches), found, included)
     return ReadResult(found, total, is_estimated, has_more)
 
@@ -185,6 +187,7 @@ class _Included:
 
     def __init__(self, root: Node, rows: Sequence[Row], most: int) -> None:
         self._room = most
+        self._check_room()
         self._seen: dict[Resource, list[Sequence[Row]]] = {root.resource: [rows]}
 
     def most_rows(self, branch: Branch, key_count: int) -> int:
@@ -206,6 +209,9 @@ class _Included:
         else:
             self._room -= len(rows)
         seen.append(rows)
+        self._check_room()
+
+    def _check_room(self) -> None:
         if self._room < 0:
             detail = "The answer would include too many resources: ask for a smaller page or include less."
             raise TooManyIncluded(detail, parameter="include")
@@ -248,5 +254,5 @@ _REFUSALS = {
     "2201B": "a regular expression is not valid",
     "22025": "a LIKE pattern must not end with a backslash",
     "22P05": "a character cannot be stored",
-    "54000": "it is too complex",
+    "54000": "a text is too long for an index",
 }

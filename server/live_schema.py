@@ -39,15 +39,16 @@ WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 _CONSTRAINTS = """
-SELECT n.nspname AS schema, r.relname AS table, c.conname AS name,
+SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
        ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns
 FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-WHERE c.conrelid = ANY($1::oid[])
+WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u')
 UNION ALL
-SELECT n.nspname, r.relname, x.relname,
+SELECT n.nspname, r.relname, x.relname, i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
        ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
-             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number ORDER BY k.place)
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+             WHERE k.place <= i.indnkeyatts ORDER BY k.place)
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class r ON r.oid = i.indrelid
 JOIN pg_namespace n ON n.oid = r.relnamespace
 WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
@@ -60,18 +61,22 @@ class Column(msgspec.Struct, frozen=True):
     has_default: bool
 
 
-class Constraint(msgspec.Struct, frozen=True):
-    """schema, table: of the rows that the constraint is about. columns: its own, in its order; none of an
-    expression."""
+class Table(msgspec.Struct, frozen=True):
+    """columns: by name. unique: sets of columns whose values together stand in one row at most; None of a view, which
+    has no indexes to tell."""
 
-    schema: str
-    table: str
-    name: str
-    columns: tuple[str, ...]
+    columns: dict[str, Column]
+    unique: tuple[frozenset[str], ...] | None
+
+    def may_repeat(self, *names: str) -> bool:
+        """Whether two rows may have the same values in these columns."""
+        is_told = self.unique is not None and set(names) <= self.columns.keys()
+        return is_told and not any(columns <= set(names) for columns in self.unique or ())
 
 
 Columns = dict[str, Column]
-Constraints = dict[tuple[str, str, str], Constraint]
+Constraints = dict[tuple[str, str, str], tuple[str, ...]]
+"""(schema, table, name) -> the columns that the constraint is about, in its order; none of an expression."""
 
 
 class LiveSchema(msgspec.Struct, frozen=True):
@@ -83,23 +88,24 @@ class LiveSchema(msgspec.Struct, frozen=True):
 
 async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog) -> LiveSchema:
     """Looks every declared table up, the way the statements will: with its schema where one is declared."""
-    oids: dict[tuple[str | None, str], int | None] = {}
-    columns: dict[int, Columns] = {}
-    for schema, table in dict.fromkeys(_tables(catalog)):
-        oid = oids[schema, table] = await _oid(connection, schema, table)
-        if oid is not None and oid not in columns:
+    oids = {place: await _oid(connection, *place) for place in dict.fromkeys(_tables(catalog))}
+    tables: dict[int, Table] = {}
+    constraints = await connection.fetch(_CONSTRAINTS, [oid for oid in oids.values() if oid is not None])
+    for oid in oids.values():
+        if oid is not None and oid not in tables:
             rows = await connection.fetch(_COLUMNS, oid)
-            columns[oid] = {row["name"]: Column(row["type"], row["is_not_null"], row["has_default"]) for row in rows}
-    found = {place: None if oid is None else columns[oid] for place, oid in oids.items()}
-    constraints = await connection.fetch(_CONSTRAINTS, list(columns))
+            has_indexes = await connection.fetchval(
+                "SELECT relkind IN ('r', 'p', 'm') FROM pg_class WHERE oid = $1", oid
+            )
+            unique = [frozenset(row["columns"]) for row in constraints if row["oid"] == oid and row["is_unique"]]
+            tables[oid] = Table(
+                {row["name"]: Column(row["type"], row["is_not_null"], row["has_default"]) for row in rows},
+                tuple(unique) if has_indexes else None,
+            )
+    found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
     return LiveSchema(
         faults=tuple(fault for resource in catalog for fault in _faults(catalog, resource, found)),
-        constraints={
-            (row["schema"], row["table"], row["name"]): Constraint(
-                row["schema"], row["table"], row["name"], tuple(row["columns"])
-            )
-            for row in constraints
-        },
+        constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
     )
 
 
@@ -119,16 +125,16 @@ async def _oid(connection: asyncpg.Connection[Any], schema: str | None, table: s
     return oid
 
 
-Found = dict[tuple[str | None, str], Columns | None]
+Found = dict[tuple[str | None, str], Table | None]
 
 
 def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
     where = f"resource {quoted(resource.type)}: "
-    columns = found[resource.schema, resource.table]
-    if columns is None:
+    table = found[resource.schema, resource.table]
+    if table is None:
         yield f"{where}there is no table {quoted(resource.table)} in the database"
         return
-    for fault in (*_id_faults(resource, columns), *_attribute_faults(resource, columns)):
+    for fault in (*_id_faults(resource, table), *_attribute_faults(resource, table.columns)):
         yield where + fault
     for relationship in resource.relationships:
         for fault in _relationship_faults(resource, relationship, catalog.target(relationship), found):
@@ -146,21 +152,26 @@ def _relationship_faults(
             return
         yield from _key_faults(link.source, link.table, links, resource)
         yield from _key_faults(link.target, link.table, links, target)
+        if links.may_repeat(link.source, link.target):
+            yield f"the table {quoted(link.table)} has no unique index on {listed((link.source, link.target))}"
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
-        columns = found[resource.schema, resource.table] or {}
-        yield from _key_faults(relationship.column_name, resource.table, columns, target)
-        yield from _nullability_faults(relationship, columns)
+        own = found[resource.schema, resource.table]
+        if own is not None:
+            yield from _key_faults(relationship.column_name, resource.table, own, target)
+            yield from _nullability_faults(relationship, own.columns)
     else:
         theirs = found[target.schema, target.table]
         if theirs is not None:
             yield from _key_faults(relationship.foreign_key, target.table, theirs, resource)
+            if not relationship.is_to_many and theirs.may_repeat(relationship.foreign_key):
+                yield f"the table {quoted(target.table)} has no unique index on {relationship.foreign_key}"
 
 
-def _key_faults(name: str, table: str, columns: Columns, holds: Resource) -> Iterator[str]:
+def _key_faults(name: str, table_name: str, table: Table, holds: Resource) -> Iterator[str]:
     """holds: the resource whose id the column holds."""
-    column, id_type = columns.get(name), holds.id.type
+    column, id_type = table.columns.get(name), holds.id.type
     if column is None:
-        yield from _missing(name, table, columns)
+        yield from _missing(name, table_name, table.columns)
     elif column.type not in id_type.sql_names:
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
 
@@ -170,12 +181,14 @@ def _missing(column: str, table: str, columns: Columns) -> Iterator[str]:
         yield f"the table {quoted(table)} has no column {quoted(column)}.{nearest(column, columns)}"
 
 
-def _id_faults(resource: Resource, columns: Columns) -> Iterator[str]:
-    column = columns.get(resource.id.column)
+def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
+    column = table.columns.get(resource.id.column)
     if column is None:
-        yield from _missing(resource.id.column, resource.table, columns)
+        yield from _missing(resource.id.column, resource.table, table.columns)
     elif column.type not in resource.id.type.sql_names:
         yield f"the id is declared as {resource.id.type.name}, and its column is {column.type}"
+    elif table.may_repeat(resource.id.column):
+        yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
 
 
 def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:

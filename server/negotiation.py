@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from server.errors import NotAcceptable, UnsupportedMediaType
 
 MEDIA_TYPE = "application/vnd.api+json"
-ATOMIC = "https://jsonapi.org/ext/atomic"
 
 _PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
 _QUOTED_PAIR = re.compile(r"\\(.)")

@@ -219,9 +219,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: Annotated[
         int, Meta(ge=1, le=1_000_000, description="The most values in the list of one in_ or notin_."), LIMITS
     ] = 1000
-    max_operations: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="The most operations in one atomic request."), LIMITS
-    ] = 1000
     max_body_bytes: Annotated[
         int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS
     ] = 4 * MIB

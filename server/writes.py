@@ -6,9 +6,8 @@ Nothing here writes SQL, and nothing encodes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -19,12 +18,13 @@ from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
 from querybuild.modify import LinkStatements, WriteStatements
 from querybuild.plan import LinkWrite, Statement
-from querybuild.resource import ToOne
+from querybuild.resource import Resource, ToOne
 from querybuild.rows import Row, nodes
+from serializers.encode import shown_value
 from server.database import Connection, Database
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import Engine, PreparedRead
 from server.errors import BodyValueRefused, Conflict
-from server.execute import REFUSED, ReadResult, arguments, resource_not_found, run_read, run_read_at_once, words
+from server.execute import REFUSED, ReadResult, arguments, resource_not_found, run_read_at_once, words
 
 
 async def write_and_read(
@@ -36,37 +36,44 @@ async def write_and_read(
         plan = msgspec.structs.replace(plan, returning=read.plan.node)
     statements = engine.write_statements(plan)
 
-    async def at_once(connection: Connection) -> tuple[Any, ReadResult]:
+    async def by_returning(connection: Connection) -> tuple[Any, ReadResult]:
         row = await _write_row(connection, write, statements)
         rows: list[Sequence[Row]] = [[row], *([] for _ in list(nodes(read.plan.node))[1:])]
         return row[0], ReadResult(rows, None, False, False)
 
     async def one_by_one(connection: Connection) -> tuple[Any, ReadResult]:
-        row_id = await run_write(connection, write, statements, engine)
+        row_id = await run_write(connection, write, statements)
         return row_id, await run_read_at_once(connection, read, row_id, engine)
 
-    try:
+    with _refusals(write, engine):
         if statements.is_single and plan.returning is not None:
-            return await database.write_statement(at_once)
+            return await database.write_statement(by_returning)
         return await database.write(one_by_one)
-    except ApiError:
-        raise
-    except Exception as error:
-        raise refused_write(error, write, engine) from error
 
 
 async def write_only(database: Database, write: PlannedWrite, engine: Engine) -> None:
     """A write whose answer shows nothing of it."""
     statements = engine.write_statements(write.plan)
+    run = database.write_statement if statements.is_single else database.write
+    with _refusals(write, engine):
+        await run(lambda connection: run_write(connection, write, statements))
+
+
+@contextmanager
+def _refusals(write: PlannedWrite, engine: Engine) -> Iterator[None]:
+    """What the database refuses, as an answer; a fault stays what it is."""
     try:
-        await database.write(lambda connection: run_write(connection, write, statements, engine))
+        yield
     except ApiError:
         raise
     except Exception as error:
-        raise refused_write(error, write, engine) from error
+        answer = refused_write(error, write, engine)
+        if answer is error:
+            raise
+        raise answer from error
 
 
-async def run_write(connection: Connection, write: PlannedWrite, statements: WriteStatements, engine: Engine) -> Any:
+async def run_write(connection: Connection, write: PlannedWrite, statements: WriteStatements) -> Any:
     """Writes the row and its links; gives the row's id.
 
     Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
@@ -74,9 +81,10 @@ async def run_write(connection: Connection, write: PlannedWrite, statements: Wri
     plan = write.plan
     row_id = None if plan.id_slot is None else write.values[plan.id_slot]
     if statements.lock is not None:
-        if await connection.fetchval(statements.lock.sql, *arguments(statements.lock, write.values)) is None:
+        row = await connection.fetchrow(statements.lock.sql, *arguments(statements.lock, write.values))
+        if row is None:
             raise resource_not_found(plan.resource.type, str(row_id))
-        await _check_unchanged(connection, write, row_id, engine)
+        _check_unchanged(write, row)
     if statements.row is not None:
         row_id = (await _write_row(connection, write, statements))[0]
     for link, link_statements in zip(plan.links, statements.links, strict=True):
@@ -110,23 +118,18 @@ async def _insert_past_taken(
     raise RuntimeError("no free id after 10 moves of the sequence")
 
 
-async def _check_unchanged(connection: Connection, write: PlannedWrite, row_id: Any, engine: Engine) -> None:
-    """Read-only attributes that were sent must have the value that they have."""
-    if not write.plan.unchanged:
-        return
-    read = engine.prepare_read(ReadShape("resource", write.plan.resource), "")
-    result = await run_read(connection, read, row_id, engine)
-    assert result is not None
-    current = json.loads(read.compiled.encoder.encode(result.rows, {}), parse_float=Decimal)["data"]["attributes"]
-    errors = [
-        AttributeFault(
-            f"{quoted(sent.column)} is read-only: leave it out, or send the value it has.",
-            pointer=str(write.pointers[sent.slot]),
-        )
-        for sent in write.plan.unchanged
-        if current[sent.column] != write.values[sent.slot]
-    ]
-    raise_all(errors)
+def _check_unchanged(write: PlannedWrite, row: Row) -> None:
+    """Read-only attributes that were sent must have the value that they have. row: the id, and those attributes."""
+    raise_all(
+        [
+            AttributeFault(
+                f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
+                pointer=str(write.pointers[sent.slot]),
+            )
+            for sent, value in zip(write.plan.unchanged, row[1:], strict=True)
+            if shown_value(sent.attribute, value) != write.values[sent.slot]
+        ]
+    )
 
 
 async def _write_link(
@@ -146,11 +149,12 @@ async def _write_link(
         if id_value not in there
     ]
     raise_all(missing)
-    leaving = [row[0] for row in rows if row[1] == row_id and row[0] not in set(wanted)]
+    kept = set(wanted)
+    leaving = [row[0] for row in rows if row[1] == row_id and row[0] not in kept]
     if leaving and not link.is_detachable:
         shown = ", ".join(str(id_value) for id_value in leaving[:5])
         detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
-        pointer = f"/data/relationships/{link.relationship.name}/data"
+        pointer = f"{write.pointer}/relationships/{link.relationship.name}/data"
         raise RequiredLink(detail, pointer=pointer)
     if leaving or link.is_link_table:
         await run(statements.detach)
@@ -163,7 +167,7 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
     if isinstance(error, pg.IntegrityConstraintViolationError):
         return _violation(error, write, engine)
     if isinstance(error, REFUSED):
-        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer="/data")
+        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
     return error
 
 
@@ -172,10 +176,9 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
     if plan.kind == "delete":
         return Conflict(f"This {plan.resource.type} is still referred to by other resources.")
     key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
-    constraint = engine.constraints.get(key)
-    columns = (error.column_name,) if error.column_name else constraint.columns if constraint else ()
-    fields = [field for column in columns if (field := _field(column, error.table_name, write))]
-    pointer = fields[0][1] if fields else "/data"
+    columns = (error.column_name,) if error.column_name else engine.constraints.get(key, ())
+    fields = [field for column in columns if (field := _field(column, error, write))]
+    pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else "The document"
     match error:
         case pg.UniqueViolationError():
@@ -184,7 +187,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return _missing_related(columns, write, engine) or RelatedNotFound(
                 f"The related resource is not there: {names}.", pointer=pointer
             )
-        case pg.NotNullViolationError() if pointer == "/data/id":
+        case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
             return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
@@ -204,20 +207,24 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
     return None
 
 
-def _field(column: str, table: str | None, write: PlannedWrite) -> tuple[str, str] | None:
+def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tuple[str, str] | None:
     """The field of the document that a column holds, and where it stood or would stand."""
     plan = write.plan
-    if table == plan.resource.table:
+    if _is_about(error, plan.resource):
         if column == plan.resource.id.column:
-            return "id", "/data/id"
+            return "id", f"{write.pointer}/id"
         for assignment in plan.assignments:
             if assignment.column == column:
                 pointer = str(write.pointers[assignment.slot])
                 return pointer.removesuffix("/data").rpartition("/")[2], pointer
         for attribute in plan.resource.attributes:
             if attribute.is_stored and attribute.column_name == column:
-                return attribute.name, f"/data/attributes/{attribute.name}"
+                return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
     for link in plan.links:
-        if link.target.table == table and link.relationship.foreign_key == column:
-            return link.relationship.name, f"/data/relationships/{link.relationship.name}"
+        if _is_about(error, link.target) and link.relationship.foreign_key == column:
+            return link.relationship.name, f"{write.pointer}/relationships/{link.relationship.name}"
     return None
+
+
+def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:
+    return error.table_name == resource.table and resource.schema in (None, error.schema_name)

@@ -43,6 +43,7 @@ is reset, and the answer lost."""
 
 SHORT_BODY_BYTES = 65536
 WRITES = frozenset({"POST", "PATCH", "DELETE"})
+_LENGTH = re.compile(r"[0-9]+")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger("server")
@@ -89,8 +90,6 @@ class Handler(RequestHandler):
         self._is_refused = False
         self._stages: list[tuple[str, float]] = []
 
-    # before the body
-
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
         headers, method = self.request.headers, self.request.method or ""
@@ -127,10 +126,10 @@ class Handler(RequestHandler):
             if name in headers:
                 raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
         if method in self.body_methods:
-            length = headers.get("Content-Length", "0")
-            if length != "0" or "Transfer-Encoding" in headers or "Content-Type" in headers:
+            length = self._content_length()
+            if length or "Transfer-Encoding" in headers or "Content-Type" in headers:
                 check_content_type(headers.get("Content-Type"), self.extensions)
-            if length.isdigit() and int(length) > settings.max_body_bytes:
+            if length > settings.max_body_bytes:
                 self._refuse_body()
 
     def allowed(self) -> tuple[str, ...]:
@@ -152,8 +151,6 @@ class Handler(RequestHandler):
     def _refuse_body(self) -> NoReturn:
         raise BodyTooLarge(f"A body has at most {self.engine.settings.max_body_bytes} bytes.")
 
-    # the body
-
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         self._body_bytes += len(chunk)
         if self._is_refused or self.request.method not in self.body_methods:
@@ -169,8 +166,6 @@ class Handler(RequestHandler):
     @property
     def body(self) -> bytes:
         return b"".join(self._chunks)
-
-    # the answer
 
     async def options(self) -> None:
         self.set_status(204)
@@ -231,14 +226,15 @@ class Handler(RequestHandler):
         except ValueFault:
             raise resource_not_found(resource.type, self.route.id) from None
 
-    def on_finish(self) -> None:
-        self._running.discard(self)
+    def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
+        """At work until the answer has been sent, not only handed over to be."""
+        sent = super().finish(chunk)
+        sent.add_done_callback(lambda _: self._running.discard(self))
+        return sent
 
     def on_connection_close(self) -> None:
         super().on_connection_close()
         self._running.discard(self)
-
-    # failures
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
         """Where tornado brings whatever was raised."""
@@ -286,8 +282,12 @@ class Handler(RequestHandler):
             self._drain = asyncio.ensure_future(self._finish_and_close_after(future))
 
     def _rest_is_short(self) -> bool:
-        length = self.request.headers.get("Content-Length", "0")
-        return "Transfer-Encoding" not in self.request.headers and length.isdigit() and int(length) <= SHORT_BODY_BYTES
+        return "Transfer-Encoding" not in self.request.headers and self._content_length() <= SHORT_BODY_BYTES
+
+    def _content_length(self) -> int:
+        """Bytes, as the header has it; what is no number is for tornado to refuse, after prepare."""
+        text = self.request.headers.get("Content-Length", "")
+        return int(text[:18]) if _LENGTH.fullmatch(text) else 0
 
     async def _finish_after(self, rest: asyncio.Future[None], body: bytes | None = None) -> None:
         with suppress(TimeoutError, StreamClosedError):

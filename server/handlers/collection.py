@@ -29,14 +29,16 @@ class CollectionHandler(ReadingHandler):
         change = decode_resource_document(self.body, errors, needs_id=False, max_depth=engine.settings.max_json_depth)
         self.stage("plan")
         planned = None if change is None else plan_create(change, resource, engine.catalog, errors)
+        read = self.prepare_answer(planned, errors)
         raise_all(errors)
         assert planned is not None
-        read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
+        assert read is not None
         self.stage("execute")
         row_id, result = await write_and_read(self.database, planned, read, engine)
         self.stage("encode")
         location = f"{engine.base_url}{resource.path}/{quote_segment(str(row_id))}"
-        body = read.compiled.encoder.encode(result.rows, {"self": location})
-        if "detail" in resource.methods:
+        is_readable = "detail" in resource.methods
+        body = read.compiled.encoder.encode(result.rows, {"self": location} if is_readable else {})
+        if is_readable:
             self.set_header("Location", location)
         self.finish_document(body, 201)

@@ -12,7 +12,7 @@ from server.engine import ReadShape
 from server.handlers.reading import ReadingHandler
 from server.writes import write_and_read, write_only
 
-DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted."}))
+DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted"}))
 
 
 class ResourceHandler(ReadingHandler):
@@ -37,9 +37,10 @@ class ResourceHandler(ReadingHandler):
         planned = (
             None if change is None else plan_update(change, resource, self.route.id, path_id, engine.catalog, errors)
         )
+        read = self.prepare_answer(planned, errors)
         raise_all(errors)
         assert planned is not None
-        read = engine.prepare_read(ReadShape("resource", resource, written=planned.written), self.request.query)
+        assert read is not None
         self.stage("execute")
         _, result = await write_and_read(self.database, planned, read, engine)
         self.stage("encode")
