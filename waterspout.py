@@ -2,7 +2,7 @@
 
 from pypika import Table, functions
 
-from querybuild.errors import ApiError
+from querybuild.errors import ApiError, BadRequest
 from querybuild.operators import JSONB_CONTAINS
 from querybuild.resource import (
     RELATIONSHIP_METHODS,
@@ -43,7 +43,6 @@ from querybuild.types import (
     enum,
 )
 from querybuild.values import ValueFault
-from server.errors import BadRequest
 
 __all__ = [
     "BIGINT",

@@ -108,7 +108,7 @@ def _object(data: dict[str, Any], name: str, pointer: str, errors: list[ApiError
 def _is_as_read(value: Any) -> bool:
     """A relationship as answers show it, with links and without data: a client that sends back the whole of
     what it read asks for no change of it."""
-    return isinstance(value, dict) and "data" not in value and ("links" in value or "meta" in value)
+    return isinstance(value, dict) and "data" not in value and "links" in value
 
 
 def _relationship(value: Any, pointer: str, errors: list[ApiError]) -> LinkageChange | None:

@@ -34,6 +34,7 @@ LIMITS = Limits(
     max_filter_depth=10,
     max_filter_nodes=100,
     max_list_values=1000,
+    max_json_depth=64,
 )
 
 _JSON = msgspec.json.Encoder(decimal_format="number")

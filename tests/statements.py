@@ -661,13 +661,17 @@ WRITES = [
         ),
     ),
     # nothing of the row changes: it is locked, to be there
-    Write(type="tag", id="1", data={}, lock=Sent('SELECT "id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,))),
+    Write(type="tag", id="1", data={}, lock=Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,))),
     # a read-only attribute is sent back
     Write(
         type="author",
         id="1",
         data={"attributes": {"born": 1900, "full-name": "A B"}},
-        lock=Sent('SELECT "author_no" FROM "authors" WHERE "author_no"=$1 FOR UPDATE', (1,)),
+        lock=Sent(
+            'SELECT "authors"."author_no","authors"."given"||\' \'||"authors"."family"'
+            ' FROM "authors" WHERE "author_no"=$1 FOR UPDATE',
+            (1,),
+        ),
         row=Sent(
             'UPDATE "authors" SET "born"=$1 WHERE "author_no"=$2 RETURNING "authors"."author_no"',
             (1900, 1),
@@ -677,7 +681,7 @@ WRITES = [
         type="tag",
         id="1",
         data={"relationships": linked(articles=[])},
-        lock=Sent('SELECT "id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,)),
+        lock=Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,)),
         links=(
             (
                 Sent('SELECT "id",null FROM "corner"."articles" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE', ([],)),
@@ -695,7 +699,7 @@ WRITES = [
         type="author",
         id="1",
         data={"relationships": linked(articles=[("article", "b"), ("article", "a")], desk=("desk", "2"))},
-        lock=Sent('SELECT "author_no" FROM "authors" WHERE "author_no"=$1 FOR UPDATE', (1,)),
+        lock=Sent('SELECT "authors"."author_no" FROM "authors" WHERE "author_no"=$1 FOR UPDATE', (1,)),
         links=(
             (
                 Sent(
@@ -735,7 +739,7 @@ WRITES = [
         type="node",
         id=TOKEN,
         data={"relationships": linked(children=[("node", TOKEN)])},
-        lock=Sent('SELECT "id" FROM "corner"."nodes" WHERE "id"=$1 FOR UPDATE', (UUID(TOKEN),)),
+        lock=Sent('SELECT "nodes"."id" FROM "corner"."nodes" WHERE "id"=$1 FOR UPDATE', (UUID(TOKEN),)),
         links=(
             (
                 Sent(

@@ -317,7 +317,7 @@ async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
     """What PostgreSQL itself refuses: here a name that is too long for its index."""
     await create_household(api)
     name = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(3000))
-    detail = "PostgreSQL refuses a value of the document: it is too complex."
+    detail = "PostgreSQL refuses a value of the document: a text is too long for an index."
     await check_refused(
         api,
         [

@@ -6,7 +6,7 @@ from tests.http.conftest import Api
 from tests.http.people import create_household, one, select
 from tests.http.refusals import Refused, check_refused, error
 
-DELETED = {"jsonapi": {"version": "1.0"}, "meta": {"message": "Object successfully deleted."}}
+DELETED = {"jsonapi": {"version": "1.0"}, "meta": {"message": "Object successfully deleted"}}
 
 
 PATHS = [

@@ -44,7 +44,15 @@ from waterspout import DATE, INT, TEXT, UUID, Attribute, Catalog, CatalogError, 
 ROOT = Path(__file__).parents[2]
 WRITES_DOCS = bool(os.environ.get("WATERSPOUT_WRITE_DOCS"))
 WIDTH = 120
-PAGES = ("README.md", "docs/query-language.md", "docs/errors.md", "docs/resources.md")
+PAGES = (
+    "README.md",
+    "docs/query-language.md",
+    "docs/errors.md",
+    "docs/resources.md",
+    "docs/catalogue.md",
+    "docs/writing.md",
+    "docs/running.md",
+)
 DECLARATIONS = "docs/resources.md"
 
 _BLOCK = re.compile(r"^```(?P<language>\w+)(?P<words>[^\n]*)\n(?P<text>.*?)\n```$", re.MULTILINE | re.DOTALL)

@@ -73,7 +73,7 @@ CREATES: list[tuple[str, dict[str, Any], type[BodyError], str, str]] = [
     ("rule", rule() | {"id": "1"}, ClientIdForbidden, "/data/id", "The server chooses the id of a rule: leave `id` out."),
     ("node", {"id": "X", "attributes": {"title": "x"}}, AttributeFault, "/data/id", f"An id of a node must be a UUID such as {TOKEN}."),
     ("node", {"id": TOKEN.upper(), "attributes": {"title": "x"}}, AttributeFault, "/data/id", "An id of a node must be a UUID in lower case."),
-    ("country", {"id": "", "attributes": {"name": "x"}}, AttributeFault, "/data/id", "An id of a country must be a text that is not empty."),
+    ("country", {"id": "", "attributes": {"name": "x"}}, AttributeFault, "/data/id", "An id of a country must be a text, not empty and neither `.` nor `..`."),
     # relationships
     ("profile", {"attributes": {"motto": "x"}}, RelationshipFault, "/data/relationships/author", "The relationship “author” is required."),
     ("profile", profile(author=None), RelationshipFault, "/data/relationships/author/data", "The relationship “author” is required."),
@@ -176,7 +176,7 @@ def test_where_each_value_stood() -> None:
         3: ("/data/relationships/tags/data/0", "/data/relationships/tags/data/1"),
         4: "/data/relationships/editor/data",
     }
-    assert write.written == ("author", "tags", "editor")
+    assert write.written == ("author", "editor", "tags")
     assert [assignment.column for assignment in write.plan.assignments] == ["id", "title", "author_id", "editor_id"]
     ((name, is_detachable),) = [(link.relationship.name, link.is_detachable) for link in write.plan.links]
     assert (name, is_detachable) == ("tags", True)
@@ -185,7 +185,7 @@ def test_where_each_value_stood() -> None:
 def test_read_only_attributes_that_are_sent_back_are_compared() -> None:
     write = update("rule", "1", {"attributes": {"on_update": "x", "unupdatable": "y", "uncreatable": "z"}})
     assert [assignment.column for assignment in write.plan.assignments] == ["on_update", "uncreatable"]
-    ((name, slot, attribute),) = [(sent.column, sent.slot, sent.attribute) for sent in write.plan.unchanged]
+    ((name, slot, attribute),) = [(sent.attribute.name, sent.slot, sent.attribute) for sent in write.plan.unchanged]
     assert (name, write.values[slot]) == ("unupdatable", "y")
     assert attribute is attribute_of(CATALOG.by_type["rule"], "unupdatable")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from querybuild.query import Page
-from serializers.links import page_count, page_links, quote_segment, with_query
+from serializers.links import page_count, page_links, page_queries, query_text, quote_segment, with_query
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,9 @@ def test_quote_segment(text: str, quoted: str) -> None:
 
 
 def test_with_query() -> None:
-    assert with_query("/a", ()) == "/a"
-    assert with_query("/a", (("page[size]", "5"), ("x", ""), ("x", "ß"))) == "/a?page%5Bsize%5D=5&x=&x=%C3%9F"
+    assert with_query("/a", query_text(())) == "/a"
+    query = query_text((("page[size]", "5"), ("x", ""), ("x", "ß")))
+    assert with_query("/a", query) == "/a?page%5Bsize%5D=5&x=&x=%C3%9F"
 
 
 def page(family: str, size: int, offset: int) -> Page:
@@ -35,7 +36,7 @@ def page(family: str, size: int, offset: int) -> Page:
 
 def places(page: Page, total: int | None, has_next: bool = False) -> dict[str, str]:
     """The links' places: what stands in page[number] or page[offset]."""
-    links = page_links("/a", (), page, total=total, has_next=has_next)
+    links = page_links("/a", page_queries((), page), page, total=total, has_next=has_next)
     assert links.pop("self") == "/a"
     return {name: link.rpartition("=")[2] for name, link in links.items()}
 
@@ -74,7 +75,8 @@ def test_page_links(
 
 def test_links_keep_the_query() -> None:
     pairs = (("filter[a]", "x y"), ("page[number]", "2"), ("page[size]", "5"), ("include", "b,c"))
-    links = page_links("/a", pairs, page("number", 5, 5), total=11, has_next=True)
+    second = page("number", 5, 5)
+    links = page_links("/a", page_queries(pairs, second), second, total=11, has_next=True)
     others = "filter%5Ba%5D=x%20y&page%5Bsize%5D=5&include=b%2Cc"
     assert links == {
         "self": "/a?filter%5Ba%5D=x%20y&page%5Bnumber%5D=2&page%5Bsize%5D=5&include=b%2Cc",

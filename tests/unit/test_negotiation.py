@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from server.errors import NotAcceptable, UnsupportedMediaType
-from server.negotiation import ATOMIC, MEDIA_TYPE, check_accept, check_content_type
+from server.negotiation import MEDIA_TYPE, check_accept, check_content_type
 
 NONE: frozenset[str] = frozenset()
+ATOMIC = "https://jsonapi.org/ext/atomic"
 WITH_ATOMIC = frozenset({ATOMIC})
 
 
