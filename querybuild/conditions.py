@@ -1,8 +1,7 @@
 """Filter nodes -> conditions. What comes in: nodes whose names are not resolved, the resource and alias they
 are about. What goes out: conditions, with values read as their columns' types and put into slots.
 
-This is also where aliases and steps over relationships are handed out: a row that a request may see is reached
-by `open_alias` alone.
+This is also where the aliases of a condition and a sort are handed out, and the steps over relationships.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class ConditionPlanner:
         self._step_count = 0
 
     def open_alias(self, resource: Resource) -> str:
-        """The next alias, for rows of the resource. The one place where a rule of who may see them will stand."""
+        """The next alias, for rows of the resource, where a rule of who may see them will stand."""
         self._alias_count += 1
         return f"t{self._alias_count - 1}"
 

@@ -17,10 +17,12 @@ from querybuild.resource import Attribute, Link, Operator, Relationship, Resourc
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """Where a parameter's value comes from. request: the values of query and body, in the order in which
-    planning met them.
-    path: the id that the path names. keys: ids or keys of the rows of an earlier statement, as one array. row:
-    the id of the row that the write is about.
+    """Where a parameter's value comes from.
+
+    request: the values of query and body, in the order in which planning met them.
+    path: the id that the path names.
+    keys: ids or keys of the rows of an earlier statement, as one array.
+    row: the id of the row that the write is about.
     """
 
     source: Literal["request", "path", "keys", "row"]

@@ -1,8 +1,8 @@
-"""Query or Change, with the Catalog, -> plan. What comes in: what was asked, names unresolved. What goes out:
-a plan, the values for its slots, and for a write where each value stood. Every name is resolved here, every
-alias handed out, every value read as its column's type; each fault is collected.
+"""Query, with the Catalog, -> ReadPlan. What comes in: what was asked, names unresolved. What goes out: a plan
+and the values for its slots. Names of sort, include and fields are resolved here, those of filters in
+`conditions.py`; each fault is collected.
 
-Nothing here knows SQL text, rows or HTTP.
+Nothing here knows SQL text, rows or HTTP. Writes are planned in `changes.py`.
 """
 
 from __future__ import annotations

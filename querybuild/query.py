@@ -30,8 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Who asks: the principal, the tenant and the time will stand here. The planner asks it at every alias that it
-    opens."""
+    """Who asks: the principal, the tenant and the time will stand here. Planning a read is given it."""
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -52,14 +52,19 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
 class Attribute(msgspec.Struct, frozen=True, eq=False):
     """A resource's attribute and the column that holds it.
 
-    column: the column's name, where it differs from the attribute's. sql: for an attribute computed in SQL, a
-    function of the row's columns that returns a term; such an attribute has no column and is read-only.
+    column: the column's name, where it differs from the attribute's.
+    sql: for an attribute computed in SQL, a function of the row's columns that returns a term. It has no column and is
+        read-only; say `nullable` when the term can be null.
     required: must be sent on create.
-    required_on_update: must be sent whenever `attributes` is sent in a PATCH. nullable: null is a value.
-    min_length, max_length (characters), pattern (a whole match): of texts. minimum, maximum (inclusive): of
-    ordered types. shape: a Python type that a JSON value must fit, such as
-    `dict[str, list[int]]`. readable, creatable, updatable, filterable, sortable: what a request may do with it.
-    match: whether the operator `match` is open on a text. operators: custom operators, besides those of the type.
+    required_on_update: must be sent whenever `attributes` is sent in a PATCH.
+    nullable: null is a value.
+    min_length, max_length: characters of a text, items of an array.
+    minimum, maximum: inclusive, of ordered types, as Python values of the type.
+    pattern: a regular expression that the whole of a text must match.
+    shape: a Python type that a JSON value must fit, such as `dict[str, list[int]]`.
+    readable, creatable, updatable, filterable, sortable: what a request may do with it.
+    match: whether the operator `match` is open on a text.
+    operators: custom operators, besides those of the type.
     """
 
     name: str
@@ -118,10 +123,13 @@ class Link(msgspec.Struct, frozen=True, eq=False):
 class ToOne(msgspec.Struct, frozen=True, eq=False):
     """A relationship to at most one resource of the type `target`.
 
-    column: the column of the resource's own table that holds the other's id; or foreign_key: the column of the other's
-    table that holds this one's id, which makes it the other side of a one-to-one. nullable: may be empty.
-    required: must be sent on create (default: when it is not nullable). readable, writable, includable: what a
-    request may do with it.
+    column: the column of the resource's own table that holds the other's id (default: the name and `_id`).
+    foreign_key: instead, the column of the other's table that holds this one's id; unique, as the other side
+    of a one-to-one.
+    nullable: may be empty.
+    required: must be sent on create (default: when it is not nullable).
+    methods: what of read, add, replace, remove is open; for a to-one read and replace matter.
+    includable, filterable: whether include, and filters and sorts, may go over it.
     """
 
     name: str
@@ -153,8 +161,12 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
 
 
 class ToMany(msgspec.Struct, frozen=True, eq=False):
-    """A relationship to any number of resources of the type `target`: through their column `foreign_key`, or
-    `through` a link table."""
+    """A relationship to any number of resources of the type `target`.
+
+    foreign_key: their column that holds this one's id.
+    through: instead, a link table.
+    methods, includable, filterable: as of ToOne.
+    """
 
     name: str
     target: str

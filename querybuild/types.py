@@ -24,12 +24,16 @@ from querybuild.values import ValueFault
 
 
 class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """name: as declared and shown in messages. family: types of one family compare with each other. sql_names:
-    the names in pg_type that a column of this type may have. from_json, from_text: raise ValueFault. select:
-    the column's term as it is read, where that is not the bare column. shown: what is read -> what msgspec
-    encodes. bound: the parameter's term, where it needs a cast.
-    as_text: the column has to be cast before text operators, or columns of another type, see it. choices: the values
-    of an enum. element: of an array.
+    """name: as declared, and as shown in messages.
+    family: types of one family compare with each other.
+    sql_names: the names in pg_type that a column of this type may have.
+    from_json, from_text: a value of a request -> what is bound; raise ValueFault.
+    select: the column's term as it is read, where that is not the bare column.
+    shown: what is read -> what msgspec encodes.
+    bound: the parameter's term, where it needs a cast.
+    as_text: the column has to be cast before text operators, or columns of another type, see it.
+    choices: the values of an enum.
+    element: of an array.
     """
 
     name: str

@@ -1,9 +1,8 @@
 """A user's own declarations. What comes in: the setting `resources`, as `package.module:name` or
 `/path/file.py[:name]`. What goes out: a Catalog.
 
-A file is loaded by its path under a private name, so that it shadows nothing and nothing shadows it. Without a
-name, `CATALOG` is looked for, then
-`RESOURCES`.
+A file is loaded by its path under a private name, so that it shadows nothing and nothing shadows it. Without a name
+`CATALOG` is looked for, then `RESOURCES`.
 """
 
 from __future__ import annotations

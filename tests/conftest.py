@@ -52,6 +52,8 @@ def postgres_url() -> Iterator[str]:
     # The folder is thrown away: without this half of the tests' time is waiting for the disk.
     with (data / CLUSTER / "postgresql.conf").open("a") as settings:
         settings.write("\nfsync = off\nsynchronous_commit = off\nfull_page_writes = off\n")
+        # Its workers are a superuser's, whom no DROP DATABASE WITH (FORCE) of ours may send away.
+        settings.write("autovacuum = off\n")
     with embedded.start(data, say=lambda _: None) as server:
         yield server.dsn
     shutil.rmtree(folder)

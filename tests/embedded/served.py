@@ -19,7 +19,8 @@ def silent(line: str) -> None:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    """In one write, so that lines of a parent and its child never run into each other."""
+    os.write(1, f"{line}\n".encode())
 
 
 def alone(data_dir: Path) -> None:
