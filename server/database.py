@@ -84,16 +84,22 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
+        connection = await self._acquire()
         try:
-            connection = await self.pool.acquire(timeout=self._acquire_timeout_seconds)
+            yield connection
+        finally:
+            await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+
+    async def _acquire(self) -> Connection:
+        """Raises Busy, Unavailable. A connection that lies idle is taken without a timer, which costs a task
+        of its own."""
+        timeout = None if self.pool.get_idle_size() else self._acquire_timeout_seconds
+        try:
+            return await self.pool.acquire(timeout=timeout)  # type: ignore[return-value]  # the pool makes our class
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*_GONE, pg.InterfaceError, pg.PostgresError) as error:
             raise Unavailable("The database cannot be reached; try again.") from error
-        try:
-            yield connection  # type: ignore[misc]  # the pool makes our class
-        finally:
-            await self.pool.release(connection)
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
         """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
@@ -118,11 +124,11 @@ class Database:
 
     async def _attempts(self, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation | None) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
+            connection = await self._acquire()
             try:
-                async with self.connection() as connection:
-                    if isolation is None:
-                        return await work(connection)
-                    return await _transaction(connection, work, isolation)
+                if isolation is None:
+                    return await work(connection)
+                return await _transaction(connection, work, isolation)
             except _RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise Busy("Other writes were in the way; try again.") from error
@@ -133,6 +139,8 @@ class Database:
                 if answer is error:
                     raise
                 raise answer from error
+            finally:
+                await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
         raise AssertionError("unreachable")
 
 
