@@ -17,10 +17,13 @@ RELATION_OPERATORS = ("any", "has")
 _MEMBERS = ("name", "op", "val", "field")
 
 
+def placed(source: Source, detail: str) -> str:
+    """A detail that begins with the place in the filter."""
+    return f"{source.path}: {detail}" if source.path else detail
+
+
 def fault(source: Source, detail: str) -> FilterError:
-    """A filter error whose detail begins with the place in the filter."""
-    place = f"{source.path}: " if source.path else ""
-    return FilterError(f"{place}{detail}", parameter=source.parameter)
+    return FilterError(placed(source, detail), parameter=source.parameter)
 
 
 def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:

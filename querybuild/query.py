@@ -85,10 +85,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     total: Literal["exact", "estimated", "none"]
 
-    @property
-    def number(self) -> int:
-        return self.offset // self.size + 1 if self.size else 1
-
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """include: None when the parameter is absent. fields: type -> names, as sent."""

@@ -16,11 +16,6 @@ Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""
 
 
-def is_own_key(branch: Branch) -> bool:
-    """Whether the branch's key stands in the parent's row."""
-    return isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key
-
-
 def key_position(node: Node, branch: Branch) -> int:
     """Where in a parent's row the key of the branch stands: of the target where it is the parent's own, else
     the parent's id."""
@@ -39,12 +34,12 @@ def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
 
 def needs_rows(branch: Branch) -> bool:
     """Whether a branch has a statement: linkage whose keys stand in the parents' rows has none."""
-    return branch.is_included or not is_own_key(branch)
+    return branch.is_included or not branch.relationship.is_own_key
 
 
 def row_width(node: Node, branch: Branch | None) -> int:
     """How many columns the rows of a node have; branch: how it was reached, None for the primary rows."""
-    return node.position_of_parent + (branch is not None and not is_own_key(branch))
+    return node.position_of_parent + (branch is not None and not branch.relationship.is_own_key)
 
 
 def nodes(node: Node, branch: Branch | None = None) -> Iterator[tuple[Node, Branch | None]]:

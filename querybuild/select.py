@@ -33,7 +33,7 @@ from querybuild.clauses import (
 )
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement
 from querybuild.resource import ToOne, link_of
-from querybuild.rows import is_own_key, needs_rows
+from querybuild.rows import needs_rows
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
@@ -154,7 +154,7 @@ def _related(branch: Branch, keys: Term) -> QueryBuilder:
 
 def _branch_columns(branch: Branch) -> list[Term]:
     own = list(columns(branch.node, "t0"))
-    return own if is_own_key(branch) else [*own, _far_key(branch)]
+    return own if branch.relationship.is_own_key else [*own, _far_key(branch)]
 
 
 def _far_key(branch: Branch) -> Term:
@@ -162,7 +162,7 @@ def _far_key(branch: Branch) -> Term:
     link = link_of(branch.relationship)
     if link is not None:
         return column("t1", link.source)
-    return _id_of(branch.node) if is_own_key(branch) else column("t0", branch.relationship.foreign_key)
+    return _id_of(branch.node) if branch.relationship.is_own_key else column("t0", branch.relationship.foreign_key)
 
 
 def _near_key(node: Node, branch: Branch) -> Term:

@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.plan import Branch, Node
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, is_own_key, key_position, nodes
+from querybuild.rows import Row, key_position, nodes
 from querybuild.types import TEXT
 
 Linkage = list[bytes]
@@ -57,7 +57,9 @@ def _add_level(node: Node, rows: Sequence[Row], below: Iterator[Sequence[Row]], 
     level = Level(node, rows, tuple([branch.relationship.name for branch in node.branches]), [])
     found.append(level)
     for branch in node.branches:
-        linkage, children = (_by_own_key if is_own_key(branch) else _by_parent)(node, branch, rows, next(below))
+        linkage, children = (_by_own_key if branch.relationship.is_own_key else _by_parent)(
+            node, branch, rows, next(below)
+        )
         level.linkage.append(linkage)
         if branch.is_included:
             _add_level(branch.node, children, below, found)

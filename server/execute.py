@@ -15,7 +15,7 @@ import msgspec
 from asyncpg import exceptions as pg
 
 from querybuild.errors import quoted
-from querybuild.filters import field_filters
+from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
@@ -122,8 +122,7 @@ def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRe
     found = list(field_filters(filters))
     sources = [node.source for node in found if node.op in suspects] or [node.source for node in found]
     source = sources[0] if sources else Source("filter")
-    place = f"{source.path}: " if source.path else ""
-    detail = f"{place}PostgreSQL refuses a value of the filter: {words(error)}."
+    detail = placed(source, f"PostgreSQL refuses a value of the filter: {words(error)}.")
     return ValueRefused(detail, parameter=source.parameter)
 
 
