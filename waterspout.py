@@ -3,7 +3,9 @@
 from pypika import Table, functions
 
 from querybuild.errors import ApiError, BadRequest
+from querybuild.hooks import Connection, Hooks, Writing, Written
 from querybuild.operators import JSONB_CONTAINS
+from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
@@ -43,6 +45,7 @@ from querybuild.types import (
     enum,
 )
 from querybuild.values import ValueFault
+from server.handlers.custom import CustomHandler
 
 __all__ = [
     "BIGINT",
@@ -73,8 +76,14 @@ __all__ = [
     "BadRequest",
     "Catalog",
     "CatalogError",
+    "Change",
+    "Connection",
+    "CustomHandler",
+    "Hooks",
     "Id",
+    "Identifier",
     "Link",
+    "LinkageChange",
     "Operator",
     "Resource",
     "Table",
@@ -82,6 +91,8 @@ __all__ = [
     "ToMany",
     "ToOne",
     "ValueFault",
+    "Writing",
+    "Written",
     "array",
     "enum",
     "functions",

@@ -18,7 +18,7 @@ import msgspec
 from bench.client import Answer, ask, connected
 from bench.kinds import KINDS, Kind
 from bench.servers import Cores
-from querybuild.changes import plan_create
+from querybuild.changes import plan_write
 from querybuild.errors import raise_all
 from querybuild.modify import compile_write
 from querybuild.parse import parse, split_pairs
@@ -130,16 +130,16 @@ def _cold_create(engine: Engine, kind: Kind) -> tuple[float, float, float]:
     body = kind.body.encode()
 
     def decoded() -> Change:
-        change = decode_resource_document(body, [], needs_id=False, max_depth=engine.settings.max_json_depth)
+        change = decode_resource_document(body, [], kind="create", max_depth=engine.settings.max_json_depth)
         assert change is not None
         return change
 
     change = decoded()
     read = _read_back(engine, users)
-    plan = msgspec.structs.replace(plan_create(change, users, engine.catalog, []).plan, returning=read.node)
+    plan = msgspec.structs.replace(plan_write(change, users, engine.catalog, Context(), []).plan, returning=read.node)
     return (
         _timed(decoded),
-        _timed(lambda: (plan_create(change, users, engine.catalog, []), _read_back(engine, users))),
+        _timed(lambda: (plan_write(change, users, engine.catalog, Context(), []), _read_back(engine, users))),
         _timed(lambda: (compile_write(plan), compile_read(read), DocumentEncoder(read, ""))),
     )
 

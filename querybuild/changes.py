@@ -7,12 +7,12 @@ Nothing here knows SQL text, rows or HTTP.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+from querybuild.attributes import read_attribute
 from querybuild.errors import (
     ApiError,
     AttributeFault,
@@ -21,105 +21,161 @@ from querybuild.errors import (
     IdConflict,
     LinkageTypeConflict,
     MethodForbidden,
+    OwnerConflict,
     RelatedNotFound,
     RelationshipFault,
     RequiredLink,
     TypeConflict,
     nearest,
     quoted,
+    resource_not_found,
     shown_json,
 )
-from querybuild.plan import Assignment, LinkWrite, Unchanged, Values, WritePlan
-from querybuild.query import Change, Identifier, LinkageChange
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
-from querybuild.values import JsonFault, ValueFault, check_texts, dump_json
+from querybuild.plan import Assignment, LinkWrite, OwnerRow, Unchanged, Values, WritePlan
+from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
+from querybuild.resource import Attribute, Catalog, Link, Relationship, Resource, ToMany, ToOne, link_of, own_key_of
+from querybuild.values import ValueFault, dump_json
 
 
 class PlannedWrite(msgspec.Struct, frozen=True):
-    """values: for the slots of the plan. pointers: slot -> where its value stood in the document; of a list,
-    where each item stood.
-    written: the relationships that the document carried."""
+    """values: for the slots of the plan; a Lid stands for an id that is not known yet, where has_lids.
+    pointers: slot -> where its value stood in the document. item_pointers: the same of each item of a slot's list.
+    pointer: of the resource object. id_pointer: where the document, and not the path, names what is written."""
 
     plan: WritePlan
     values: Values
-    pointers: dict[int, str | tuple[str, ...]]
-    written: tuple[str, ...] = ()
-    pointer: str = ""
+    has_lids: bool
+    pointers: dict[int, str]
+    item_pointers: dict[int, tuple[str, ...]]
+    pointer: str
+    id_pointer: str | None
 
 
-def plan_create(change: Change, resource: Resource, catalog: Catalog, errors: list[ApiError]) -> PlannedWrite:
-    """A new resource. Appends to errors: TypeConflict, ClientIdForbidden, AttributeFault, RelationshipFault,
-    LinkageTypeConflict, RelatedNotFound."""
-    planner = _WritePlanner(resource, catalog, errors, on_create=True)
-    if not planner.check_type(change):
-        return planner.planned(change, "create", None)
-    id_slot = planner.client_id(change)
-    planner.attributes(change)
-    planner.relationships(change)
-    planner.missing(change)
-    return planner.planned(change, "create", id_slot)
-
-
-def plan_update(
-    change: Change, resource: Resource, id_text: str, id_value: Any, catalog: Catalog, errors: list[ApiError]
+def plan_write(
+    change: Change, resource: Resource, catalog: Catalog, context: Context, errors: list[ApiError]
 ) -> PlannedWrite:
-    """The resource of the path, changed. Appends to errors: TypeConflict, IdConflict, and those of a create
-    but ClientIdForbidden; RequiredLink and MethodForbidden."""
-    planner = _WritePlanner(resource, catalog, errors, on_create=False)
-    id_slot = planner.slot(id_value, f"{change.pointer}/id")
-    if planner.check_type(change):
-        if change.id is not None and change.id != id_text:
-            detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of the path."
-            errors.append(IdConflict(detail, pointer=f"{change.pointer}/id"))
-        planner.attributes(change)
-        planner.relationships(change)
-        planner.missing_on_update(change)
-    return planner.planned(change, "update", id_slot)
+    """The write of one resource and its links; the plan is of use only when there are no errors.
+
+    Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
+    LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden.
+    """
+    planner = _WritePlanner(change, resource, catalog, context, errors)
+    is_create = change.kind == "create"
+    id_slot = planner.client_id() if is_create else planner.row_id()
+    if planner.has_right_type():
+        planner.attributes()
+        planner.assigned()
+        planner.relationships()
+        planner.missing()
+    owner = None if change.owner is None else planner.owner(change.owner)
+    return planner.planned(id_slot, owner)
 
 
-def plan_delete(resource: Resource, id_value: Any) -> PlannedWrite:
-    return PlannedWrite(WritePlan(kind="delete", resource=resource, id_slot=0), (id_value,), {})
+def check_method(resource: Resource, kind: ChangeKind) -> None:
+    """Raises MethodForbidden where the declaration switches the write off."""
+    if kind not in resource.methods:
+        raise MethodForbidden(f"A {resource.type} cannot be {kind}d here.")
+
+
+def addressed(change: Change, id_text: str, errors: list[ApiError]) -> Change:
+    """The change of the resource that the path names. Appends IdConflict where the document names another."""
+    if change.id is not None and change.id != id_text:
+        detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of the path."
+        errors.append(IdConflict(detail, pointer=f"{change.pointer}/id"))
+    return msgspec.structs.replace(change, id=id_text)
+
+
+def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
+    """The relationships whose linkage the answer to a write shows: those that the document carried, and the one to the
+    owner."""
+    holder = None if change.owner is None else catalog.holder(_joined(change.owner, catalog))
+    return tuple(
+        relationship.name
+        for relationship in resource.relationships
+        if relationship.name in change.relationships or relationship is holder
+    )
+
+
+def _joined(owner: Owner, catalog: Catalog) -> Relationship:
+    """The owner's relationship, which the route has found already."""
+    relationship = catalog.by_type[owner.type].relationship(owner.relationship)
+    assert relationship is not None
+    return relationship
 
 
 class _WritePlanner:
     """One document's planning: what it has resolved so far."""
 
-    def __init__(self, resource: Resource, catalog: Catalog, errors: list[ApiError], *, on_create: bool) -> None:
+    def __init__(
+        self, change: Change, resource: Resource, catalog: Catalog, context: Context, errors: list[ApiError]
+    ) -> None:
+        self.change = change
         self.resource = resource
         self.catalog = catalog
+        self.context = context
         self.errors = errors
-        self.on_create = on_create
+        self.on_create = change.kind == "create"
         self.values: list[Any] = []
-        self.pointers: dict[int, str | tuple[str, ...]] = {}
-        self.assignments: list[Assignment] = []
-        self.unchanged: list[Unchanged] = []
-        self.links: list[LinkWrite] = []
+        self.has_lids = False
+        self.pointers: dict[int, str] = {}
+        self.item_pointers: dict[int, tuple[str, ...]] = {}
+        self._assignments: list[Assignment] = []
+        self._unchanged: list[Unchanged] = []
+        self._links: list[LinkWrite] = []
 
-    def slot(self, value: Any, pointer: str | tuple[str, ...]) -> int:
+    def slot(self, value: Any, pointer: str) -> int:
         self.values.append(value)
         self.pointers[len(self.values) - 1] = pointer
         return len(self.values) - 1
 
-    def planned(self, change: Change, kind: Literal["create", "update"], id_slot: int | None) -> PlannedWrite:
+    def planned(self, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:
         plan = WritePlan(
-            kind=kind,
+            kind=self.change.kind,
             resource=self.resource,
             id_slot=id_slot,
-            assignments=tuple(self.assignments),
-            links=tuple(self.links),
-            unchanged=tuple(self.unchanged),
+            assignments=tuple(self._assignments),
+            links=tuple(self._links),
+            unchanged=tuple(self._unchanged),
+            owner=owner,
         )
-        written = tuple(known.name for known in self.resource.relationships if known.name in change.relationships)
-        return PlannedWrite(plan, tuple(self.values), self.pointers, written, change.pointer)
+        return PlannedWrite(
+            plan,
+            tuple(self.values),
+            self.has_lids,
+            self.pointers,
+            self.item_pointers,
+            self.change.pointer,
+            self.change.id_pointer,
+        )
 
-    def check_type(self, change: Change) -> bool:
-        if change.type is None or change.type == self.resource.type:
+    def has_right_type(self) -> bool:
+        type_name = self.change.type
+        if type_name is None or type_name == self.resource.type:
             return True
-        detail = f"This route is for resources of type {quoted(self.resource.type)}, not {quoted(change.type)}."
-        self.errors.append(TypeConflict(detail, pointer=f"{change.pointer}/type"))
+        detail = f"This route is for resources of type {quoted(self.resource.type)}, not {quoted(type_name)}."
+        self.errors.append(TypeConflict(detail, pointer=f"{self.change.pointer}/type"))
         return False
 
-    def client_id(self, change: Change) -> int | None:
+    def row_id(self) -> int:
+        """The slot of the id of what is updated or deleted."""
+        change = self.change
+        pointer = change.id_pointer or f"{change.pointer}/id"
+        if change.id is None:
+            assert change.lid is not None
+            return self.slot(self._lid(self.resource, change.lid), pointer)
+        try:
+            return self.slot(self.resource.id_type.read(change.id), pointer)
+        except ValueFault:
+            self.errors.append(resource_not_found(self.resource.type, change.id, change.id_pointer))
+            return self.slot(None, pointer)
+
+    def _lid(self, resource: Resource, lid: str) -> Lid:
+        self.has_lids = True
+        return Lid(resource.type, lid)
+
+    def client_id(self) -> int | None:
+        """The slot of the id that the client has chosen, and its column's value."""
+        change = self.change
         if change.id is None:
             return None
         pointer = f"{change.pointer}/id"
@@ -132,21 +188,30 @@ class _WritePlanner:
         except ValueFault as error:
             self.errors.append(AttributeFault(f"An id of a {self.resource.type} must be {error}.", pointer=pointer))
             return None
-        self.assignments.append(Assignment(self.resource.id.column, slot))
+        self._assignments.append(Assignment(self.resource.id.column, slot))
         return slot
 
-    def attributes(self, change: Change) -> None:
-        for name, value in (change.attributes or {}).items():
-            pointer = f"{change.pointer}/attributes/{escape_pointer(name)}"
+    def attributes(self) -> None:
+        for name, value in (self.change.attributes or {}).items():
+            pointer = f"{self.change.pointer}/attributes/{escape_pointer(name)}"
             attribute = self.resource.attribute(name)
             if attribute is None:
                 self._unknown_attribute(name, pointer)
             elif attribute.is_writable(on_create=self.on_create):
-                self._assign(attribute, value, pointer)
+                if name not in self.change.assigned:
+                    self._assign(attribute, value, pointer)
             elif self.on_create or not attribute.readable:
                 self.errors.append(AttributeFault(f"{quoted(name)} is read-only: leave it out.", pointer=pointer))
             else:
-                self.unchanged.append(Unchanged(attribute, self.slot(value, pointer)))
+                self._unchanged.append(Unchanged(attribute, self.slot(value, pointer)))
+
+    def assigned(self) -> None:
+        """What custom code sets. A name that it has not declared is its own fault, and no answer."""
+        for name, value in self.change.assigned.items():
+            attribute = self.resource.attribute(name)
+            if attribute is None or not attribute.is_stored:
+                raise ValueError(f"custom code assigns {name!r}: {self.resource.type} has no such stored attribute")
+            self._assign(attribute, value, f"{self.change.pointer}/attributes/{escape_pointer(name)}")
 
     def _unknown_attribute(self, name: str, pointer: str) -> None:
         if self.resource.relationship(name) is not None:
@@ -158,52 +223,52 @@ class _WritePlanner:
 
     def _assign(self, attribute: Attribute, value: Any, pointer: str) -> None:
         try:
-            native = None if value is None else read_attribute(attribute, value)
-            if value is None and not attribute.nullable:
-                raise ValueFault("a value, since it cannot be null")
+            native = read_attribute(attribute, value)
         except ValueFault as error:
             shown = "" if value is None else f", not {shown_json(dump_json(value))}"
             detail = f"{quoted(attribute.name)} must be {error}{shown}."
             self.errors.append(AttributeFault(detail, pointer=pointer))
         else:
-            self.assignments.append(Assignment(attribute.column_name, self.slot(native, pointer), attribute))
+            self._assignments.append(Assignment(attribute.column_name, self.slot(native, pointer), attribute))
 
-    def missing(self, change: Change) -> None:
-        """What a create must have and does not. What was sent and could not be decoded has its fault already."""
-        given = change.attributes or {}
-        if "attributes" not in change.undecoded:
-            required = (known for known in self.resource.attributes if known.required)
-            self._missing_attributes(change, (known for known in required if known.name not in given))
+    def missing(self) -> None:
+        """What must be there and is not. What was sent and could not be decoded has its fault already."""
+        change = self.change
+        if self.on_create:
+            if "attributes" not in change.undecoded:
+                self._missing_attributes(known for known in self.resource.attributes if known.required)
+            self._missing_relationships()
+        elif change.attributes is not None:
+            self._missing_attributes(known for known in self.resource.attributes if known.required_on_update)
+
+    def _missing_attributes(self, required: Iterable[Attribute]) -> None:
+        given = (self.change.attributes or {}, self.change.assigned)
+        for attribute in required:
+            if not any(attribute.name in names for names in given):
+                pointer = f"{self.change.pointer}/attributes/{attribute.name}"
+                detail = f"The attribute {quoted(attribute.name)} is required."
+                self.errors.append(AttributeFault(detail, pointer=pointer))
+
+    def _missing_relationships(self) -> None:
+        change = self.change
+        written = written_relationships(change, self.resource, self.catalog)
         for relationship in self.resource.relationships:
             is_required = isinstance(relationship, ToOne) and relationship.is_required
-            is_sent = relationship.name in change.relationships
             is_undecoded = change.undecoded & {"relationships", f"relationships/{relationship.name}"}
-            if is_required and not is_sent and not is_undecoded:
+            if is_required and relationship.name not in written and not is_undecoded:
                 detail = f"The relationship {quoted(relationship.name)} is required."
                 pointer = f"{change.pointer}/relationships/{relationship.name}"
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
 
-    def missing_on_update(self, change: Change) -> None:
-        given = change.attributes
-        if given is not None:
-            required = (known for known in self.resource.attributes if known.required_on_update)
-            self._missing_attributes(change, (known for known in required if known.name not in given))
-
-    def _missing_attributes(self, change: Change, attributes: Iterable[Attribute]) -> None:
-        for attribute in attributes:
-            pointer = f"{change.pointer}/attributes/{attribute.name}"
-            detail = f"The attribute {quoted(attribute.name)} is required."
-            self.errors.append(AttributeFault(detail, pointer=pointer))
-
-    def relationships(self, change: Change) -> None:
-        for name, linkage in change.relationships.items():
+    def relationships(self) -> None:
+        for name, linkage in self.change.relationships.items():
             relationship = self.resource.relationship(name)
             if relationship is None:
                 known = [relation.name for relation in self.resource.relationships]
                 detail = f"{self.resource.type} has no relationship {quoted(name)}.{nearest(name, known)}"
-                pointer = f"{change.pointer}/relationships/{escape_pointer(name)}"
+                pointer = f"{self.change.pointer}/relationships/{escape_pointer(name)}"
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
-            elif "replace" not in relationship.methods:
+            elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
@@ -215,32 +280,37 @@ class _WritePlanner:
                 self._link(relationship, linkage)
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
-        target = self.catalog.target(relationship)
+        target, own = self.catalog.target(relationship), own_key_of(relationship)
         ids: dict[Any, str] = {}
         for identifier in linkage.identifiers:
-            id_value = self._linked_id(identifier, target)
+            id_value = self._linked_id(identifier, target, linkage)
             if id_value is not None:
                 ids.setdefault(id_value, identifier.pointer)
-        if isinstance(relationship, ToOne) and relationship.is_own_key:
-            if not linkage.identifiers and not relationship.nullable:
-                self.errors.append(self._null_refused(relationship, linkage.pointer))
+        if own is not None:
+            if not linkage.identifiers and not own.nullable:
+                self.errors.append(self._null_refused(own, linkage.pointer))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            self.assignments.append(Assignment(relationship.column_name, slot))
+            self._assignments.append(Assignment(own.column_name, slot))
         else:
-            slot = self.slot(list(ids), tuple(ids.values()))
+            slot = self.slot(list(ids), linkage.pointer)
+            self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
-            self.links.append(LinkWrite(self.resource, relationship, target, slot, is_detachable))
+            self._links.append(LinkWrite(self.resource, relationship, target, slot, linkage.mode, is_detachable))
 
-    def _linked_id(self, identifier: Identifier, target: Resource) -> Any:
-        """The id that a resource identifier names, or None after its fault was kept."""
+    def _linked_id(self, identifier: Identifier, target: Resource, linkage: LinkageChange) -> Any:
+        """The id that a resource identifier names, or None: after its fault was kept, or where what cannot be there
+        is to leave."""
         if identifier.type != target.type:
             detail = f"This relationship is to resources of type {quoted(target.type)}, not {quoted(identifier.type)}."
             self.errors.append(LinkageTypeConflict(detail, pointer=f"{identifier.pointer}/type"))
             return None
+        if identifier.lid is not None:
+            return self._lid(target, identifier.lid)
         try:
             return target.id_type.read(identifier.id)
         except ValueFault:
-            self.errors.append(related_not_found(target, identifier.id, identifier.pointer))
+            if linkage.mode != "remove":
+                self.errors.append(related_not_found(target, identifier.id, identifier.pointer))
             return None
 
     def _null_refused(self, relationship: ToOne, pointer: str) -> BodyError:
@@ -248,6 +318,35 @@ class _WritePlanner:
             return RelationshipFault(f"The relationship {quoted(relationship.name)} is required.", pointer=pointer)
         detail = f"The relationship {quoted(relationship.name)} must not be empty."
         return RequiredLink(detail, pointer=pointer)
+
+    def owner(self, owner: Owner) -> OwnerRow:
+        """Links a new resource to the one of the path, by a key of its own or through a link table."""
+        parent, relationship = self.catalog.by_type[owner.type], _joined(owner, self.catalog)
+        if "add" not in relationship.methods:
+            detail = f"The relationship {quoted(relationship.name)} cannot be written here."
+            self.errors.append(MethodForbidden(detail))
+        slot = self.slot(parent.id_type.read(owner.id), self.change.pointer)
+        holder, link = self.catalog.holder(relationship), link_of(relationship)
+        if link is not None:
+            self._links.append(self._through(parent, link, owner))
+        elif holder is None or holder.name not in self.change.relationships:
+            self._assignments.append(Assignment(relationship.foreign_key, slot))
+        else:
+            self._check_owner(self.change.relationships[holder.name], owner)
+        return OwnerRow(parent, slot)
+
+    def _through(self, parent: Resource, link: Link, owner: Owner) -> LinkWrite:
+        """The same link, seen from the new resource."""
+        turned = Link(link.table, source=link.target, target=link.source, schema=link.schema)
+        slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
+        self.item_pointers[slot] = (self.change.pointer,)
+        relationship = ToMany(owner.relationship, parent.type, through=turned)
+        return LinkWrite(self.resource, relationship, parent, slot, "add", is_detachable=True)
+
+    def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
+        if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:
+            detail = f"The path links it to the {owner.type} {quoted(owner.id)}, and the document to another."
+            self.errors.append(OwnerConflict(detail, pointer=linkage.pointer))
 
 
 def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNotFound:
@@ -257,52 +356,3 @@ def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNo
 def escape_pointer(name: str) -> str:
     """A member name as a reference token of RFC 6901."""
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def read_attribute(attribute: Attribute, value: Any) -> Any:
-    """A JSON value as what is bound. Raises ValueFault."""
-    native = attribute.type.from_json(value)
-    for check in (_check_texts, _check_shape, _check_length, _check_range, _check_pattern):
-        check(attribute, value, native)
-    return native
-
-
-def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
-    try:
-        check_texts(value)
-    except JsonFault as error:
-        raise ValueFault(f"a value that PostgreSQL can hold ({error})") from error
-
-
-def _check_shape(attribute: Attribute, value: Any, native: Any) -> None:
-    if attribute.shape is None:
-        return
-    try:
-        msgspec.convert(value, attribute.shape)
-    except msgspec.ValidationError as error:
-        raise ValueFault(f"JSON of the declared shape ({error})") from error
-
-
-def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
-    low, high = attribute.min_length, attribute.max_length
-    if (low is not None and len(value) < low) or (high is not None and len(value) > high):
-        unit = "items" if isinstance(value, list) else "characters"
-        bounds = _bounds(low, high, lambda number: f"{number} {unit}")
-        raise ValueFault(f"{bounds} long")
-
-
-def _check_range(attribute: Attribute, value: Any, native: Any) -> None:
-    low, high = attribute.minimum, attribute.maximum
-    if (low is not None and native < low) or (high is not None and native > high):
-        raise ValueFault(_bounds(low, high, str))
-
-
-def _check_pattern(attribute: Attribute, value: Any, native: Any) -> None:
-    if attribute.pattern is not None and not re.fullmatch(attribute.pattern, value):
-        raise ValueFault(f"a text that matches {attribute.pattern}")
-
-
-def _bounds(low: Any, high: Any, shown: Callable[[Any], str]) -> str:
-    if low is None:
-        return f"at most {shown(high)}"
-    return f"at least {shown(low)}" if high is None else f"from {low} to {shown(high)}"

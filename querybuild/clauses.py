@@ -29,7 +29,7 @@ from querybuild.plan import (
     Step,
     Test,
 )
-from querybuild.resource import Attribute, Link, Resource, ToOne, link_of
+from querybuild.resource import Attribute, Link, Resource, link_of, own_key_of
 from querybuild.terms import Template, ordered
 from querybuild.types import OPAQUE, array
 
@@ -57,9 +57,9 @@ def column_term(alias: str, attribute: Attribute) -> Term:
 
 
 def columns(node: Node, alias: str) -> Iterator[Term]:
-    """id, attributes, keys: the row as `plan.Node` has it."""
+    """id, what is read, keys: the row as `plan.Node` has it."""
     yield column(alias, node.resource.id.column)
-    for attribute in node.attributes:
+    for attribute in node.read:
         term = column_term(alias, attribute)
         yield term if attribute.type.select is None else attribute.type.select(term)
     for key in node.keys:
@@ -198,7 +198,8 @@ def scope_criterion(scope: Scope, alias: str, binds: Binds) -> Criterion:
         links = link_table(link, "p")
         query = PostgreSQLQuery.from_(links).select(1).where(Template("{}={}", column("p", link.target), target_id))
         return ExistsCriterion(query.where(column("p", link.source) == parent_id))
-    if isinstance(relationship, ToOne) and relationship.is_own_key:
-        parents = PostgreSQLQuery.from_(table(scope.parent, "p")).select(column("p", relationship.column_name))
+    own = own_key_of(relationship)
+    if own is not None:
+        parents = PostgreSQLQuery.from_(table(scope.parent, "p")).select(column("p", own.column_name))
         return Template("{}={}", target_id, parents.where(column("p", scope.parent.id.column) == parent_id))
     return column(alias, relationship.foreign_key) == parent_id

@@ -14,7 +14,7 @@ from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
 from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToMany, ToOne
+from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.types import split_list
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
@@ -52,7 +52,8 @@ class ConditionPlanner:
     def step(self, resource: Resource, alias: str, relationship: Relationship) -> Step:
         """From rows of the resource to those at the other end of its relationship."""
         target = self.catalog.target(relationship)
-        if isinstance(relationship, ToMany) and relationship.through is not None:
+        link = link_of(relationship)
+        if link is not None:
             link_alias = self.open_alias(target)
             far = target.id.column
             return Step(
@@ -61,11 +62,12 @@ class ConditionPlanner:
                 alias,
                 resource.id.column,
                 far,
-                relationship.through,
+                link,
                 link_alias,
             )
-        if isinstance(relationship, ToOne) and relationship.is_own_key:
-            return Step(target, self.open_alias(target), alias, relationship.column_name, target.id.column)
+        own = own_key_of(relationship)
+        if own is not None:
+            return Step(target, self.open_alias(target), alias, own.column_name, target.id.column)
         return Step(target, self.open_alias(target), alias, resource.id.column, relationship.foreign_key)
 
     def plan(self, nodes: tuple[FilterNode, ...], resource: Resource, alias: str) -> tuple[Condition, ...]:
@@ -131,8 +133,9 @@ class ConditionPlanner:
         if not rest:
             self._refuse(node, f"{quoted(head)} is to-many: ask with `any`, or name a field of it, {head}.id.")
             return None
-        if rest == "id" and isinstance(relationship, ToOne) and relationship.is_own_key:
-            return make(ColumnRef(alias, self.catalog.key_of(relationship)))
+        own = own_key_of(relationship)
+        if rest == "id" and own is not None:
+            return make(ColumnRef(alias, self.catalog.key_of(own)))
         return self._exists(
             node, resource, alias, relationship, lambda at: _one(self.reach(node, rest, at.resource, at.alias, make))
         )
@@ -163,7 +166,7 @@ class ConditionPlanner:
         if name == "id":
             return self.catalog.id_of(resource)
         attribute = resource.attribute(name)
-        return attribute if attribute is not None and attribute.readable and attribute.filterable else None
+        return attribute if attribute is not None and attribute.is_filterable else None
 
     def _to_one_named(self, name: str, resource: Resource) -> ToOne | None:
         """The to-one that `group` or `group_id` names."""
@@ -182,7 +185,7 @@ class ConditionPlanner:
         known = [relation.name for relation in resource.relationships if relation.filterable]
         what = "relationship"
         if is_last:
-            attributes = [found.name for found in resource.readable_attributes if found.filterable]
+            attributes = [found.name for found in resource.attributes if found.is_filterable]
             known = ["id", *attributes, *known]
             what = "attribute or relationship"
         detail = f"{resource.type} has no {what} {quoted(name)}.{nearest(name, known)}"

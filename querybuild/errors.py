@@ -7,9 +7,10 @@
     ├── BodyError                 the request document; source.pointer says where
     │   ├── AttributeFault        an attribute is missing, unknown, read-only or has a value that is refused
     │   ├── RelationshipFault     the same of a relationship
-    │   ├── TypeConflict, IdConflict, ClientIdForbidden, LinkageTypeConflict
+    │   ├── TypeConflict, IdConflict, OwnerConflict, ClientIdForbidden, LinkageTypeConflict
     │   ├── RelatedNotFound       linkage to something that is not there
     │   └── RequiredLink          a write that would remove a link that must not be null
+    ├── ResourceNotFound          what the path, or an operation, names is not there
     ├── BadRequest                raised by custom code
     └── MethodForbidden           a write that the declaration switches off
 
@@ -106,6 +107,10 @@ class IdConflict(BodyError):
     pass
 
 
+class OwnerConflict(BodyError):
+    pass
+
+
 class ClientIdForbidden(BodyError):
     pass
 
@@ -122,6 +127,10 @@ class RequiredLink(BodyError):
     pass
 
 
+class ResourceNotFound(ApiError):
+    pass
+
+
 class MethodForbidden(ApiError):
     pass
 
@@ -135,6 +144,10 @@ def raise_all(errors: Sequence[ApiError]) -> None:
         for error in errors:
             flat.extend(error.errors if isinstance(error, Several) else [error])
         raise Several(flat)
+
+
+def resource_not_found(type_name: str, id_text: str, pointer: str | None = None) -> ResourceNotFound:
+    return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
 
 
 def quoted(text: str) -> str:

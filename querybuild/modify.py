@@ -10,34 +10,37 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from pypika import PostgreSQLQuery, Table
+from pypika import Field, PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
 from querybuild.clauses import columns, link_table, table
-from querybuild.plan import LinkWrite, Node, Slot, Statement, WritePlan
-from querybuild.resource import Link, Resource, ToMany
+from querybuild.plan import LinkWrite, OwnerRow, Slot, Statement, WritePlan, node_of
+from querybuild.resource import Link, Resource, link_of
 from querybuild.terms import Template, equals_any
 from querybuild.types import BIGINT, INT
 
 ROW = Slot("row")
+_KEY_SHARE = " FOR KEY SHARE"
+"""PyPika knows FOR UPDATE alone."""
 
 
 class LinkStatements(msgspec.Struct, frozen=True):
-    """lock: the related rows, (id, key or null), in the order of their ids. detach: takes the links away that
-    are not wanted. attach: makes those that are."""
+    """lock: the related rows, (id, key or null), in the order of their ids; absent where none has to be there. detach:
+    takes links away. attach: makes those that are wanted. Absent where the mode has no use for them."""
 
-    lock: Statement
-    detach: Statement
-    attach: Statement
+    lock: Statement | None
+    detach: Statement | None
+    attach: Statement | None
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
-    """lock: the row itself, before links of it are written; it is absent on create. row: writes it and returns
-    its id; absent when nothing of it changes.
+    """owner: the row that a new one is linked to, kept from going. lock: the row itself, before links of it are
+    written; it is absent on create. row: writes it and returns its id; absent when nothing of it changes.
     skip_taken: moves the id's sequence past ids that clients have taken.
     """
 
+    owner: Statement | None
     lock: Statement | None
     row: Statement | None
     skip_taken: Statement | None
@@ -46,12 +49,18 @@ class WriteStatements(msgspec.Struct, frozen=True):
     @property
     def is_single(self) -> bool:
         """Whether the row's statement is the whole write."""
-        return self.row is not None and not (self.lock or self.skip_taken or self.links)
+        return self.is_repeatable and self.skip_taken is None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether writes of this shape can be sent as one batch of the row's statement."""
+        return self.row is not None and not (self.owner or self.lock or self.links)
 
 
 def compile_write(plan: WritePlan) -> WriteStatements:
     is_update = plan.kind == "update"
     return WriteStatements(
+        owner=None if plan.owner is None else _lock_owner(plan.owner),
         lock=_lock_row(plan) if is_update and (plan.links or plan.unchanged or not plan.assignments) else None,
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
         skip_taken=_skip_taken(plan.resource) if _may_meet_taken_ids(plan) else None,
@@ -138,7 +147,7 @@ _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 def _returning(plan: WritePlan) -> str:
     """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
     query."""
-    node = plan.returning or Node(plan.resource, (), (), (), ())
+    node = plan.returning or node_of(plan.resource)
     terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table)]
     return " RETURNING " + ",".join(terms)
 
@@ -146,9 +155,18 @@ def _returning(plan: WritePlan) -> str:
 def _lock_row(plan: WritePlan) -> Statement:
     """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR UPDATE`, with the attributes that must be unchanged."""
     binds = Binds()
-    node = Node(plan.resource, tuple(sent.attribute for sent in plan.unchanged), (), (), ())
+    node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
     return Statement(query.where(_is_row(plan, binds)).for_update().get_sql(), binds.slots)
+
+
+def _lock_owner(owner: OwnerRow) -> Statement:
+    """`SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
+    binds = Binds()
+    rows = table(owner.resource)
+    id_column = rows.field(owner.resource.id.column)
+    query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == binds.request(owner.slot))
+    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
@@ -164,66 +182,90 @@ def _assigned(plan: WritePlan, index: int, binds: Binds) -> Term:
 
 
 def _link_statements(link: LinkWrite) -> LinkStatements:
-    relationship = link.relationship
-    if isinstance(relationship, ToMany) and relationship.through is not None:
-        return _through(link, relationship.through)
-    return _foreign_key(link, relationship.foreign_key)
+    through = link_of(link.relationship)
+    return _foreign_key(link) if through is None else _through(link, through)
 
 
-def _foreign_key(link: LinkWrite, foreign_key: str) -> LinkStatements:
-    """The key lies in the target's rows.
+def _foreign_key(link: LinkWrite) -> LinkStatements:
+    """The key lies in the target's rows."""
+    return LinkStatements(
+        lock=_lock_related(link),
+        detach=None if link.mode == "add" else _detach(link),
+        attach=None if link.mode == "remove" else _attach(link),
+    )
 
-    lock: `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR UPDATE`
-    detach: `UPDATE "computers" SET "owner_id"=null WHERE "owner_id"=$1 AND "id"<>ALL($2)`
-    attach: `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`
+
+def _lock_related(link: LinkWrite) -> Statement:
+    """Those that are meant, and of a replacement those that are there: of a removal both at once.
+
+    `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR UPDATE`
     """
-    rows = table(link.target)
-    id_column, key = rows.field(link.target.id.column), rows.field(foreign_key)
-    wanted = Slot("request", link.slot)
+    binds, rows = Binds(), table(link.target)
+    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
+    query = PostgreSQLQuery.from_(rows).select(id_column, key)
+    meant = equals_any(id_column, binds.request(link.slot))
+    if link.mode == "add":
+        query = query.where(meant)
+    else:
+        joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
+        query = query.where(Template(joined, meant, key, binds(ROW)))
+    return Statement(query.orderby(id_column).for_update().get_sql(), binds.slots)
 
-    binds = Binds()
-    lock = PostgreSQLQuery.from_(rows).select(id_column, key)
-    lock = lock.where(Template("{} OR {}={}", equals_any(id_column, binds(wanted)), key, binds(ROW)))
-    lock_statement = Statement(lock.orderby(id_column).for_update().get_sql(), binds.slots)
 
-    binds = Binds()
-    detach = _update_of(rows).set(key, NullValue()).where(key == binds(ROW))
-    detach = detach.where(Template("{}<>ALL({})", id_column, binds(wanted)))
-    detach_statement = Statement(detach.get_sql(), binds.slots)
+def _detach(link: LinkWrite) -> Statement:
+    """`UPDATE "computers" SET "owner_id"=null WHERE "owner_id"=$1 AND "id"<>ALL($2)`"""
+    binds, rows = Binds(), table(link.target)
+    key = rows.field(link.relationship.foreign_key)
+    query = _update_of(rows).set(key, NullValue()).where(key == binds(ROW))
+    return Statement(query.where(_leaves(link, rows.field(link.target.id.column), binds)).get_sql(), binds.slots)
 
-    binds = Binds()
-    attach = _update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds(wanted)))
-    attach = attach.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW)))
-    return LinkStatements(lock_statement, detach_statement, Statement(attach.get_sql(), binds.slots))
+
+def _attach(link: LinkWrite) -> Statement:
+    """`UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
+    binds, rows = Binds(), table(link.target)
+    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
+    query = _update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
+    return Statement(query.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW))).get_sql(), binds.slots)
+
+
+def _leaves(link: LinkWrite, target_id: Field, binds: Binds) -> Criterion:
+    """A removal takes those that are named, a replacement those that are not."""
+    named = binds.request(link.slot)
+    return equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
 
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:
-    """The key lies in a link table.
+    """The key lies in a link table."""
+    return LinkStatements(
+        lock=None if link.mode == "remove" else _lock_linked(link),
+        detach=None if link.mode == "add" else _unlink(link, through),
+        attach=None if link.mode == "remove" else _make_links(link, through),
+    )
 
-    lock: `SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`
-    detach: `DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`
-    attach: `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO NOTHING`
-    """
-    rows, links = table(link.target), link_table(through)
+
+def _lock_linked(link: LinkWrite) -> Statement:
+    """`SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
+    binds, rows = Binds(), table(link.target)
     id_column = rows.field(link.target.id.column)
-    wanted = Slot("request", link.slot)
+    query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
+    query = query.where(equals_any(id_column, binds.request(link.slot))).orderby(id_column)
+    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
 
-    binds = Binds()
-    lock = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
-    lock = lock.where(equals_any(id_column, binds(wanted))).orderby(id_column)
-    lock_statement = Statement(lock.get_sql() + " FOR KEY SHARE", binds.slots)
 
-    binds = Binds()
-    detach = _delete_from(links).where(links.field(through.source) == binds(ROW))
-    detach = detach.where(Template("{}<>ALL({})", links.field(through.target), binds(wanted)))
-    detach_statement = Statement(detach.get_sql(), binds.slots)
+def _unlink(link: LinkWrite, through: Link) -> Statement:
+    """`DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
+    binds, links = Binds(), link_table(through)
+    query = _delete_from(links).where(links.field(through.source) == binds(ROW))
+    return Statement(query.where(_leaves(link, links.field(through.target), binds)).get_sql(), binds.slots)
 
-    binds = Binds()
+
+def _make_links(link: LinkWrite, through: Link) -> Statement:
+    """`INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO NOTHING`"""
+    binds, links = Binds(), link_table(through)
     source = Template("{}::" + _sql_type(link.resource), binds(ROW))
-    targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds(wanted)))
-    attach = _into(links).columns(through.source, through.target).select(source, targets)
-    attach_sql = attach.get_sql() + " ON CONFLICT DO NOTHING"
-    return LinkStatements(lock_statement, detach_statement, Statement(attach_sql, binds.slots))
+    targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
+    query = _into(links).columns(through.source, through.target).select(source, targets)
+    return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
 
 
 def _sql_type(resource: Resource) -> str:

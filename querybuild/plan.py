@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.operators import OperatorRow
+from querybuild.query import ChangeKind
 from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
 
 
@@ -112,23 +113,43 @@ class Branch(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True):
     """Resources of one type at one place of the document, and so the rows of one statement.
 
-    attributes, relationships: the fields shown, in declared order. keys: columns read but not shown, that
-    branches need. A row is (id, attributes..., keys...) and, in a branch whose key is not in its parent's row,
-    the parent's id at the end.
+    attributes, relationships: the fields shown, in declared order. read: the attributes that SQL gives: those shown,
+    but for the ones computed in Python, and then what these are made of. keys: columns read but not shown, that
+    branches need.
+    A row is (id, read..., keys...) and, in a branch whose key is not in its parent's row, the parent's id at the end.
     """
 
     resource: Resource
+    read: tuple[Attribute, ...]
     attributes: tuple[Attribute, ...]
     relationships: tuple[Relationship, ...]
     keys: tuple[str, ...]
     branches: tuple[Branch, ...]
 
     def position_of_key(self, column: str) -> int:
-        return 1 + len(self.attributes) + self.keys.index(column)
+        return 1 + len(self.read) + self.keys.index(column)
 
     @property
     def position_of_parent(self) -> int:
-        return 1 + len(self.attributes) + len(self.keys)
+        return 1 + len(self.read) + len(self.keys)
+
+
+def sources_of(attribute: Attribute, resource: Resource) -> list[Attribute]:
+    """The attributes that one computed in Python is made of."""
+    return [source for name in attribute.of if (source := resource.attribute(name)) is not None]
+
+
+def node_of(
+    resource: Resource,
+    attributes: tuple[Attribute, ...] = (),
+    relationships: tuple[Relationship, ...] = (),
+    keys: tuple[str, ...] = (),
+    branches: tuple[Branch, ...] = (),
+) -> Node:
+    """A node that reads what it shows."""
+    sources = [source for shown in attributes for source in sources_of(shown, resource)]
+    read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
+    return Node(resource, tuple(read), attributes, relationships, keys, branches)
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -189,34 +210,40 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class LinkWrite(msgspec.Struct, frozen=True):
-    """The complete replacement of a relationship whose key is not in the written row.
+    """A relationship whose key is not in the written row.
 
-    slot: of the wanted ids, an array. is_detachable: whether rows that go from the set may be left without their key.
+    slot: of the ids, an array. mode: whether they are all that it is to hold, or join it, or leave it.
+    is_detachable: whether rows that leave may be left without their key.
     """
 
     resource: Resource
     relationship: Relationship
     target: Resource
     slot: int
+    mode: Literal["replace", "add", "remove"]
     is_detachable: bool
 
-    @property
-    def is_link_table(self) -> bool:
-        return not self.relationship.foreign_key
+
+class OwnerRow(msgspec.Struct, frozen=True):
+    """The row that the path names and that a new one is linked to: it has to be there. slot: of its id."""
+
+    resource: Resource
+    slot: int
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A write of one row and its links. id_slot: of the row's id; None on create without a client's id.
     unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if they
-    have that value. returning: what the answer shows of the row, where its statement can give that back.
+    have that value. returning: what is shown of the row, where its statement can give that back.
     """
 
-    kind: Literal["create", "update", "delete"]
+    kind: ChangeKind
     resource: Resource
     id_slot: int | None
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
+    owner: OwnerRow | None = None
     returning: Node | None = None
 
 

@@ -21,9 +21,10 @@ from querybuild.plan import (
     Scope,
     Step,
     Values,
+    node_of,
 )
 from querybuild.query import Context, Limits, Query, SortKey
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne
+from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, own_key_of
 
 LAST_OFFSET = 2**63 - 1
 
@@ -126,7 +127,7 @@ def plan_linkage(
     planned = _scoped(plan_collection(within, scope.target, catalog, context, limits, errors), scope, is_linkage=True)
     if inner:
         return PlannedRead(msgspec.structs.replace(planned.plan, includes_primary=True), planned.values)
-    bare = Node(scope.target, (), (), (), ())
+    bare = node_of(scope.target)
     plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
     return PlannedRead(plan, planned.values)
 
@@ -181,7 +182,7 @@ class _ReadPlanner:
             resource = self.catalog.target(relationship)
         name = names[-1]
         attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
-        if attribute is None or not (attribute.readable and attribute.sortable):
+        if attribute is None or not attribute.is_sortable:
             self._refuse_sort(key, name, resource, resource.relationship(name))
             return None
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
@@ -208,7 +209,7 @@ class _ReadPlanner:
 
     def _refuse_sort(self, key: SortKey, name: str, resource: Resource, relationship: Relationship | None) -> None:
         if relationship is None:
-            known = [attribute.name for attribute in resource.readable_attributes if attribute.sortable]
+            known = [attribute.name for attribute in resource.attributes if attribute.is_sortable]
             detail = f"There is no attribute {quoted(name)} in {resource.type} to sort by."
             self._refuse(key, detail + nearest(name, known) + f" There are: id, {listed(known)}.")
         elif relationship.is_to_many:
@@ -300,10 +301,6 @@ class _ReadPlanner:
                 child = self.node(target, tree[relationship.name], (), fieldsets)
                 branches.append(Branch(relationship, child, True))
             elif relationship.name in written and relationship in relationships:
-                branches.append(Branch(relationship, Node(target, (), (), (), ()), False))
-        keys = {
-            branch.relationship.column_name: None
-            for branch in branches
-            if isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key
-        }
-        return Node(resource, attributes, relationships, tuple(keys), tuple(branches))
+                branches.append(Branch(relationship, node_of(target), False))
+        keys = {own.column_name: None for branch in branches if (own := own_key_of(branch.relationship)) is not None}
+        return node_of(resource, attributes, relationships, tuple(keys), tuple(branches))

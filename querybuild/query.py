@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Who asks: the principal, the tenant and the time will stand here. Planning a read is given it."""
+    """Who asks: the principal, the tenant and the time will stand here. All planning is given it."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -96,31 +96,69 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, tuple[str, ...]]
 
 
+class Lid(msgspec.Struct, frozen=True):
+    """Stands where an id would for what an earlier operation of the same request creates."""
+
+    type: str
+    lid: str
+
+
 class Identifier(msgspec.Struct, frozen=True):
-    """A resource identifier object of a body. id: its text. pointer: where the object stands in the document."""
+    """A resource identifier object of a body. id: its text, "" where it has a lid instead. pointer: where the object
+    stands in the document."""
 
     type: str
     id: str
     pointer: str
+    lid: str | None = None
 
 
 class LinkageChange(msgspec.Struct, frozen=True):
-    """What a relationship is to be. identifiers: one at most for a to-one. is_list: whether the body had an array."""
+    """What becomes of a relationship. identifiers: one at most for a to-one. is_list: whether the body had an array.
+    mode: whether they are all that it is to hold, or join it, or leave it."""
 
     identifiers: tuple[Identifier, ...]
     is_list: bool
     pointer: str
+    mode: Literal["replace", "add", "remove"] = "replace"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The resource that the path names, and its to-many relationship that a new resource joins."""
+
+    type: str
+    id: str
+    relationship: str
+
+
+ChangeKind = Literal["create", "update", "delete"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource document as decoded, its names unresolved. type, id: None when the body has none, or none that is a
-    string. attributes: None when the member is absent. undecoded: the members, such as `attributes` and
-    `relationships/group`, that were sent and whose faults are known already. pointer: of the resource object.
+    """One write of one resource as decoded, its names unresolved. A write of a relationship is an update of the
+    resource that has it.
+
+    type: None when the body has none that is a string. id: of an update and a delete, what is written; of a create, the
+    client's own. lid: what later operations call it by; of an update and a delete without an id, what is written.
+    attributes: None when the member is absent. undecoded: the members, such as `attributes` and
+    `relationships/group`, that were sent and whose faults are known already.
+    assigned: attributes that custom code sets, whatever a client may write. owner: what a create is linked to.
+    pointer: of the resource object. id_pointer: where the document, and not the path, names what is written.
     """
 
+    kind: ChangeKind
     type: str | None
-    id: str | None
-    attributes: dict[str, Any] | None
-    relationships: dict[str, LinkageChange]
-    undecoded: frozenset[str]
-    pointer: str
+    id: str | None = None
+    lid: str | None = None
+    attributes: dict[str, Any] | None = None
+    relationships: dict[str, LinkageChange] = {}
+    undecoded: frozenset[str] = frozenset()
+    assigned: dict[str, Any] = {}
+    owner: Owner | None = None
+    pointer: str = ""
+    id_pointer: str | None = None
+
+    def assign(self, **attributes: Any) -> Change:
+        """The same, with values for attributes that stand above those of the document: JSON values, as a client would
+        send them, of any attribute that has a column."""
+        return msgspec.structs.replace(self, assigned=self.assigned | attributes)

@@ -8,13 +8,14 @@ a document.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.errors import listed, nearest, quoted
+from querybuild.hooks import Hooks
 from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType, is_bound_of
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -27,6 +28,10 @@ _RESERVED_PATHS = frozenset({"-", "operations"})
 
 Columns = Callable[[str], Term]
 """Given to a computed attribute: a column's name -> its term, with the right alias."""
+
+
+Compute = Callable[[Sequence[tuple[Any, ...]]], Iterable[Any]]
+"""Given to an attribute computed in Python: the values of each resource -> its value, for each."""
 
 
 class CatalogError(ValueError):
@@ -55,6 +60,9 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     column: the column's name, where it differs from the attribute's.
     sql: for an attribute computed in SQL, a function of the row's columns that returns a term. It has no column and is
         read-only; say `nullable` when the term can be null.
+    of, compute: for an attribute computed in Python, the names of the attributes that it is made of, and a function of
+        their values: a list of tuples, one a resource, in the order of `of`; it gives a value for each. It has no
+        column, is read-only, and cannot be filtered or sorted by.
     required: must be sent on create.
     required_on_update: must be sent whenever `attributes` is sent in a PATCH.
     nullable: null is a value.
@@ -71,6 +79,8 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     type: ColumnType
     column: str = ""
     sql: Callable[[Columns], Term] | None = None
+    of: tuple[str, ...] = ()
+    compute: Compute | None = None
     required: bool = False
     required_on_update: bool = False
     nullable: bool = False
@@ -94,7 +104,15 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_stored(self) -> bool:
-        return self.sql is None
+        return self.sql is None and self.compute is None
+
+    @property
+    def is_filterable(self) -> bool:
+        return self.readable and self.filterable and self.compute is None
+
+    @property
+    def is_sortable(self) -> bool:
+        return self.readable and self.sortable and self.compute is None
 
     def is_writable(self, *, on_create: bool) -> bool:
         allowed = self.creatable if on_create else self.updatable
@@ -188,6 +206,11 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
 Relationship = ToOne | ToMany
 
 
+def own_key_of(relationship: Relationship) -> ToOne | None:
+    """The relationship where its key lies in the resource's own row."""
+    return relationship if isinstance(relationship, ToOne) and relationship.is_own_key else None
+
+
 def link_of(relationship: Relationship) -> Link | None:
     """The link table of a many-to-many relationship."""
     return relationship.through if isinstance(relationship, ToMany) else None
@@ -198,7 +221,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     schema: the table's schema, written into every statement; without it the database's default schema is
     meant. client_ids: whether a POST may bring an id. methods: what of list, create, detail, update, delete is
-    open. in_operations: whether atomic operations may write it.
+    open. in_operations: whether atomic operations may write it. hooks: custom code around its writes.
     """
 
     type: str
@@ -211,6 +234,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     client_ids: bool = False
     methods: frozenset[str] = RESOURCE_METHODS
     in_operations: bool = True
+    hooks: Hooks = Hooks()
 
     @property
     def id_type(self) -> IdType:
@@ -246,10 +270,10 @@ class Catalog:
             raise CatalogError("\n".join(faults))
         self._ids = {resource: _id_attribute(resource, resource.id.column, False) for resource in self}
         self._keys = {
-            relationship: _id_attribute(self.target(relationship), relationship.column_name, relationship.nullable)
+            own: _id_attribute(self.target(own), own.column_name, own.nullable)
             for resource in self
             for relationship in resource.relationships
-            if isinstance(relationship, ToOne) and relationship.is_own_key
+            if (own := own_key_of(relationship)) is not None
         }
 
     def __iter__(self) -> Iterator[Resource]:
@@ -270,15 +294,17 @@ class Catalog:
         """The to-one on the other side that writes the same key as this relationship, if it is declared."""
         foreign_key = relationship.foreign_key
         for other in self.target(relationship).relationships if foreign_key else ():
-            if isinstance(other, ToOne) and other.is_own_key and other.column_name == foreign_key:
-                return other
+            own = own_key_of(other)
+            if own is not None and own.column_name == foreign_key:
+                return own
         return None
 
     def is_detachable(self, relationship: Relationship) -> bool:
         """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
         link table."""
-        if isinstance(relationship, ToOne) and relationship.is_own_key:
-            return relationship.nullable
+        own = own_key_of(relationship)
+        if own is not None:
+            return own.nullable
         holder = self.holder(relationship)
         return holder is None or holder.nullable
 
@@ -339,7 +365,7 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
         if not identifier or '"' in identifier or "\0" in identifier or len(identifier.encode()) > 63:
             yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
     for attribute in resource.attributes:
-        for fault in _attribute_faults(attribute):
+        for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):
             yield f"attribute {quoted(attribute.name)}: {fault}"
 
 
@@ -350,12 +376,13 @@ def _identifiers(resource: Resource) -> Iterator[str]:
     for attribute in resource.attributes:
         yield attribute.column_name
     for relationship in resource.relationships:
-        if isinstance(relationship, ToOne) and relationship.is_own_key:
-            yield relationship.column_name
-        elif relationship.foreign_key:
+        own, link = own_key_of(relationship), link_of(relationship)
+        if own is not None:
+            yield own.column_name
+        if relationship.foreign_key:
             yield relationship.foreign_key
-        if isinstance(relationship, ToMany) and relationship.through is not None:
-            yield from (relationship.through.table, relationship.through.source, relationship.through.target)
+        if link is not None:
+            yield from (link.table, link.source, link.target)
 
 
 def _attribute_faults(attribute: Attribute) -> Iterator[str]:
@@ -378,6 +405,20 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
     yield from _repeated("operator", (operator.name for operator in attribute.operators))
     if any(operator.name in ("any", "has") for operator in attribute.operators):
         yield "`any` and `has` are operators of relationships"
+
+
+def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
+    if attribute.sql is not None and attribute.compute is not None:
+        yield "`sql` and `compute` exclude each other"
+    if attribute.of and attribute.compute is None:
+        yield "`of` has a meaning with `compute` alone"
+    for name in attribute.of:
+        source = resource.attribute(name)
+        if source is None:
+            known = [known.name for known in resource.attributes]
+            yield f"it is made of {quoted(name)}, which is not declared.{nearest(name, known)}"
+        elif source.compute is not None:
+            yield f"it is made of {quoted(name)}, which is computed in Python as well"
 
 
 def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from querybuild.plan import Branch, Node
-from querybuild.resource import ToOne
+from querybuild.resource import own_key_of
 
 Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""
@@ -19,9 +19,8 @@ Row = Any
 def key_position(node: Node, branch: Branch) -> int:
     """Where in a parent's row the key of the branch stands: of the target where it is the parent's own, else
     the parent's id."""
-    if isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key:
-        return node.position_of_key(branch.relationship.column_name)
-    return 0
+    own = own_key_of(branch.relationship)
+    return 0 if own is None else node.position_of_key(own.column_name)
 
 
 def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:

@@ -32,7 +32,7 @@ from querybuild.clauses import (
     where,
 )
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement
-from querybuild.resource import ToOne, link_of
+from querybuild.resource import link_of, own_key_of
 from querybuild.rows import needs_rows
 from querybuild.terms import Template, equals_any
 
@@ -167,9 +167,8 @@ def _far_key(branch: Branch) -> Term:
 
 def _near_key(node: Node, branch: Branch) -> Term:
     """The parents' own column for a branch."""
-    if isinstance(branch.relationship, ToOne) and branch.relationship.is_own_key:
-        return column("t0", branch.relationship.column_name)
-    return _id_of(node)
+    own = own_key_of(branch.relationship)
+    return _id_of(node) if own is None else column("t0", own.column_name)
 
 
 def _id_of(node: Node) -> Term:

@@ -1,5 +1,5 @@
-"""Body bytes -> Change. What comes in: the bytes of a request document. What goes out: a Change whose names
-are not resolved, and each fault of the document's form with its JSON pointer. Members that JSON:API does not
+"""Body bytes -> Change. What comes in: the bytes of a request document. What goes out: a Change, or linkage, whose
+names are not resolved, and each fault of the document's form with its JSON pointer. Members that JSON:API does not
 define are ignored, as it demands.
 
 Nothing here knows a resource. Source: JSON:API 1.0 "Creating, Updating and Deleting Resources".
@@ -7,7 +7,7 @@ Nothing here knows a resource. Source: JSON:API 1.0 "Creating, Updating and Dele
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from querybuild.changes import escape_pointer
 from querybuild.errors import ApiError
@@ -15,20 +15,26 @@ from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.values import JsonFault, load_json
 from serializers.errors import InvalidDocument, MalformedJson
 
+Mode = Literal["replace", "add", "remove"]
 
-def decode_resource_document(body: bytes, errors: list[ApiError], *, needs_id: bool, max_depth: int) -> Change | None:
+
+def decode_resource_document(
+    body: bytes, errors: list[ApiError], *, kind: Literal["create", "update"], max_depth: int
+) -> Change | None:
     """The document of a POST or PATCH; None when it has no resource object to go on with.
 
     Raises MalformedJson. Appends InvalidDocument to errors.
     """
-    document = load_document(body, max_depth)
-    if not isinstance(document, dict):
-        errors.append(InvalidDocument("A document is a JSON object.", pointer=""))
-        return None
-    if "data" not in document:
-        errors.append(InvalidDocument("The document has no `data`.", pointer="/data"))
-        return None
-    return decode_resource(document["data"], "/data", errors, needs_id=needs_id)
+    decoder = Decoder(errors, takes_lids=False)
+    document = decoder.document(body, max_depth)
+    return None if document is None else decoder.resource(document["data"], "/data", kind=kind)
+
+
+def decode_linkage_document(body: bytes, errors: list[ApiError], *, mode: Mode, max_depth: int) -> LinkageChange | None:
+    """The document of a relationship route; None when it has no linkage to go on with. Raises and appends as above."""
+    decoder = Decoder(errors, takes_lids=False)
+    document = decoder.document(body, max_depth)
+    return None if document is None else decoder.linkage(document["data"], "/data", mode=mode)
 
 
 def load_document(body: bytes, max_depth: int) -> Any:
@@ -41,105 +47,131 @@ def load_document(body: bytes, max_depth: int) -> Any:
         raise MalformedJson(f"The body is not valid JSON: {error}.", pointer="") from error
 
 
-def decode_resource(data: Any, pointer: str, errors: list[ApiError], *, needs_id: bool) -> Change | None:
-    """A resource object that stands at the pointer."""
-    if not isinstance(data, dict):
-        errors.append(InvalidDocument("`data` must be one resource object.", pointer=pointer))
-        return None
-    _refuse_lid(data, pointer, errors)
-    undecoded = {name for name in ("attributes", "relationships") if not isinstance(data.get(name, {}), dict)}
-    linkages: dict[str, LinkageChange] = {}
-    for name, value in (_object(data, "relationships", pointer, errors) or {}).items():
-        if needs_id and _is_as_read(value):
-            continue
-        linkage = _relationship(value, f"{pointer}/relationships/{escape_pointer(name)}", errors)
-        if linkage is None:
-            undecoded.add(f"relationships/{name}")
+class Decoder:
+    """Reads the objects of one request document and keeps their faults. takes_lids: whether an id may be a `lid`, as in
+    atomic operations."""
+
+    def __init__(self, errors: list[ApiError], *, takes_lids: bool) -> None:
+        self.errors = errors
+        self.takes_lids = takes_lids
+
+    def fault(self, detail: str, pointer: str) -> None:
+        self.errors.append(InvalidDocument(detail, pointer=pointer))
+
+    def document(self, body: bytes, max_depth: int) -> dict[str, Any] | None:
+        """A document that has `data`. Raises MalformedJson."""
+        document = load_document(body, max_depth)
+        if not isinstance(document, dict):
+            self.fault("A document is a JSON object.", "")
+            return None
+        if "data" not in document:
+            self.fault("The document has no `data`.", "/data")
+            return None
+        return document
+
+    def resource(self, data: Any, pointer: str, *, kind: Literal["create", "update"]) -> Change | None:
+        """A resource object that stands at the pointer."""
+        if not isinstance(data, dict):
+            self.fault("`data` must be one resource object.", pointer)
+            return None
+        lid = self.lid(data, pointer)
+        undecoded = {name for name in ("attributes", "relationships") if not isinstance(data.get(name, {}), dict)}
+        linkages: dict[str, LinkageChange] = {}
+        for name, value in (self._object(data, "relationships", pointer) or {}).items():
+            if kind == "update" and _is_as_read(value):
+                continue
+            linkage = self._relationship(value, f"{pointer}/relationships/{escape_pointer(name)}")
+            if linkage is None:
+                undecoded.add(f"relationships/{name}")
+            else:
+                linkages[name] = linkage
+        return Change(
+            kind=kind,
+            type=self.string(data, "type", pointer),
+            # Some clients write the id that a new resource does not have yet as null.
+            id=None
+            if kind == "create" and data.get("id") is None
+            else self.id(data, pointer, is_required=kind == "update" and not self.takes_lids),
+            lid=lid,
+            attributes=self._object(data, "attributes", pointer),
+            relationships=linkages,
+            undecoded=frozenset(undecoded),
+            pointer=pointer,
+        )
+
+    def linkage(self, data: Any, pointer: str, *, mode: Mode = "replace") -> LinkageChange | None:
+        """Resource linkage: null, one resource identifier object, or an array of them."""
+        if data is None:
+            return LinkageChange((), False, pointer, mode)
+        if isinstance(data, list):
+            found = [self._identifier(item, f"{pointer}/{index}") for index, item in enumerate(data)]
+            return LinkageChange(tuple(item for item in found if item is not None), True, pointer, mode)
+        identifier = self._identifier(data, pointer)
+        return None if identifier is None else LinkageChange((identifier,), False, pointer, mode)
+
+    def lid(self, data: dict[str, Any], pointer: str) -> str | None:
+        if "lid" not in data:
+            return None
+        lid = data["lid"]
+        if not self.takes_lids:
+            self.fault("A `lid` has a meaning in atomic operations alone.", f"{pointer}/lid")
+        elif not isinstance(lid, str) or not lid:
+            self.fault("`lid` must be a string that is not empty.", f"{pointer}/lid")
         else:
-            linkages[name] = linkage
-    return Change(
-        type=_string(data, "type", pointer, errors),
-        id=_id(data, pointer, errors, is_required=needs_id),
-        attributes=_object(data, "attributes", pointer, errors),
-        relationships=linkages,
-        undecoded=frozenset(undecoded),
-        pointer=pointer,
-    )
-
-
-def _refuse_lid(data: dict[str, Any], pointer: str, errors: list[ApiError]) -> None:
-    if "lid" in data:
-        detail = "A `lid` has a meaning in atomic operations alone."
-        errors.append(InvalidDocument(detail, pointer=f"{pointer}/lid"))
-
-
-def _string(data: dict[str, Any], name: str, pointer: str, errors: list[ApiError]) -> str | None:
-    value = data.get(name)
-    if isinstance(value, str):
-        return value
-    what = f"`{name}` must be a string." if name in data else f"There is no `{name}`."
-    errors.append(InvalidDocument(what, pointer=f"{pointer}/{name}"))
-    return None
-
-
-def _id(data: dict[str, Any], pointer: str, errors: list[ApiError], *, is_required: bool) -> str | None:
-    """An id's text; a JSON number stands for its digits."""
-    value = data.get("id")
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if "id" in data or is_required:
-        what = "`id` must be a string or a whole number." if "id" in data else "There is no `id`."
-        errors.append(InvalidDocument(what, pointer=f"{pointer}/id"))
-    return None
-
-
-def _object(data: dict[str, Any], name: str, pointer: str, errors: list[ApiError]) -> dict[str, Any] | None:
-    if name not in data:
+            return lid
         return None
-    value = data[name]
-    if isinstance(value, dict):
-        return value
-    errors.append(InvalidDocument(f"`{name}` must be an object.", pointer=f"{pointer}/{name}"))
-    return None
+
+    def string(self, data: dict[str, Any], name: str, pointer: str) -> str | None:
+        value = data.get(name)
+        if isinstance(value, str):
+            return value
+        what = f"`{name}` must be a string." if name in data else f"There is no `{name}`."
+        self.fault(what, f"{pointer}/{name}")
+        return None
+
+    def id(self, data: dict[str, Any], pointer: str, *, is_required: bool) -> str | None:
+        """An id's text; a JSON number stands for its digits."""
+        value = data.get("id")
+        if isinstance(value, str):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if "id" in data or is_required:
+            what = "`id` must be a string or a whole number." if "id" in data else "There is no `id`."
+            self.fault(what, f"{pointer}/id")
+        return None
+
+    def _object(self, data: dict[str, Any], name: str, pointer: str) -> dict[str, Any] | None:
+        if name not in data:
+            return None
+        value = data[name]
+        if isinstance(value, dict):
+            return value
+        self.fault(f"`{name}` must be an object.", f"{pointer}/{name}")
+        return None
+
+    def _relationship(self, value: Any, pointer: str) -> LinkageChange | None:
+        if not isinstance(value, dict):
+            self.fault("A relationship must be an object with `data`.", pointer)
+            return None
+        if "data" not in value:
+            self.fault("The relationship has no `data`.", f"{pointer}/data")
+            return None
+        return self.linkage(value["data"], f"{pointer}/data")
+
+    def _identifier(self, value: Any, pointer: str) -> Identifier | None:
+        if not isinstance(value, dict):
+            self.fault("Resource linkage is made of resource identifier objects, or null.", pointer)
+            return None
+        lid = self.lid(value, pointer)
+        type_name = self.string(value, "type", pointer)
+        id_text = self.id(value, pointer, is_required="lid" not in value)
+        if type_name is None or (id_text is None and lid is None):
+            return None
+        return Identifier(type_name, id_text or "", pointer, lid if id_text is None else None)
 
 
 def _is_as_read(value: Any) -> bool:
     """A relationship as answers show it, with links and without data: a client that sends back the whole of
     what it read asks for no change of it."""
     return isinstance(value, dict) and "data" not in value and "links" in value
-
-
-def _relationship(value: Any, pointer: str, errors: list[ApiError]) -> LinkageChange | None:
-    if not isinstance(value, dict):
-        errors.append(InvalidDocument("A relationship must be an object with `data`.", pointer=pointer))
-        return None
-    if "data" not in value:
-        errors.append(InvalidDocument("The relationship has no `data`.", pointer=f"{pointer}/data"))
-        return None
-    return decode_linkage(value["data"], f"{pointer}/data", errors)
-
-
-def decode_linkage(data: Any, pointer: str, errors: list[ApiError]) -> LinkageChange | None:
-    """Resource linkage: null, one resource identifier object, or an array of them."""
-    if data is None:
-        return LinkageChange((), False, pointer)
-    if isinstance(data, list):
-        found = [_identifier(item, f"{pointer}/{index}", errors) for index, item in enumerate(data)]
-        return LinkageChange(tuple(item for item in found if item is not None), True, pointer)
-    identifier = _identifier(data, pointer, errors)
-    return None if identifier is None else LinkageChange((identifier,), False, pointer)
-
-
-def _identifier(value: Any, pointer: str, errors: list[ApiError]) -> Identifier | None:
-    if not isinstance(value, dict):
-        detail = "Resource linkage is made of resource identifier objects, or null."
-        errors.append(InvalidDocument(detail, pointer=pointer))
-        return None
-    _refuse_lid(value, pointer, errors)
-    type_name = _string(value, "type", pointer, errors)
-    id_text = _id(value, pointer, errors, is_required="lid" not in value)
-    if type_name is None or id_text is None:
-        return None
-    return Identifier(type_name, id_text, pointer)

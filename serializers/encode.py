@@ -13,43 +13,35 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Node, ReadPlan
+from querybuild.plan import Node, ReadPlan, sources_of
 from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row
 from querybuild.types import TEXT
 from querybuild.values import load_json
 from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
-from serializers.links import quote_segment
-from serializers.objects import JSONAPI, PageMeta
+from serializers.links import quote_segment, related_path, relationship_path, resource_path
+from serializers.objects import JSONAPI, Meta
 
 _ENCODER = msgspec.json.Encoder()
 _HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 
 class ResourceEncoder:
-    """Resource objects of one type with one fieldset. linked: the relationships that carry data."""
+    """Resource objects of one type with one fieldset. linked: the relationships that carry data. has_link: whether each
+    links to itself."""
 
-    def __init__(
-        self,
-        resource: Resource,
-        attributes: tuple[Attribute, ...],
-        relationships: tuple[Relationship, ...],
-        linked: tuple[str, ...],
-        base_url: str,
-    ) -> None:
+    def __init__(self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool) -> None:
+        resource, attributes, relationships = node.resource, node.attributes, node.relationships
+        self._values = _values_of(node)
         self._attributes_end = 1 + len(attributes)
         self._struct = _struct_of(attributes)
-        self._shown = [
-            (index, attribute.type.shown)
-            for index, attribute in enumerate(attributes)
-            if attribute.type.shown is not None
-        ]
         self._id_json = id_text(resource)
         self._id_url = _id_segment if resource.id.type is TEXT else None
         self._head = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
         self._mid = b'","attributes":' if attributes else b'"'
         self._tail = [
-            piece.encode().split(_URL_ID) for piece in _tail(resource, relationships, linked, base_url).split(_LINKAGE)
+            piece.encode().split(_URL_ID)
+            for piece in _tail(resource, relationships, linked, base_url, has_link=has_link).split(_LINKAGE)
         ]
         self._places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
 
@@ -71,18 +63,57 @@ class ResourceEncoder:
         ]
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
-        end, encode, struct = self._attributes_end, _ENCODER.encode, self._struct
+        end, encode, struct, values = self._attributes_end, _ENCODER.encode, self._struct, self._values
         if end == 1:
             return [b""] * len(rows)
-        if not self._shown:
+        if values is None:
             return [encode(struct(*row[1:end])) for row in rows]
-        return [encode(struct(*self._shown_values(row))) for row in rows]
+        return [encode(struct(*shown)) for shown in values(rows)]
 
-    def _shown_values(self, row: Row) -> list[Any]:
-        values = list(row[1 : self._attributes_end])
-        for index, shown in self._shown:
-            values[index] = shown(values[index])
-        return values
+
+def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
+    """Makes of rows the values of the attributes shown; None where a row has them as they are."""
+    shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]
+    arranged = _arranged if node.read == node.attributes else _computed(node)
+    if not shown and arranged is _arranged:
+        return None
+
+    def values(rows: Sequence[Row]) -> Iterator[list[Any]]:
+        for one in arranged(rows, len(node.attributes)):
+            for index, show in shown:
+                one[index] = show(one[index])
+            yield one
+
+    return values
+
+
+def _arranged(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
+    """The attributes of rows that have them in the order in which they are shown."""
+    return (list(row[1 : 1 + count]) for row in rows)
+
+
+def _computed(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
+    """The same with those that are computed in Python, each for all rows at once."""
+    place_of = {attribute: place for place, attribute in enumerate(node.read, 1)}
+    places = [place_of.get(attribute, 0) for attribute in node.attributes]
+    computed = [
+        (index, one.compute, [place_of[source] for source in sources_of(one, node.resource)])
+        for index, one in enumerate(node.attributes)
+        if one.compute is not None
+    ]
+
+    def arranged(rows: Sequence[Row], _: int) -> Iterator[list[Any]]:
+        columns = [
+            (index, list(compute([tuple([row[place] for place in sources]) for row in rows])))
+            for index, compute, sources in computed
+        ]
+        for number, row in enumerate(rows):
+            one = [row[place] for place in places]
+            for index, results in columns:
+                one[index] = results[number]
+            yield one
+
+    return arranged
 
 
 def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -> Iterator[bytes]:
@@ -92,10 +123,11 @@ def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -
         yield url.join(tail)
 
 
-def shown_value(attribute: Attribute, value: Any) -> Any:
-    """A column's value as a client reads it: the tree that `load_json` makes of what is encoded."""
-    shown = attribute.type.shown
-    return load_json(_ENCODER.encode(value if shown is None else shown(value)).decode())
+def shown_values(node: Node, row: Row) -> list[Any]:
+    """The attributes of a row as a client reads them: the trees that `load_json` makes of what is encoded."""
+    values = _values_of(node)
+    shown = row[1 : 1 + len(node.attributes)] if values is None else next(values([row]))
+    return [load_json(_ENCODER.encode(value).decode()) for value in shown]
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:
@@ -113,21 +145,28 @@ def _id_segment(value: str) -> bytes:
 _URL_ID, _LINKAGE = b"\x00", "\x01"
 
 
-def _tail(resource: Resource, relationships: tuple[Relationship, ...], linked: tuple[str, ...], base_url: str) -> str:
+def _tail(
+    resource: Resource,
+    relationships: tuple[Relationship, ...],
+    linked: tuple[str, ...],
+    base_url: str,
+    *,
+    has_link: bool,
+) -> str:
     """What follows the attributes of an object."""
-    path = f"{base_url}{resource.path}/\x00"
+    path = resource_path(base_url, resource, "\x00")
     members = []
     for relationship in relationships:
         parts = []
         if "read" in relationship.methods:
-            segment = quote_segment(relationship.name)
-            parts.append(f'"links":{{"self":"{path}/relationships/{segment}","related":"{path}/{segment}"}}')
+            own, related = relationship_path(path, relationship), related_path(path, relationship)
+            parts.append(f'"links":{{"self":"{own}","related":"{related}"}}')
         if relationship.name in linked:
             parts.append(f'"data":{_LINKAGE}')
         if parts:
             members.append(f"{json.dumps(relationship.name)}:{{{','.join(parts)}}}")
     text = f',"relationships":{{{",".join(members)}}}' if members else ""
-    return text + (f',"links":{{"self":"{path}"}}' if "detail" in resource.methods else "") + "}"
+    return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
 
 
 class DocumentEncoder:
@@ -139,7 +178,7 @@ class DocumentEncoder:
         self._is_merged = has_repeated_types(plan.node)
         self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
 
-    def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: PageMeta | None = None) -> bytes:
+    def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
         """The whole document. rows: of each node in pre-order; the primary rows first."""
         primary, included = self._objects(levels(self._plan.node, rows))
         if self._plan.is_linkage:
@@ -169,7 +208,7 @@ class DocumentEncoder:
     def rows(self, objects: Iterable[bytes]) -> bytes:
         return b",".join(objects) or (b"" if self._plan.is_collection else b"null")
 
-    def tail(self, included: Iterable[bytes], links: dict[str, str], meta: PageMeta | None) -> bytes:
+    def tail(self, included: Iterable[bytes], links: dict[str, str], meta: Meta | None) -> bytes:
         parts = [b"]" if self._plan.is_collection else b""]
         if self._plan.has_included:
             parts += [b',"included":[', b",".join(included), b"]"]
@@ -182,6 +221,7 @@ class DocumentEncoder:
     def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
         encoder = self._encoders.get((node.resource, linked))
         if encoder is None:
-            encoder = ResourceEncoder(node.resource, node.attributes, node.relationships, linked, self._base_url)
+            has_link = "detail" in node.resource.methods
+            encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link)
             self._encoders[node.resource, linked] = encoder
         return encoder

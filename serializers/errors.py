@@ -2,8 +2,9 @@
 and code are given, not known here.
 
 BodyError (querybuild/errors.py)
-├── MalformedJson      the body is not JSON
-└── InvalidDocument    the body is JSON and not the document that the route takes
+├── MalformedJson          the body is not JSON
+├── MalformedOperations    it is JSON and no list of atomic operations
+└── InvalidDocument        it is JSON and not the document that the route takes
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from serializers.objects import ErrorDocument, ErrorObject
 
 
 class MalformedJson(BodyError):
+    pass
+
+
+class MalformedOperations(BodyError):
     pass
 
 

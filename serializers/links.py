@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from querybuild.query import Page
+from querybuild.resource import Relationship, Resource
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -22,6 +23,20 @@ def quote_segment(text: str) -> str:
     'page%5Bsize%5D'
     """
     return quote(text, safe="-._~")
+
+
+def resource_path(base_url: str, resource: Resource, segment: str) -> str:
+    """The path of a resource. segment: its id, quoted."""
+    return f"{base_url}{resource.path}/{segment}"
+
+
+def related_path(own: str, relationship: Relationship) -> str:
+    """own: the path of the resource that has the relationship."""
+    return f"{own}/{quote_segment(relationship.name)}"
+
+
+def relationship_path(own: str, relationship: Relationship) -> str:
+    return f"{own}/relationships/{quote_segment(relationship.name)}"
 
 
 def query_text(pairs: Pairs) -> str:

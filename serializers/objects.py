@@ -55,10 +55,11 @@ class LinksDocument(msgspec.Struct):
     jsonapi: msgspec.Raw = JSONAPI
 
 
-class PageMeta(msgspec.Struct, omit_defaults=True):
-    """count: resources in this page. total: all that match."""
+class Meta(msgspec.Struct, omit_defaults=True):
+    """message: what a write has done, in words. count: resources in this page. total: all that match."""
 
-    count: int
+    message: str | None = None
+    count: int | None = None
     total: int | None = None
     totalPages: int | None = None
     totalEstimated: bool = False

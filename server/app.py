@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import mmap
+import re
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import asyncpg
 import msgspec
@@ -37,20 +39,21 @@ import migrations
 from querybuild.resource import Catalog
 from server import embedded, workers
 from server.database import Database, open_database
-from server.declarations import load_catalog
+from server.declarations import Declarations, load_declarations
 from server.engine import Engine
-from server.handlers import HANDLERS, NotFoundHandler
-from server.handlers.base import Running
+from server.handlers import HANDLERS, CustomHandler, NotFoundHandler
+from server.handlers.base import Handler, Running
 from server.live_schema import Constraints, read_live_schema
 from server.logs import configure_logging, log_request
 from server.resources import built_in
 from server.resources.demo import load_demo
-from server.routes import match_route
+from server.routes import Route, Shape, match_route
 from server.settings import Settings, StartError
 
 log = logging.getLogger("server")
 
 Result = TypeVar("Result")
+CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
 _DATABASE_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 BODY_BYTES = 2**62
@@ -66,22 +69,38 @@ class Routes(Router):
     """Path -> handler, by the engine's catalogue. The engine is taken once a request, so a new one is a
     swapped reference."""
 
-    def __init__(self, engine: Engine, database: Database) -> None:
+    def __init__(self, engine: Engine, database: Database, routes: CustomRoutes) -> None:
         self.engine = engine
+        self.routes = routes
         self.database = database
         self.running = Running()
         self.application = Application(log_function=log_request)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
-        route = match_route(request.path, self.engine.catalog)
-        handler = NotFoundHandler if route is None else HANDLERS.get(route.shape, NotFoundHandler)
+        for pattern, handler in self.routes:
+            found = pattern.fullmatch(request.path)
+            if found is not None:
+                arguments = [unquote_to_bytes(group or "") for group in found.groups()]
+                return self._delegate(request, handler, Route(Shape.CUSTOM, request.path), arguments)
+        route = match_route(request.path, self.engine.catalog, self.engine.fixed_paths)
+        return self._delegate(request, NotFoundHandler if route is None else HANDLERS[route.shape], route)
+
+    def _delegate(
+        self,
+        request: HTTPServerRequest,
+        handler: type[Handler],
+        route: Route | None,
+        arguments: list[bytes] | None = None,
+    ) -> HTTPMessageDelegate:
         context = {"engine": self.engine, "database": self.database, "route": route, "running": self.running}
-        return self.application.get_handler_delegate(request, handler, context)
+        return self.application.get_handler_delegate(request, handler, context, path_args=arguments)
 
 
-def make_app(settings: Settings, catalog: Catalog, constraints: Constraints, database: Database) -> Routes:
+def make_app(
+    settings: Settings, catalog: Catalog, constraints: Constraints, database: Database, routes: CustomRoutes = ()
+) -> Routes:
     """What an HTTPServer answers with."""
-    return Routes(Engine(settings, catalog, constraints), database)
+    return Routes(Engine(settings, catalog, constraints), database, routes)
 
 
 def make_server(app: Routes, settings: Settings) -> HTTPServer:
@@ -101,17 +120,17 @@ def make_server(app: Routes, settings: Settings) -> HTTPServer:
 def serve(settings: Settings) -> None:
     """Answers requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError, MigrationError."""
     configure_logging(settings)
-    catalog = _catalog(settings)
+    declared = _declarations(settings)
     with ExitStack() as cleanup:
         # Until there is a loop to end in order, a signal ends the start, and what was started is stopped.
         signal.signal(signal.SIGTERM, _end_start)
         url = _database_url(settings, cleanup)
-        constraints = uvloop.run(_prepare_database(url, settings, catalog))
+        constraints = uvloop.run(_prepare_database(url, settings, declared.catalog))
         sockets = _listen(settings, cleanup)
         ready = _Ready(f"waterspout is ready on {_address(settings, sockets)}")
 
         def work(own: list[socket.socket], _: int) -> None:
-            uvloop.run(_answer(own, url, settings, catalog, constraints, ready))
+            uvloop.run(_answer(own, url, settings, declared, constraints, ready))
 
         if settings.workers == 1:
             work(sockets, 0)
@@ -147,7 +166,9 @@ def seed(settings: Settings) -> None:
     configure_logging(settings)
     with ExitStack() as cleanup:
         url = _database_url(settings, cleanup)
-        asyncio.run(_prepare_database(url, msgspec.structs.replace(settings, demo=True), _catalog(settings)))
+        asyncio.run(
+            _prepare_database(url, msgspec.structs.replace(settings, demo=True), _declarations(settings).catalog)
+        )
 
 
 def _with_connection(settings: Settings, work: Callable[[asyncpg.Connection[Any]], Coroutine[Any, Any, None]]) -> None:
@@ -172,8 +193,14 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _catalog(settings: Settings) -> Catalog:
-    return built_in() if settings.resources is None else load_catalog(settings.resources)
+def _declarations(settings: Settings) -> Declarations:
+    """Raises StartError."""
+    found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
+    path = settings.operations_path
+    taken = [resource for resource in found.catalog if path and f"{path}/".startswith(f"{resource.path}/")]
+    if taken:
+        raise StartError(f"operations_path {path} is below the collection {taken[0].path}: choose another")
+    return found
 
 
 def _migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
@@ -281,13 +308,13 @@ async def _answer(
     sockets: list[socket.socket],
     url: str,
     settings: Settings,
-    catalog: Catalog,
+    declared: Declarations,
     constraints: Constraints,
     ready: _Ready,
 ) -> None:
     """One worker: answers on the sockets until a signal, then lets the requests in flight finish."""
     database = await open_database(url, settings, max(1, settings.pool_size // settings.workers))
-    app = make_app(settings, catalog, constraints, database)
+    app = make_app(settings, declared.catalog, constraints, database, declared.routes)
     server = make_server(app, settings)
     server.add_sockets([socket.socket(fileno=socket.dup(own.fileno())) for own in sockets])
     stop = asyncio.Event()

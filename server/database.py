@@ -1,12 +1,13 @@
 """The pool, transactions, and driver errors as ours. What comes in: settings, statements and their values.
 What goes out: asyncpg rows, or an answer. No code outside this module picks a connection, and none sees an
-asyncpg exception but through `translated`.
+asyncpg exception but through `driver_errors.py`.
 
 Two doors: `read` and `write`, one pool today.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
@@ -15,7 +16,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
-from server.errors import Busy, OutcomeUnknown, StatementTimeout, Unavailable
+from server.driver_errors import GONE, LOST, RETRIED, translated
+from server.errors import Busy, OutcomeUnknown, Unavailable
 from server.settings import Settings
 
 PREPARED_STATEMENTS = 256
@@ -28,38 +30,43 @@ UNUSED_CONNECTION_SECONDS = 300
 ATTEMPTS = 3
 """How often a transaction is begun that others or a migration made fail."""
 
+RESET = (
+    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
+    "DISCARD PLANS; DISCARD TEMP; DISCARD SEQUENCES"
+)
+"""DISCARD ALL, but for the prepared statements, which the driver keeps count of."""
+
 Result = TypeVar("Result")
 Isolation = Literal["read_committed", "repeatable_read"]
 
-_RETRIED = (
-    pg.DeadlockDetectedError,
-    pg.SerializationError,
-    pg.InvalidCachedStatementError,
-    pg.OutdatedSchemaCacheError,
-)
-_GONE = (
-    pg.PostgresConnectionError,
-    pg.AdminShutdownError,
-    pg.CrashShutdownError,
-    pg.CannotConnectNowError,
-    pg.DatabaseDroppedError,
-    pg.InsufficientResourcesError,
-    pg.PostgresSystemError,
-    pg.IdleInTransactionSessionTimeoutError,
-    pg.InvalidAuthorizationSpecificationError,
-    OSError,
-)
-
-
-_LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, OSError)
-"""The connection broke while a statement was under way."""
-
 
 class Connection(asyncpg.Connection):
-    """A pooled connection. None of our requests leaves session state behind, so releasing it costs no round trip."""
+    """A pooled connection. None of our own statements leaves session state behind, so releasing it costs no round trip;
+    one that custom code has held is reset in full."""
+
+    _is_held = False
+    is_altered = False
+    """Whether it has codecs that are not ours: there is no way to tell them all and take them back."""
+
+    def hold(self) -> None:
+        """Custom code is given the connection."""
+        self._is_held = True
 
     def get_reset_query(self) -> str:
-        return ""
+        is_held, self._is_held = self._is_held, False
+        return RESET if is_held else ""
+
+    async def set_type_codec(self, *args: Any, **options: Any) -> None:
+        self.is_altered = True
+        await super().set_type_codec(*args, **options)
+
+    async def set_builtin_type_codec(self, *args: Any, **options: Any) -> None:
+        self.is_altered = True
+        await super().set_builtin_type_codec(*args, **options)
+
+    async def reset_type_codec(self, *args: Any, **options: Any) -> None:
+        self.is_altered = True
+        await super().reset_type_codec(*args, **options)
 
     async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
         """The first `limit` rows, 0 for all. The bound is the protocol's and not a LIMIT, which would have the
@@ -88,7 +95,12 @@ class Database:
         try:
             yield connection
         finally:
-            await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+            await self._release(connection)
+
+    async def _release(self, connection: Connection) -> None:
+        if connection.is_altered:
+            await connection.close()
+        await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
     async def _acquire(self) -> Connection:
         """Raises Busy, Unavailable. A connection that lies idle is taken without a timer, which costs a task
@@ -98,7 +110,7 @@ class Database:
             return await self.pool.acquire(timeout=timeout)  # type: ignore[return-value]  # the pool makes our class
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
-        except (*_GONE, pg.InterfaceError, pg.PostgresError) as error:
+        except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
             raise Unavailable("The database cannot be reached; try again.") from error
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
@@ -117,7 +129,7 @@ class Database:
         async def sent(connection: Connection) -> Result:
             try:
                 return await work(connection)
-            except _LOST as error:
+            except LOST as error:
                 raise _outcome_unknown() from error
 
         return await self._attempts(sent, None)
@@ -129,7 +141,7 @@ class Database:
                 if isolation is None:
                     return await work(connection)
                 return await _transaction(connection, work, isolation)
-            except _RETRIED as error:
+            except RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise Busy("Other writes were in the way; try again.") from error
             except ApiError:
@@ -140,7 +152,7 @@ class Database:
                     raise
                 raise answer from error
             finally:
-                await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+                await self._release(connection)
         raise AssertionError("unreachable")
 
 
@@ -155,31 +167,23 @@ async def _transaction(
         if not connection.is_closed():
             await transaction.rollback()
         raise
-    try:
+    if isolation == "repeatable_read":
         await transaction.commit()
-    except (*_LOST, pg.InterfaceError) as error:
-        if isolation == "read_committed":
-            raise _outcome_unknown() from error
+        return result
+    commit = asyncio.ensure_future(transaction.commit())
+    try:
+        await asyncio.shield(commit)
+    except asyncio.CancelledError:
+        # The client has gone: what has begun to be committed is no longer ours to stop.
+        await commit
         raise
+    except (*LOST, pg.InterfaceError) as error:
+        raise _outcome_unknown() from error
     return result
 
 
 def _outcome_unknown() -> OutcomeUnknown:
     return OutcomeUnknown("The connection was lost while the write was being committed: look whether it was done.")
-
-
-def translated(error: Exception) -> Exception:
-    """A driver's error as an answer where it is the world's doing; any other exception is itself, a fault of ours."""
-    if isinstance(error, pg.QueryCanceledError):
-        return StatementTimeout("The database took too long over this request.")
-    if isinstance(error, pg.ReadOnlySQLTransactionError):
-        return Unavailable("The database takes no writes for now; try again.")
-    if isinstance(error, pg.LockNotAvailableError):
-        return Busy("Another write holds a lock; try again.")
-    if isinstance(error, (TimeoutError, *_GONE)):
-        return Unavailable("The database cannot be reached; try again.")
-    is_closed = isinstance(error, pg.InterfaceError) and "clos" in str(error)
-    return Unavailable("The database cannot be reached; try again.") if is_closed else error
 
 
 async def open_database(url: str, settings: Settings, share: int) -> Database:

@@ -1,20 +1,24 @@
 """A user's own declarations. What comes in: the setting `resources`, as `package.module:name` or
-`/path/file.py[:name]`. What goes out: a Catalog.
+`/path/file.py[:name]`. What goes out: a Catalog, and the module's own routes.
 
 A file is loaded by its path under a private name, so that it shadows nothing and nothing shadows it. Without a name
-`CATALOG` is looked for, then `RESOURCES`.
+`CATALOG` is looked for, then `RESOURCES`; `ROUTES` beside them, if there are any.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
+
 from querybuild.errors import listed, nearest, quoted
 from querybuild.resource import Catalog, CatalogError, Resource
+from server.handlers.custom import CustomHandler
 from server.settings import StartError
 
 DEFAULT_NAMES = ("CATALOG", "RESOURCES")
@@ -22,15 +26,37 @@ BUILT_IN = "server.resources"
 OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "waterspout", "tests"})
 
 
-def load_catalog(resources: str) -> Catalog:
+class Declarations(msgspec.Struct, frozen=True, eq=False):
+    """routes: patterns of whole paths and the handlers that answer there, before any route of the server's."""
+
+    catalog: Catalog
+    routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
+
+
+def load_declarations(resources: str) -> Declarations:
     """Raises StartError that says what is wrong with the setting, the module or the declarations."""
     place, _, name = resources.partition(":")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     found = _named(module, name, place)
     try:
-        return found if isinstance(found, Catalog) else Catalog(_resources(found, place))
+        catalog = found if isinstance(found, Catalog) else Catalog(_resources(found, place))
     except CatalogError as error:
         raise StartError(f"the resources of {place} cannot be served:\n{error}") from error
+    return Declarations(catalog, tuple([_route(route, place) for route in getattr(module, "ROUTES", ())]))
+
+
+def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandler]]:
+    """One of ROUTES: `(r"/reports/([0-9]+)", ReportHandler)`."""
+    expected = f"expected ROUTES of {place} to hold pairs of a pattern and a class made from waterspout.CustomHandler"
+    if not (isinstance(route, list | tuple) and len(route) == 2):
+        raise StartError(f"{expected}, not {route!r}")
+    pattern, handler = route
+    if not (isinstance(pattern, str) and isinstance(handler, type) and issubclass(handler, CustomHandler)):
+        raise StartError(f"{expected}, not {route!r}")
+    try:
+        return re.compile(pattern), handler
+    except re.error as error:
+        raise StartError(f"the route {pattern} of {place} is no regular expression: {error}") from error
 
 
 def _load_file(path: Path) -> ModuleType:

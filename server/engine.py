@@ -7,22 +7,26 @@ are ready to run, from the caches where their shape was seen before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from querybuild.cache import BoundedCache
+from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError, raise_all
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
-from querybuild.plan import ReadPlan, Scope, Values, WritePlan
+from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.query import Context, Limits, Query
+from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Catalog, Relationship, Resource
+from querybuild.rows import Row
 from querybuild.select import ReadStatements, compile_read
-from serializers.encode import DocumentEncoder
+from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, page_queries
 from server.live_schema import Constraints
+from server.routes import fixed_paths
 from server.settings import Settings
 
 NO_PARAMETERS: frozenset[str] = frozenset()
@@ -59,6 +63,20 @@ class ReadShape(msgspec.Struct, frozen=True):
         return ON_LINKAGE if self.kind == "linkage" else ON_COLLECTION
 
 
+class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
+    """A write that is ready to run. planned: None where custom code comes first, which may change it."""
+
+    resource: Resource
+    change: Change
+    planned: PlannedWrite | None
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether custom code runs inside the transaction."""
+        hooks, kind = self.resource.hooks, self.change.kind
+        return hooks.before(kind) is not None or hooks.after(kind) is not None
+
+
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run: kept under its query string as it came."""
 
@@ -74,20 +92,22 @@ class Engine:
         self.settings = settings
         self.catalog = catalog
         self.constraints = constraints
+        self.context = Context()
+        self.fixed_paths = fixed_paths(settings.operations_path)
         self.base_url = settings.public_url or ""
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // 3)
         self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
         self.compiled_writes: BoundedCache[WriteStatements] = BoundedCache(*bounds)
+        self._bare_encoders: dict[Resource, ResourceEncoder] = {}
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""
-        context = Context()
-        key = (shape, context, query_string)
+        key = (shape, self.context, query_string)
         prepared = self.prepared_reads.get(key)
         if prepared is None:
-            prepared = self._prepare(shape, query_string, context)
+            prepared = self._prepare(shape, query_string, self.context)
             self.prepared_reads.put(key, prepared, _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string))
         return prepared
 
@@ -97,6 +117,31 @@ class Engine:
             errors: list[ApiError] = []
             parse(split_pairs(query_string, errors), NO_PARAMETERS, self.limits, errors)
             raise_all(errors)
+
+    def prepare_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PreparedWrite:
+        """Appends to errors what is wrong with the change, unless custom code is to see it first."""
+        if resource.hooks.before(change.kind) is not None:
+            return PreparedWrite(resource, change, None)
+        return PreparedWrite(resource, change, plan_write(change, resource, self.catalog, self.context, errors))
+
+    def plan_writes(self, resource: Resource, changes: Sequence[Change]) -> list[PlannedWrite]:
+        """Raises ApiError, or Several, for what is wrong with them."""
+        errors: list[ApiError] = []
+        planned = [plan_write(change, resource, self.catalog, self.context, errors) for change in changes]
+        raise_all(errors)
+        return planned
+
+    def bare_node(self, resource: Resource) -> Node:
+        """A resource with its attributes alone, as the results of atomic operations show it."""
+        return node_of(resource, resource.readable_attributes)
+
+    def encode_bare(self, resource: Resource, rows: Sequence[Row]) -> list[bytes]:
+        """Resource objects of rows of `bare_node`."""
+        encoder = self._bare_encoders.get(resource)
+        if encoder is None:
+            encoder = ResourceEncoder(self.bare_node(resource), (), self.base_url, has_link=False)
+            self._bare_encoders[resource] = encoder
+        return encoder.encode(rows, ())
 
     def write_statements(self, plan: WritePlan) -> WriteStatements:
         statements = self.compiled_writes.get(plan)

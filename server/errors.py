@@ -6,7 +6,7 @@ comes in: any exception. What goes out: an error document with its status.
     ├── RequestFault           the request as HTTP
     │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong
     │   └── PreconditionUnsupported, ReadOnlyServer
-    ├── ResourceNotFound       the path names nothing
+    ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
         ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
         ├── Unavailable
@@ -73,10 +73,6 @@ class ReadOnlyServer(RequestFault):
     pass
 
 
-class ResourceNotFound(ApiError):
-    pass
-
-
 class DatabaseAnswer(ApiError):
     pass
 
@@ -136,12 +132,14 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     TooManyRows: ErrorRow(400, "too_many_rows", "Too Many Rows"),
     # document
     document_errors.MalformedJson: ErrorRow(400, "malformed_json", "Malformed JSON"),
+    document_errors.MalformedOperations: ErrorRow(400, "malformed_operations", "Malformed Operations"),
     document_errors.InvalidDocument: ErrorRow(422, "invalid_document", "Invalid Document"),
     query_errors.AttributeFault: ErrorRow(422, "invalid_attribute", "Invalid Attribute"),
     query_errors.RelationshipFault: ErrorRow(422, "invalid_relationship", "Invalid Relationship"),
     BodyValueRefused: ErrorRow(422, "body_value_refused", "Value Refused"),
     query_errors.TypeConflict: ErrorRow(409, "type_conflict", "Type Conflict"),
     query_errors.IdConflict: ErrorRow(409, "id_conflict", "Id Conflict"),
+    query_errors.OwnerConflict: ErrorRow(409, "owner_conflict", "Owner Conflict"),
     query_errors.LinkageTypeConflict: ErrorRow(409, "linkage_type_conflict", "Linkage Type Conflict"),
     query_errors.ClientIdForbidden: ErrorRow(403, "client_id_forbidden", "Client-Generated Id Forbidden"),
     query_errors.RelatedNotFound: ErrorRow(404, "related_not_found", "Related Resource Not Found"),
@@ -153,7 +151,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     PreconditionUnsupported: ErrorRow(400, "precondition_unsupported", "Precondition Unsupported"),
     ReadOnlyServer: ErrorRow(403, "read_only", "Read-Only Server"),
     RouteNotFound: ErrorRow(404, "route_not_found", "Not Found"),
-    ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),
+    query_errors.ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),
     MethodNotAllowed: ErrorRow(405, "method_not_allowed", "Method Not Allowed"),
     NotAcceptable: ErrorRow(406, "not_acceptable", "Not Acceptable"),
     BodyTooLarge: ErrorRow(413, "body_too_large", "Body Too Large"),
@@ -180,14 +178,21 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 def answer(error: BaseException, request_id: str) -> ErrorAnswer:
     """Any exception as an error document: an ApiError as its row says, tornado's HTTPError as its status, all
     else as a 500 without internals."""
-    found = error.errors if isinstance(error, Several) else (error,)
-    objects = [_error_object(one, f"{request_id}.{number}") for number, one in enumerate(found, 1)]
+    objects = error_objects(error, request_id)
     return ErrorAnswer(
         status=common_status({int(one.status) for one in objects}),
-        headers=tuple(header for one in found for header in _headers(one)),
+        headers=tuple(header for one in _each(error) for header in _headers(one)),
         body=encode_errors(objects),
         is_fault=any(one.detail is INTERNAL_DETAIL for one in objects),
     )
+
+
+def error_objects(error: BaseException, request_id: str) -> list[ErrorObject]:
+    return [_error_object(one, f"{request_id}.{number}") for number, one in enumerate(_each(error), 1)]
+
+
+def _each(error: BaseException) -> Sequence[BaseException]:
+    return error.errors if isinstance(error, Several) else (error,)
 
 
 def common_status(statuses: set[int]) -> int:

@@ -12,25 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-from asyncpg import exceptions as pg
 
-from querybuild.errors import quoted
+from querybuild.errors import resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
 from server.database import Connection, Database
+from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
-from server.errors import (
-    ResourceNotFound,
-    TooManyIncluded,
-    TooManyRows,
-    ValueRefused,
-)
-
-REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg._base.DataError)
-"""SQLSTATE classes 22 and 54, and what asyncpg refuses before it is sent."""
+from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -235,23 +227,3 @@ async def _branches(
         included.add(branch, children)
         found.append(children)
         await _branches(connection, branch.node, children, statements, found, included)
-
-
-def resource_not_found(type_name: str, id_text: str) -> ResourceNotFound:
-    return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.")
-
-
-def words(error: Exception) -> str:
-    """What kind of refusal it was, without the database's own text, which names its parts."""
-    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
-
-
-_REFUSALS = {
-    "22003": "a number is out of range",
-    "22008": "a date or time is out of range",
-    "22001": "a text is too long",
-    "2201B": "a regular expression is not valid",
-    "22025": "a LIKE pattern must not end with a backslash",
-    "22P05": "a character cannot be stored",
-    "54000": "a text is too long for an index",
-}

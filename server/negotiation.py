@@ -20,18 +20,19 @@ _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')
 Parameters = dict[str, str]
 
 
-def check_content_type(value: str | None, extensions: frozenset[str]) -> None:
-    """Of a request that has a body. Raises UnsupportedMediaType."""
+def check_content_type(value: str | None, extensions: frozenset[str]) -> frozenset[str]:
+    """Of a request that has a body; gives the extensions that it applies. Raises UnsupportedMediaType."""
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")
     media_type, parameters = _parsed(value)
     if media_type == "application/json":
-        return
+        return frozenset()
     if media_type != MEDIA_TYPE:
         raise UnsupportedMediaType(f"The Content-Type must be {MEDIA_TYPE}.", header="Content-Type")
     unknown = _unfit(parameters, extensions)
     if unknown is not None:
         raise UnsupportedMediaType(f"The Content-Type has {unknown}.", header="Content-Type")
+    return frozenset(parameters.get("ext", "").split())
 
 
 def check_accept(value: str | None, extensions: frozenset[str]) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from querybuild.resource import Catalog, Relationship, Resource
-from serializers.links import quote_segment
+from serializers.links import quote_segment, related_path, relationship_path, resource_path
 
 
 class Shape(StrEnum):
@@ -22,6 +22,8 @@ class Shape(StrEnum):
     RESOURCE = "/{collection}/{id}"
     RELATED = "/{collection}/{id}/{relationship}"
     RELATIONSHIP = "/{collection}/{id}/relationships/{relationship}"
+    OPERATIONS = "/operations"
+    CUSTOM = "a user's own"
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -35,24 +37,25 @@ class Route(msgspec.Struct, frozen=True):
     relationship: Relationship | None = None
 
 
-_FIXED = {"/": Shape.ROOT, "/-/live": Shape.LIVE, "/-/ready": Shape.READY}
+def fixed_paths(operations_path: str) -> dict[str, Shape]:
+    """The paths that no declaration makes. operations_path: "" where there are no atomic operations."""
+    fixed = {str(shape): shape for shape in (Shape.ROOT, Shape.LIVE, Shape.READY)}
+    return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 
-def match_route(path: str, catalog: Catalog) -> Route | None:
+def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route | None:
     """The route of a raw path; a trailing slash is the same route.
 
-    >>> match_route("/users/7/relationships/group", catalog).shape
+    >>> match_route("/users/7/relationships/group", catalog, fixed_paths("/operations")).shape
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
     """
-    if "://" in path and not path.startswith("/"):
-        # RFC 9112, 3.2.2: a server takes the absolute form too.
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    if not path.startswith("/") or "//" in path:
-        return None
-    if len(path) > 1:
-        path = path.removesuffix("/")
-    if path in _FIXED:
-        return Route(_FIXED[path], path)
+    plain = plain_path(path)
+    return None if plain is None else _match(plain, catalog, fixed)
+
+
+def _match(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route | None:
+    if path in fixed:
+        return Route(fixed[path], path)
     resource = catalog.by_path.get(path)
     if resource is not None:
         return Route(Shape.COLLECTION, path, resource)
@@ -64,12 +67,22 @@ def match_route(path: str, catalog: Catalog) -> Route | None:
     return None
 
 
+def plain_path(path: str) -> str | None:
+    """A path as it was sent, without a trailing slash; None where it cannot be one of ours."""
+    if "://" in path and not path.startswith("/"):
+        # RFC 9112, 3.2.2: a server takes the absolute form too.
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    if not path.startswith("/") or "//" in path:
+        return None
+    return path.removesuffix("/") if len(path) > 1 else path
+
+
 def _below(resource: Resource, segments: list[str]) -> Route | None:
     try:
         id_text, *names = [unquote_to_bytes(segment.encode("latin-1")).decode() for segment in segments]
     except UnicodeError:
         return None
-    own = f"{resource.path}/{quote_segment(id_text)}"
+    own = resource_path("", resource, quote_segment(id_text))
     if not names:
         return Route(Shape.RESOURCE, own, resource, id_text)
     if len(names) == 2 and names[0] != "relationships":
@@ -77,7 +90,6 @@ def _below(resource: Resource, segments: list[str]) -> Route | None:
     relationship = resource.relationship(names[-1])
     if relationship is None:
         return None
-    below = quote_segment(relationship.name)
     if len(names) == 1:
-        return Route(Shape.RELATED, f"{own}/{below}", resource, id_text, relationship)
-    return Route(Shape.RELATIONSHIP, f"{own}/relationships/{below}", resource, id_text, relationship)
+        return Route(Shape.RELATED, related_path(own, relationship), resource, id_text, relationship)
+    return Route(Shape.RELATIONSHIP, relationship_path(own, relationship), resource, id_text, relationship)

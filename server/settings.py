@@ -219,6 +219,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: Annotated[
         int, Meta(ge=1, le=1_000_000, description="The most values in the list of one in_ or notin_."), LIMITS
     ] = 1000
+    operations_path: Annotated[
+        str,
+        Meta(
+            pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$",
+            description="The path of atomic operations; empty for none.",
+        ),
+        LIMITS,
+    ] = "/operations"
+    max_operations: Annotated[Positive, Meta(description="The most operations of one request."), LIMITS] = 1000
     max_body_bytes: Annotated[
         int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS
     ] = 4 * MIB

@@ -1,230 +1,362 @@
-"""Runs planned writes. What comes in: a plan, its values, and the read that answers it. What goes out: a row's
-id and what was read; or the answer that a constraint amounts to.
+"""Runs planned writes inside their transaction, with the custom code around them. What comes in: changes, their plans,
+and the read that answers them. What goes out: ids and rows; or the answer that a constraint amounts to.
 
 Nothing here writes SQL, and nothing encodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 import msgspec
-from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, raise_all
+from querybuild.errors import AttributeFault, RequiredLink, quoted, raise_all, resource_not_found
+from querybuild.hooks import Writing, Written
 from querybuild.modify import LinkStatements, WriteStatements
-from querybuild.plan import LinkWrite, Statement
-from querybuild.resource import Resource, ToOne
+from querybuild.plan import LinkWrite, Node, Statement, Values, node_of
+from querybuild.query import Lid
+from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
-from serializers.encode import shown_value
+from serializers.encode import shown_values
 from server.database import Connection, Database
-from server.engine import Engine, PreparedRead
-from server.errors import BodyValueRefused, Conflict
-from server.execute import REFUSED, ReadResult, arguments, resource_not_found, run_read_at_once, words
+from server.driver_errors import REFUSED, VIOLATED
+from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
+from server.execute import ReadResult, arguments, run_read_at_once
+from server.refusals import refusals
+
+log = logging.getLogger("server")
+
+Result = TypeVar("Result")
 
 
-async def write_and_read(
-    database: Database, write: PlannedWrite, read: PreparedRead, engine: Engine
-) -> tuple[Any, ReadResult]:
-    """A write and the reading of its answer, in one transaction; in one statement where that can be."""
-    plan = write.plan
-    if read.compiled.statements.at_once is None and not (plan.links or plan.unchanged):
-        plan = msgspec.structs.replace(plan, returning=read.plan.node)
-    statements = engine.write_statements(plan)
-
-    async def by_returning(connection: Connection) -> tuple[Any, ReadResult]:
-        row = await _write_row(connection, write, statements)
-        rows: list[Sequence[Row]] = [[row], *([] for _ in list(nodes(read.plan.node))[1:])]
-        return row[0], ReadResult(rows, None, False, False)
-
-    async def one_by_one(connection: Connection) -> tuple[Any, ReadResult]:
-        row_id = await run_write(connection, write, statements)
-        return row_id, await run_read_at_once(connection, read, row_id, engine)
-
-    with _refusals(write, engine):
-        if statements.is_single and plan.returning is not None:
-            return await database.write_statement(by_returning)
-        return await database.write(one_by_one)
+class WhileConnected(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, Result]) -> Awaitable[Result]: ...
 
 
-async def write_only(database: Database, write: PlannedWrite, engine: Engine) -> None:
-    """A write whose answer shows nothing of it."""
-    statements = engine.write_statements(write.plan)
-    run = database.write_statement if statements.is_single else database.write
-    with _refusals(write, engine):
-        await run(lambda connection: run_write(connection, write, statements))
+class Outcome(msgspec.Struct, frozen=True):
+    """id: of the row that was written. row: as the plan's `returning` shows it; None where it has to be read."""
+
+    id: Any
+    row: Row | None
 
 
-@contextmanager
-def _refusals(write: PlannedWrite, engine: Engine) -> Iterator[None]:
-    """What the database refuses, as an answer; a fault stays what it is."""
+class Transaction:
+    """One request's writes inside their transaction: what was made so far under a lid, and all that was written."""
+
+    def __init__(self, connection: Connection, engine: Engine, headers: Mapping[str, str]) -> None:
+        self.connection = connection
+        self.written: list[tuple[Resource, list[Written]]] = []
+        self._engine = engine
+        self._headers = headers
+        self._ids: dict[Lid, Any] = {}
+
+    async def run(self, writes: Sequence[PreparedWrite], returning: Node | None = None) -> list[Outcome]:
+        """Writes of one kind and one resource, none of which needs an id that another of them makes.
+
+        Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault, Conflict, BodyValueRefused, and what the
+        custom code raises.
+        """
+        first = writes[0]
+        after = first.resource.hooks.after(first.change.kind)
+        planned = [write.planned for write in writes if write.planned is not None]
+        if len(planned) < len(writes):
+            writes, planned = await self._before(writes)
+        outcomes = await self._write(planned, returning)
+        written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
+        for one in written:
+            if one.change.kind == "create" and one.change.lid is not None:
+                self._ids[Lid(first.resource.type, one.change.lid)] = one.id
+        self.written.append((first.resource, written))
+        if after is None:
+            return outcomes
+        await after(self._writing(), written)
+        return [Outcome(outcome.id, None) for outcome in outcomes]
+
+    async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
+        node = returned(write, read)
+        [outcome] = await self.run([write], node)
+        if outcome.row is not None and node is not None:
+            return outcome.id, result_of(outcome.row, node)
+        return outcome.id, await run_read_at_once(self.connection, read, outcome.id, self._engine)
+
+    async def read_rows(self, resource: Resource, ids: Sequence[Any]) -> dict[Any, Row]:
+        """The rows with those ids, id and readable attributes, in one batch."""
+        read = self._engine.prepare_read(ReadShape("resource", resource), "")
+        rows = await self.connection.fetchmany(read.compiled.statements.primary.sql, [(one,) for one in ids])
+        return {row[0]: row for row in rows}
+
+    def check_open(self) -> None:
+        """Custom code that has ended the transaction has broken what was promised: no answer tells of that."""
+        if not self.connection.is_in_transaction():
+            raise RuntimeError("custom code has ended the transaction that it was given")
+
+    def _writing(self) -> Writing:
+        self.connection.hold()
+        return Writing(self.connection, self._headers, self._engine.context)
+
+    async def _before(self, writes: Sequence[PreparedWrite]) -> tuple[list[PreparedWrite], list[PlannedWrite]]:
+        """The custom code may change what is planned."""
+        first = writes[0]
+        before = first.resource.hooks.before(first.change.kind)
+        assert before is not None
+        sent = [write.change for write in writes]
+        changes = await before(self._writing(), list(sent))
+        if changes is None:
+            changes = sent
+        if len(changes) != len(sent):
+            raise ValueError(f"custom code was given {len(sent)} changes and gives {len(changes)}")
+        planned = self._engine.plan_writes(first.resource, changes)
+        changed = zip(writes, changes, strict=True)
+        return [msgspec.structs.replace(write, change=change) for write, change in changed], planned
+
+    async def _write(self, planned: Sequence[PlannedWrite], returning: Node | None) -> list[Outcome]:
+        """Neighbours of one shape are sent as one batch, where one statement is all of each."""
+        outcomes: list[Outcome] = []
+        for plan, same in groupby(planned, key=lambda write: write.plan):
+            group = list(same)
+            statements = self._engine.write_statements(msgspec.structs.replace(plan, returning=returning))
+            rows = await self._batch(group, statements) if len(group) > 1 and statements.is_repeatable else None
+            if rows is None:
+                outcomes += [await self._one(write, statements) for write in group]
+            else:
+                outcomes += [Outcome(row[0], row) for row in rows]
+        return outcomes
+
+    async def _batch(self, group: Sequence[PlannedWrite], statements: WriteStatements) -> Sequence[Row] | None:
+        """The row of each; None where one of them fails, which the driver does not tell apart: they are undone, and
+        have to be written one by one."""
+        statement = statements.row
+        assert statement is not None
+        values = [arguments(statement, self._values(write)) for write in group]
+        savepoint = self.connection.transaction()
+        await savepoint.start()
+        rows: Sequence[Row] = ()
+        try:
+            rows = await self.connection.fetchmany(statement.sql, values)
+        except (*VIOLATED, *REFUSED):
+            pass
+        if len(rows) < len(group):
+            await savepoint.rollback()
+            return None
+        await savepoint.commit()
+        return rows
+
+    async def _one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
+        with refusals(write, self._engine):
+            return await run_write(self.connection, write, self._values(write), statements)
+
+    def _values(self, write: PlannedWrite) -> Values:
+        """The values, with the ids of what was made meanwhile where a Lid stood for them."""
+        return tuple([self._resolved(value) for value in write.values]) if write.has_lids else write.values
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, Lid):
+            return self._ids[value]
+        return [self._resolved(item) for item in value] if isinstance(value, list) else value
+
+
+class Writer(msgspec.Struct, frozen=True, eq=False):
+    """What writes for one request. while_connected: runs what is to be given up when the client goes."""
+
+    database: Database
+    engine: Engine
+    headers: Mapping[str, str]
+    while_connected: WhileConnected
+
+    async def one(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
+        """A write and the reading of its answer, in one transaction; in one statement where that can be."""
+        node = returned(write, read)
+        statements = self._alone(write, node) if node is not None else None
+        if node is None or statements is None:
+            return await self.transaction(lambda transaction: transaction.write_and_read(write, read))
+        outcome = await self._run_alone(write, statements)
+        return outcome.id, result_of(outcome.row, node)
+
+    async def one_unread(self, write: PreparedWrite) -> None:
+        """A write whose answer shows nothing of it."""
+        statements = self._alone(write, None)
+        if statements is None:
+            await self.transaction(lambda transaction: transaction.run([write]))
+        else:
+            await self._run_alone(write, statements)
+
+    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+        """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
+        commit."""
+        written: list[tuple[Resource, list[Written]]] = []
+
+        async def run(connection: Connection) -> Result:
+            transaction = Transaction(connection, self.engine, self.headers)
+            result = await work(transaction)
+            transaction.check_open()
+            written[:] = transaction.written
+            return result
+
+        result = await self.while_connected(self.database.write(run))
+        for resource, those in written:
+            await _after_commit(resource, those)
+        return result
+
+    def _alone(self, write: PreparedWrite, returning: Node | None) -> WriteStatements | None:
+        """The statements of a write that is one of them, and so its own transaction."""
+        if write.planned is None or write.is_hooked:
+            return None
+        statements = self.engine.write_statements(msgspec.structs.replace(write.planned.plan, returning=returning))
+        return statements if statements.is_single else None
+
+    async def _run_alone(self, write: PreparedWrite, statements: WriteStatements) -> Outcome:
+        planned = write.planned
+        assert planned is not None
+        with refusals(planned, self.engine):
+            outcome = await self.database.write_statement(
+                lambda connection: run_write(connection, planned, planned.values, statements)
+            )
+        await _after_commit(write.resource, [Written(write.change, outcome.id)])
+        return outcome
+
+
+def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
+    """What the write's own statement can give back of the answer: all of it, where that is one row and nothing else,
+    and no custom code writes after it."""
+    is_one_row = read.plan.scope is None and read.compiled.statements.at_once is None
+    return read.plan.node if is_one_row and not write.is_hooked else None
+
+
+async def _after_commit(resource: Resource, written: list[Written]) -> None:
+    after_commit = resource.hooks.after_commit
+    if after_commit is None:
+        return
     try:
-        yield
-    except ApiError:
-        raise
-    except Exception as error:
-        answer = refused_write(error, write, engine)
-        if answer is error:
-            raise
-        raise answer from error
+        await after_commit(written)
+    except Exception:
+        log.exception("after_commit of %s failed; what was written stands", resource.type)
 
 
-async def run_write(connection: Connection, write: PlannedWrite, statements: WriteStatements) -> Any:
-    """Writes the row and its links; gives the row's id.
+def result_of(row: Row, node: Node) -> ReadResult:
+    """A document of one row and of no included resources."""
+    return ReadResult([[row], *([] for _ in list(nodes(node))[1:])], None, False, False)
+
+
+async def run_write(
+    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements
+) -> Outcome:
+    """Writes the row and its links.
 
     Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
     """
-    plan = write.plan
-    row_id = None if plan.id_slot is None else write.values[plan.id_slot]
+    plan, row = write.plan, None
+    row_id = None if plan.id_slot is None else values[plan.id_slot]
+    if plan.owner is not None and statements.owner is not None:
+        owner_id = values[plan.owner.slot]
+        if await connection.fetchval(statements.owner.sql, owner_id) is None:
+            raise resource_not_found(plan.owner.resource.type, str(owner_id))
     if statements.lock is not None:
-        row = await connection.fetchrow(statements.lock.sql, *arguments(statements.lock, write.values))
-        if row is None:
-            raise resource_not_found(plan.resource.type, str(row_id))
-        _check_unchanged(write, row)
+        locked = await connection.fetchrow(statements.lock.sql, *arguments(statements.lock, values))
+        if locked is None:
+            raise resource_not_found(plan.resource.type, str(row_id), write.id_pointer)
+        _check_unchanged(write, locked)
     if statements.row is not None:
-        row_id = (await _write_row(connection, write, statements))[0]
+        row = await _write_row(connection, write, values, statements)
+        row_id = row[0]
     for link, link_statements in zip(plan.links, statements.links, strict=True):
-        await _write_link(connection, write, link, link_statements, row_id)
-    return row_id
+        await _write_link(connection, write, values, link, link_statements, row_id)
+    return Outcome(row_id, row)
 
 
-async def _write_row(connection: Connection, write: PlannedWrite, statements: WriteStatements) -> asyncpg.Record:
+async def _write_row(
+    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements
+) -> asyncpg.Record:
     """The row as the statement returns it, its id first. Raises ResourceNotFound."""
     statement = statements.row
     assert statement is not None
-    row = await connection.fetchrow(statement.sql, *arguments(statement, write.values))
+    row = await connection.fetchrow(statement.sql, *arguments(statement, values))
     if row is None and statements.skip_taken is not None:
-        row = await _insert_past_taken(connection, write, statement, statements.skip_taken)
+        row = await _insert_past_taken(connection, values, statement, statements.skip_taken)
     if row is None:
         id_slot = write.plan.id_slot
-        raise resource_not_found(write.plan.resource.type, "" if id_slot is None else str(write.values[id_slot]))
+        id_text = "" if id_slot is None else str(values[id_slot])
+        raise resource_not_found(write.plan.resource.type, id_text, write.id_pointer)
     return row
 
 
 async def _insert_past_taken(
-    connection: Connection, write: PlannedWrite, insert: Statement, skip_taken: Statement
+    connection: Connection, values: Values, insert: Statement, skip_taken: Statement
 ) -> asyncpg.Record:
     """The sequence offered an id that a client had taken: moves it to the end of what is taken there, and
     inserts again."""
     for _ in range(10):
         await connection.fetchval(skip_taken.sql)
-        row = await connection.fetchrow(insert.sql, *arguments(insert, write.values))
+        row = await connection.fetchrow(insert.sql, *arguments(insert, values))
         if row is not None:
             return row
     raise RuntimeError("no free id after 10 moves of the sequence")
 
 
 def _check_unchanged(write: PlannedWrite, row: Row) -> None:
-    """Read-only attributes that were sent must have the value that they have. row: the id, and those attributes."""
+    """Read-only attributes that were sent must have the value that they have. row: of a node of those attributes."""
+    node = node_of(write.plan.resource, tuple(sent.attribute for sent in write.plan.unchanged))
     raise_all(
         [
             AttributeFault(
                 f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
-                pointer=str(write.pointers[sent.slot]),
+                pointer=write.pointers[sent.slot],
             )
-            for sent, value in zip(write.plan.unchanged, row[1:], strict=True)
-            if shown_value(sent.attribute, value) != write.values[sent.slot]
+            for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
+            if value != write.values[sent.slot]
         ]
     )
 
 
 async def _write_link(
-    connection: Connection, write: PlannedWrite, link: LinkWrite, statements: LinkStatements, row_id: Any
+    connection: Connection,
+    write: PlannedWrite,
+    values: Values,
+    link: LinkWrite,
+    statements: LinkStatements,
+    row_id: Any,
 ) -> None:
-    wanted: list[Any] = write.values[link.slot]
-    pointers = write.pointers[link.slot]
-
     async def run(statement: Statement) -> list[asyncpg.Record]:
-        return await connection.fetch(statement.sql, *arguments(statement, write.values, row_id=row_id))
+        return await connection.fetch(statement.sql, *arguments(statement, values, row_id=row_id))
 
-    rows = await run(statements.lock)
-    there = {row[0] for row in rows}
-    missing = [
-        related_not_found(link.target, str(id_value), pointer)
-        for id_value, pointer in zip(wanted, pointers, strict=True)
-        if id_value not in there
-    ]
-    raise_all(missing)
-    kept = set(wanted)
-    leaving = [row[0] for row in rows if row[1] == row_id and row[0] not in kept]
+    wanted: list[Any] = values[link.slot]
+    named = frozenset(wanted)
+    rows = [] if statements.lock is None else await run(statements.lock)
+    if link.mode != "remove":
+        _check_there(write, link, wanted, {row[0] for row in rows})
+    leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
     if leaving and not link.is_detachable:
-        shown = ", ".join(str(id_value) for id_value in leaving[:5])
-        detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
-        pointer = f"{write.pointer}/relationships/{link.relationship.name}/data"
-        raise RequiredLink(detail, pointer=pointer)
-    if leaving or link.is_link_table:
+        raise _required_link(write, link, leaving)
+    # Rows of a link table are not locked: whether any leaves is not known.
+    if statements.detach is not None and (leaving or link_of(link.relationship) is not None):
         await run(statements.detach)
-    if wanted:
+    if statements.attach is not None and wanted:
         await run(statements.attach)
 
 
-def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
-    """What a constraint or a value's refusal amounts to; any other exception is itself."""
-    if isinstance(error, pg.IntegrityConstraintViolationError):
-        return _violation(error, write, engine)
-    if isinstance(error, REFUSED):
-        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
-    return error
+def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
+    """Raises RelatedNotFound of each that is not there."""
+    pointers = write.item_pointers[link.slot]
+    raise_all(
+        [
+            related_not_found(link.target, str(id_value), pointer)
+            for id_value, pointer in zip(wanted, pointers, strict=True)
+            if id_value not in there
+        ]
+    )
 
 
-def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
-    plan = write.plan
-    if plan.kind == "delete":
-        return Conflict(f"This {plan.resource.type} is still referred to by other resources.")
-    key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
-    columns = (error.column_name,) if error.column_name else engine.constraints.get(key, ())
-    fields = [field for column in columns if (field := _field(column, error, write))]
-    pointer = fields[0][1] if fields else write.pointer
-    names = listed(quoted(name) for name, _ in fields) if fields else "The document"
-    match error:
-        case pg.UniqueViolationError():
-            return Conflict(f"Another {plan.resource.type} has this value already: {names}.", pointer=pointer)
-        case pg.ForeignKeyViolationError():
-            return _missing_related(columns, write, engine) or RelatedNotFound(
-                f"The related resource is not there: {names}.", pointer=pointer
-            )
-        case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
-            return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
-        case pg.NotNullViolationError() | pg.CheckViolationError():
-            return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
-        case _:
-            return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:
+    """Whether a locked row, (id, key), loses its link."""
+    return link.mode != "add" and row[1] == row_id and (row[0] in named) == (link.mode == "remove")
 
 
-def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
-    """The to-one whose key the row was given, and what was not there."""
-    for relationship in write.plan.resource.relationships:
-        if isinstance(relationship, ToOne) and relationship.is_own_key and relationship.column_name in columns:
-            for assignment in write.plan.assignments:
-                if assignment.column == relationship.column_name:
-                    id_text = str(write.values[assignment.slot])
-                    pointer = str(write.pointers[assignment.slot])
-                    return related_not_found(engine.catalog.target(relationship), id_text, pointer)
-    return None
-
-
-def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tuple[str, str] | None:
-    """The field of the document that a column holds, and where it stood or would stand."""
-    plan = write.plan
-    if _is_about(error, plan.resource):
-        if column == plan.resource.id.column:
-            return "id", f"{write.pointer}/id"
-        for assignment in plan.assignments:
-            if assignment.column == column:
-                pointer = str(write.pointers[assignment.slot])
-                return pointer.removesuffix("/data").rpartition("/")[2], pointer
-        for attribute in plan.resource.attributes:
-            if attribute.is_stored and attribute.column_name == column:
-                return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
-    for link in plan.links:
-        if _is_about(error, link.target) and link.relationship.foreign_key == column:
-            return link.relationship.name, f"{write.pointer}/relationships/{link.relationship.name}"
-    return None
-
-
-def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:
-    return error.table_name == resource.table and resource.schema in (None, error.schema_name)
+def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any]) -> RequiredLink:
+    """Rows would be left without a key that they must have."""
+    shown = ", ".join(str(id_value) for id_value in leaving[:5])
+    detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
+    return RequiredLink(detail, pointer=write.pointers[link.slot])

@@ -13,15 +13,15 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from querybuild.changes import PlannedWrite, plan_create, plan_update
+from querybuild.changes import PlannedWrite, addressed, plan_write
 from querybuild.errors import ApiError, Several, raise_all
 from querybuild.parse import FAMILIES, parse, split_pairs
-from querybuild.planner import Context, PlannedRead, plan_collection, plan_resource
-from querybuild.query import Limits, Query
+from querybuild.planner import PlannedRead, plan_collection, plan_resource
+from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Catalog
-from serializers.decode import decode_resource_document
+from serializers.decode import Mode, decode_linkage_document, decode_resource_document
 from serializers.encode import DocumentEncoder
-from serializers.objects import PageMeta
+from serializers.objects import Meta
 from tests.catalog import CATALOG
 
 LIMITS = Limits(
@@ -83,8 +83,8 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
     """data: the resource object without its type. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     body = _JSON.encode({"data": {"type": type_name} | data})
-    change = decode_resource_document(body, errors, needs_id=False, max_depth=64)
-    planned = None if change is None else plan_create(change, catalog.by_type[type_name], catalog, errors)
+    change = decode_resource_document(body, errors, kind="create", max_depth=64)
+    planned = None if change is None else plan_write(change, catalog.by_type[type_name], catalog, Context(), errors)
     raise_all(errors)
     assert planned is not None
     return planned
@@ -95,18 +95,39 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     errors: list[ApiError] = []
     resource = catalog.by_type[type_name]
     body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
-    change = decode_resource_document(body, errors, needs_id=True, max_depth=64)
-    id_value = resource.id_type.read(id_text)
-    planned = None if change is None else plan_update(change, resource, id_text, id_value, catalog, errors)
+    change = decode_resource_document(body, errors, kind="update", max_depth=64)
+    if change is not None:
+        change = addressed(change, id_text, errors)
+    planned = None if change is None else plan_write(change, resource, catalog, Context(), errors)
     raise_all(errors)
     assert planned is not None
+    return planned
+
+
+def delete(type_name: str, id_text: str) -> PlannedWrite:
+    errors: list[ApiError] = []
+    change = Change(kind="delete", type=None, id=id_text)
+    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), errors)
+    raise_all(errors)
+    return planned
+
+
+def link(type_name: str, id_text: str, relationship: str, mode: Mode, data: Any) -> PlannedWrite:
+    """The write of a relationship route. data: linkage. Raises ApiError, or Several."""
+    errors: list[ApiError] = []
+    linkage = decode_linkage_document(_JSON.encode({"data": data}), errors, mode=mode, max_depth=64)
+    raise_all(errors)
+    assert linkage is not None
+    change = Change(kind="update", type=None, id=id_text, relationships={relationship: linkage})
+    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), errors)
+    raise_all(errors)
     return planned
 
 
 Rows = list[list[tuple[Any, ...]]]
 
 
-def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: PageMeta | None = None) -> bytes:
+def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: Meta | None = None) -> bytes:
     """The document of a plan and the rows of its nodes in pre-order. Rows are tuples as the plan has them: id,
     attributes, keys, and the parent's id at the end where the key is not the parent's own."""
     return DocumentEncoder(planned.plan, base_url).encode(rows, {"self": "/x"}, meta)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.collection import CollectionHandler
+from server.handlers.custom import CustomHandler
+from server.handlers.operations import OperationsHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
@@ -18,6 +20,7 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.RESOURCE: ResourceHandler,
     Shape.RELATED: RelatedHandler,
     Shape.RELATIONSHIP: RelationshipHandler,
+    Shape.OPERATIONS: OperationsHandler,
 }
 
-__all__ = ["HANDLERS", "Handler", "NotFoundHandler"]
+__all__ = ["HANDLERS", "CustomHandler", "Handler", "NotFoundHandler"]

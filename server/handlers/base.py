@@ -12,20 +12,21 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, stream_request_body
 
-from querybuild.errors import quoted
+from querybuild.errors import quoted, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.database import Database
 from server.engine import Engine
 from server.errors import (
     BodyTooLarge,
+    ErrorAnswer,
     MethodNotAllowed,
     PreconditionUnsupported,
     ReadOnlyServer,
@@ -33,7 +34,6 @@ from server.errors import (
     UrlTooLong,
     answer,
 )
-from server.execute import resource_not_found
 from server.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.routes import Route
 
@@ -42,11 +42,17 @@ DRAIN_SECONDS = 2.0
 is reset, and the answer lost."""
 
 SHORT_BODY_BYTES = 65536
-WRITES = frozenset({"POST", "PATCH", "DELETE"})
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LENGTH = re.compile(r"[0-9]+")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger("server")
+
+Result = TypeVar("Result")
+
+
+class ClientGone(Exception):
+    """The client has closed its connection: what was under way for it is given up, and there is nobody to answer."""
 
 
 class Running:
@@ -89,6 +95,8 @@ class Handler(RequestHandler):
         self._body_bytes = 0
         self._is_refused = False
         self._stages: list[tuple[str, float]] = []
+        self._work: asyncio.Future[Any] | None = None
+        self.applied_extensions: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
@@ -126,11 +134,14 @@ class Handler(RequestHandler):
             if name in headers:
                 raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
         if method in self.body_methods:
-            length = self._content_length()
-            if length or "Transfer-Encoding" in headers or "Content-Type" in headers:
-                check_content_type(headers.get("Content-Type"), self.extensions)
-            if length > settings.max_body_bytes:
+            self.check_media_type()
+            if self._content_length() > settings.max_body_bytes:
                 self._refuse_body()
+
+    def check_media_type(self) -> None:
+        headers = self.request.headers
+        if self._content_length() or "Transfer-Encoding" in headers or "Content-Type" in headers:
+            self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
 
     def allowed(self) -> tuple[str, ...]:
         """The methods of this route, as the declarations leave them."""
@@ -232,8 +243,23 @@ class Handler(RequestHandler):
         sent.add_done_callback(lambda _: self._running.discard(self))
         return sent
 
+    async def while_connected(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Work that is given up when the client goes: no transaction and no lock outlives its request.
+
+        Raises ClientGone.
+        """
+        self._work = future = asyncio.ensure_future(work)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            raise ClientGone from None
+        finally:
+            self._work = None
+
     def on_connection_close(self) -> None:
         super().on_connection_close()
+        if self._work is not None:
+            self._work.cancel()
         self._running.discard(self)
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
@@ -245,13 +271,15 @@ class Handler(RequestHandler):
         self.answer_error(error)
 
     def answer_error(self, error: BaseException) -> None:
+        if isinstance(error, ClientGone):
+            return
         if self._headers_written:
             # Too late for an error document: what was sent must not be taken for whole.
             self.detach().close()
             return
         self._is_refused = True
         self._chunks.clear()
-        made = answer(error, self.request_id)
+        made = self.error_answer(error)
         if made.is_fault:
             log.error(
                 "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error
@@ -261,6 +289,9 @@ class Handler(RequestHandler):
         for name, value in made.headers:
             self.set_header(name, value)
         self._finish_answer(made.body)
+
+    def error_answer(self, error: BaseException) -> ErrorAnswer:
+        return answer(error, self.request_id)
 
     def log_exception(self, *_: Any) -> None:
         """Faults are logged in answer_error, with the request's id; answers are in the access log."""

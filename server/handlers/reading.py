@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from querybuild.changes import PlannedWrite
-from querybuild.errors import ApiError
+from querybuild.errors import resource_not_found
 from serializers.links import page_count, page_links, with_query
-from serializers.objects import PageMeta
+from serializers.objects import Meta
 from server.engine import PreparedRead, ReadShape
-from server.execute import ReadResult, execute_read, resource_not_found
+from server.execute import ReadResult, execute_read
 from server.handlers.base import Handler
 
 
@@ -29,28 +28,25 @@ class ReadingHandler(Handler):
         body = self.document(prepared, result, links or {})
         self.finish_document(body)
 
-    def prepare_answer(self, planned: PlannedWrite | None, errors: list[ApiError]) -> PreparedRead | None:
-        """The read that answers a write. What is wrong with its query is told together with what is wrong with
-        the body."""
-        written = () if planned is None else planned.written
-        try:
-            return self.engine.prepare_read(ReadShape("resource", self.resource, written=written), self.request.query)
-        except ApiError as error:
-            errors.append(error)
-            return None
-
-    def document(self, prepared: PreparedRead, result: ReadResult, links: dict[str, str]) -> bytes:
+    def document(
+        self, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta | None = None
+    ) -> bytes:
+        """links, meta: what the document has besides those of itself and of its pages."""
         path = self.self_path()
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
-            return prepared.compiled.encoder.encode(result.rows, own | links)
-        page, count, total = prepared.query.page, len(result.rows[0]), result.total
+            return prepared.compiled.encoder.encode(result.rows, own | links, meta)
+        page, total = prepared.query.page, result.total
         exact = None if result.is_estimated else total
         pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
-        meta = PageMeta(
-            count, total, None if total is None else page_count(total, page.size), totalEstimated=result.is_estimated
+        counted = Meta(
+            message=None if meta is None else meta.message,
+            count=len(result.rows[0]),
+            total=total,
+            totalPages=None if total is None else page_count(total, page.size),
+            totalEstimated=result.is_estimated,
         )
-        return prepared.compiled.encoder.encode(result.rows, pages | links, meta)
+        return prepared.compiled.encoder.encode(result.rows, pages | links, counted)
 
     def is_readable(self) -> bool:
         """Whether a GET of the path has an answer, and so a link to it a meaning."""

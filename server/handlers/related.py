@@ -1,16 +1,94 @@
-"""/{collection}/{id}/{relationship}: the resources at the other end."""
+"""/{collection}/{id}/{relationship}: the resources at the other end, read and written. A to-many takes new ones; that
+of a to-one is updated and deleted."""
 
 from __future__ import annotations
 
-from server.engine import ReadShape
-from server.handlers.reading import ReadingHandler
+from typing import Any
+
+import msgspec
+
+from querybuild.changes import addressed, check_method
+from querybuild.errors import ApiError, ResourceNotFound, quoted, raise_all
+from querybuild.query import Change, Owner
+from querybuild.resource import Resource
+from server.engine import PreparedRead, PreparedWrite, ReadShape
+from server.execute import ReadResult, run_read
+from server.handlers.resource import DELETED
+from server.handlers.writing import WritingHandler
+from server.writes import Transaction
 
 
-class RelatedHandler(ReadingHandler):
-    methods = ("GET",)
+class RelatedHandler(WritingHandler):
+    methods = ("GET", "POST", "PATCH", "DELETE")
 
     def allowed(self) -> tuple[str, ...]:
-        return self.methods if "read" in self.relationship.methods else ()
+        reading = ("GET",) if "read" in self.relationship.methods else ()
+        return (*reading, *(("POST",) if self.relationship.is_to_many else ("PATCH", "DELETE")))
+
+    @property
+    def target(self) -> Resource:
+        return self.engine.catalog.target(self.relationship)
 
     async def get(self) -> None:
         await self.answer_read(ReadShape("related", self.resource, self.relationship), self.path_id(self.resource))
+
+    async def post(self) -> None:
+        assert self.route is not None
+        check_method(self.target, "create")
+        self.path_id(self.resource)
+        errors: list[ApiError] = []
+        change = self.decode_resource("create", errors)
+        if change is not None:
+            owner = Owner(self.resource.type, self.route.id, self.relationship.name)
+            change = msgspec.structs.replace(change, owner=owner)
+        await self.answer_create(self.target, change, errors)
+
+    async def patch(self) -> None:
+        check_method(self.target, "update")
+        path_id = self.path_id(self.resource)
+        errors: list[ApiError] = []
+        change = self.decode_resource("update", errors)
+        self.stage("plan")
+        read = self.prepare_answer(self.answer_shape(self.target, change), errors)
+        raise_all(errors)
+        assert change is not None
+        assert read is not None
+        self.stage("execute")
+        result = await self.writer.transaction(lambda transaction: self._update(transaction, path_id, change, read))
+        self.stage("encode")
+        self.finish_document(self.document(read, result, {}))
+
+    async def delete(self) -> None:
+        check_method(self.target, "delete")
+        path_id = self.path_id(self.resource)
+        self.engine.check_no_parameters(self.request.query)
+        self.stage("execute")
+        await self.writer.transaction(lambda transaction: self._delete(transaction, path_id))
+        self.finish_document(DELETED)
+
+    async def _update(self, transaction: Transaction, path_id: Any, change: Change, read: PreparedRead) -> ReadResult:
+        related_id = await self._related_id(transaction, path_id)
+        _, result = await transaction.write_and_read(self._prepared(change, related_id), read)
+        return result
+
+    async def _delete(self, transaction: Transaction, path_id: Any) -> None:
+        related_id = await self._related_id(transaction, path_id)
+        await transaction.run([self._prepared(Change(kind="delete", type=None), related_id)])
+
+    def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
+        """The write of what is related now, which is known inside the transaction alone."""
+        errors: list[ApiError] = []
+        write = self.engine.prepare_write(self.target, addressed(change, related_id, errors), errors)
+        raise_all(errors)
+        return write
+
+    async def _related_id(self, transaction: Transaction, path_id: Any) -> str:
+        """Raises ResourceNotFound: of the path's resource, or where nothing is related to it."""
+        assert self.route is not None
+        linkage = self.engine.prepare_read(ReadShape("linkage", self.resource, self.relationship), "")
+        result = await run_read(transaction.connection, linkage, path_id, self.engine)
+        assert result is not None
+        if not result.rows[0]:
+            owner = f"The {self.resource.type} {quoted(self.route.id)}"
+            raise ResourceNotFound(f"{owner} has no {quoted(self.relationship.name)} to write.")
+        return str(result.rows[0][0][0])

@@ -1,21 +1,73 @@
-"""/{collection}/{id}/relationships/{relationship}: linkage."""
+"""/{collection}/{id}/relationships/{relationship}: linkage, read and written. A write is an update of the resource that
+has the relationship."""
 
 from __future__ import annotations
 
-from serializers.links import quote_segment
+from querybuild.errors import ApiError, raise_all
+from querybuild.query import Change
+from serializers.decode import Mode
+from serializers.links import quote_segment, related_path, resource_path
+from serializers.objects import Meta
 from server.engine import ReadShape
-from server.handlers.reading import ReadingHandler
+from server.handlers.writing import WritingHandler, message_document
+
+CREATED = message_document("Relationship successfully created")
+UPDATED = "Relationship successfully updated"
+REMOVED = message_document(UPDATED)
 
 
-class RelationshipHandler(ReadingHandler):
-    methods = ("GET",)
+class RelationshipHandler(WritingHandler):
+    methods = ("GET", "POST", "PATCH", "DELETE")
+    body_methods = frozenset({"POST", "PATCH", "DELETE"})
 
     def allowed(self) -> tuple[str, ...]:
-        return self.methods if "read" in self.relationship.methods else ()
+        methods = self.methods if self.relationship.is_to_many else ("GET", "PATCH")
+        return methods if "read" in self.relationship.methods else methods[1:]
 
     async def get(self) -> None:
-        path_id = self.path_id(self.resource)
+        await self.answer_read(self._shape, self.path_id(self.resource), self._related())
+
+    async def post(self) -> None:
+        await self._change_some("add", CREATED)
+
+    async def delete(self) -> None:
+        await self._change_some("remove", REMOVED)
+
+    async def patch(self) -> None:
+        self.path_id(self.resource)
+        errors: list[ApiError] = []
+        write, read = self.prepare_write(self.resource, self._decoded("replace", errors), self._shape, errors)
+        self.stage("execute")
+        _, result = await self.writer.one(write, read)
+        self.stage("encode")
+        self.finish_document(self.document(read, result, self._related(), Meta(UPDATED)))
+
+    async def _change_some(self, mode: Mode, answer: bytes) -> None:
+        self.path_id(self.resource)
+        errors: list[ApiError] = []
+        self.engine.check_no_parameters(self.request.query)
+        change = self._decoded(mode, errors)
+        self.stage("plan")
+        write = None if change is None else self.engine.prepare_write(self.resource, change, errors)
+        raise_all(errors)
+        assert write is not None
+        self.stage("execute")
+        await self.writer.one_unread(write)
+        self.finish_document(answer)
+
+    def _decoded(self, mode: Mode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
-        owner = f"{self.engine.base_url}{self.resource.path}/{quote_segment(self.route.id)}"
-        related = {"related": f"{owner}/{quote_segment(self.relationship.name)}"}
-        await self.answer_read(ReadShape("linkage", self.resource, self.relationship), path_id, related)
+        linkage = self.decode_linkage(mode, errors)
+        if linkage is None:
+            return None
+        relationships = {self.relationship.name: linkage}
+        return Change(kind="update", type=None, id=self.route.id, relationships=relationships)
+
+    @property
+    def _shape(self) -> ReadShape:
+        return ReadShape("linkage", self.resource, self.relationship)
+
+    def _related(self) -> dict[str, str]:
+        assert self.route is not None
+        own = resource_path(self.engine.base_url, self.resource, quote_segment(self.route.id))
+        return {"related": related_path(own, self.relationship)}

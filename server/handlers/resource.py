@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from querybuild.changes import plan_delete, plan_update
-from querybuild.errors import ApiError, MethodForbidden, raise_all
-from serializers.decode import decode_resource_document
-from serializers.objects import MetaDocument
+from querybuild.changes import addressed, check_method
+from querybuild.errors import ApiError
+from querybuild.query import Change
 from server.engine import ReadShape
-from server.handlers.reading import ReadingHandler
-from server.writes import write_and_read, write_only
+from server.handlers.writing import WritingHandler, message_document
 
-DELETED = msgspec.json.encode(MetaDocument({"message": "Object successfully deleted"}))
+DELETED = message_document("Object successfully deleted")
 
 
-class ResourceHandler(ReadingHandler):
+class ResourceHandler(WritingHandler):
     methods = ("GET", "PATCH", "DELETE")
 
     def allowed(self) -> tuple[str, ...]:
@@ -26,33 +22,27 @@ class ResourceHandler(ReadingHandler):
 
     async def patch(self) -> None:
         assert self.route is not None
-        resource, engine = self.resource, self.engine
-        if "update" not in resource.methods:
-            raise MethodForbidden(f"A {resource.type} cannot be updated here.")
-        path_id = self.path_id(resource)
+        resource = self.resource
+        check_method(resource, "update")
+        self.path_id(resource)
         errors: list[ApiError] = []
-        self.stage("parse")
-        change = decode_resource_document(self.body, errors, needs_id=True, max_depth=engine.settings.max_json_depth)
-        self.stage("plan")
-        planned = (
-            None if change is None else plan_update(change, resource, self.route.id, path_id, engine.catalog, errors)
-        )
-        read = self.prepare_answer(planned, errors)
-        raise_all(errors)
-        assert planned is not None
-        assert read is not None
+        change = self.decode_resource("update", errors)
+        if change is not None:
+            change = addressed(change, self.route.id, errors)
+        write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
-        _, result = await write_and_read(self.database, planned, read, engine)
+        _, result = await self.writer.one(write, read)
         self.stage("encode")
-        body = self.document(read, result, {})
-        self.finish_document(body)
+        self.finish_document(self.document(read, result, {}))
 
     async def delete(self) -> None:
-        if "delete" not in self.resource.methods:
-            raise MethodForbidden(f"A {self.resource.type} cannot be deleted here.")
+        assert self.route is not None
+        check_method(self.resource, "delete")
         self.stage("plan")
         self.engine.check_no_parameters(self.request.query)
-        planned = plan_delete(self.resource, self.path_id(self.resource))
+        self.path_id(self.resource)
+        errors: list[ApiError] = []
+        write = self.engine.prepare_write(self.resource, Change(kind="delete", type=None, id=self.route.id), errors)
         self.stage("execute")
-        await write_only(self.database, planned, self.engine)
+        await self.writer.one_unread(write)
         self.finish_document(DELETED)

@@ -15,6 +15,9 @@ class RootHandler(Handler):
         links = {"self": f"{base}/"}
         listed = [resource for resource in self.engine.catalog if "list" in resource.methods]
         links.update({resource.path[1:]: base + resource.path for resource in listed})
+        operations_path = self.engine.settings.operations_path
+        if operations_path:
+            links[operations_path[1:]] = base + operations_path
         self.finish_document(msgspec.json.encode(LinksDocument(links, {})))
 
 

@@ -51,6 +51,7 @@ PAGES = (
     "docs/resources.md",
     "docs/catalogue.md",
     "docs/writing.md",
+    "docs/operations.md",
     "docs/running.md",
 )
 DECLARATIONS = "docs/resources.md"

@@ -8,14 +8,14 @@ from typing import Any
 import asyncpg
 from tornado.ioloop import IOLoop
 
-from querybuild.changes import PlannedWrite, plan_delete
+from querybuild.changes import PlannedWrite
 from querybuild.modify import compile_write
 from querybuild.plan import Scope, Statement
 from querybuild.planner import Context, plan_linkage
 from querybuild.select import compile_read
 from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE
-from tests.planning import LIMITS, create, filter_query, parsed, read_collection, read_resource, update
+from tests.planning import LIMITS, create, delete, filter_query, parsed, read_collection, read_resource, update
 from tests.statements import READS, WHERES, WRITES
 
 ROWS = """
@@ -130,8 +130,8 @@ def test_writes(io_loop: IOLoop, corner_url: str) -> None:
 def test_deletes(io_loop: IOLoop, corner_url: str) -> None:
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
         found: dict[str, Any] = {}
-        for type_name, id_value in (("desk", 1), ("tag", 1), ("country", "de")):
-            write = plan_delete(CATALOG.by_type[type_name], id_value)
+        for type_name, id_text in (("desk", "1"), ("tag", "1"), ("country", "de")):
+            write = delete(type_name, id_text)
             found[type_name] = await execute(connection, compile_write(write.plan).row, write)
         return found
 

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from querybuild.changes import escape_pointer, plan_delete
+from querybuild.changes import escape_pointer
 from querybuild.errors import (
     AttributeFault,
     BodyError,
@@ -23,7 +24,7 @@ from querybuild.errors import (
 )
 from querybuild.plan import WritePlan
 from tests.catalog import CATALOG, NODE, attribute_of
-from tests.planning import create, refused, update
+from tests.planning import create, delete, refused, update
 from tests.statements import TOKEN, linked
 
 ONE_AUTHOR = linked(author=("author", "1"))
@@ -173,10 +174,10 @@ def test_where_each_value_stood() -> None:
         0: "/data/id",
         1: "/data/attributes/title",
         2: "/data/relationships/author/data",
-        3: ("/data/relationships/tags/data/0", "/data/relationships/tags/data/1"),
+        3: "/data/relationships/tags/data",
         4: "/data/relationships/editor/data",
     }
-    assert write.written == ("author", "editor", "tags")
+    assert write.item_pointers == {3: ("/data/relationships/tags/data/0", "/data/relationships/tags/data/1")}
     assert [assignment.column for assignment in write.plan.assignments] == ["id", "title", "author_id", "editor_id"]
     ((name, is_detachable),) = [(link.relationship.name, link.is_detachable) for link in write.plan.links]
     assert (name, is_detachable) == ("tags", True)
@@ -198,13 +199,8 @@ def test_ids_may_be_numbers() -> None:
 
 def test_what_must_stay_linked() -> None:
     write = update("author", "1", {"relationships": linked(articles=[], edited=[], profile=None, desk=None)})
-    found = [(link.relationship.name, link.is_detachable, link.is_link_table) for link in write.plan.links]
-    assert found == [
-        ("articles", False, False),
-        ("edited", True, False),
-        ("profile", False, False),
-        ("desk", True, False),
-    ]
+    found = [(link.relationship.name, link.is_detachable) for link in write.plan.links]
+    assert found == [("articles", False), ("edited", True), ("profile", False), ("desk", True)]
     assert write.values == (1, [], [], [], [])
 
 
@@ -215,8 +211,8 @@ def test_a_plan_of_writing_has_no_values() -> None:
 
 
 def test_delete() -> None:
-    write = plan_delete(NODE, TOKEN)
-    assert (write.plan, write.values) == (WritePlan(kind="delete", resource=NODE, id_slot=0), (TOKEN,))
+    write = delete("node", TOKEN)
+    assert (write.plan, write.values) == (WritePlan(kind="delete", resource=NODE, id_slot=0), (UUID(TOKEN),))
 
 
 @pytest.mark.parametrize(("name", "token"), [("a", "a"), ("a/b", "a~1b"), ("~1", "~01"), ("", "")])

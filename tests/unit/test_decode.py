@@ -13,9 +13,9 @@ from serializers.decode import decode_resource_document
 from serializers.errors import InvalidDocument, MalformedJson
 
 
-def decoded(body: bytes, *, needs_id: bool = False, max_depth: int = 64) -> tuple[Change | None, list[tuple[str, str]]]:
+def decoded(body: bytes, *, kind: Any = "create", max_depth: int = 64) -> tuple[Change | None, list[tuple[str, str]]]:
     errors: list[ApiError] = []
-    change = decode_resource_document(body, errors, needs_id=needs_id, max_depth=max_depth)
+    change = decode_resource_document(body, errors, kind=kind, max_depth=max_depth)
     assert all(type(error) is InvalidDocument for error in errors)
     return change, [(str(error.pointer), error.detail) for error in errors]
 
@@ -28,6 +28,7 @@ def change(**changed: Any) -> Change:
     return Change(
         **(
             {
+                "kind": "create",
                 "type": "a",
                 "id": None,
                 "attributes": None,
@@ -58,6 +59,7 @@ def related(content: Any) -> bytes:
         ),
         (data({"type": "a", "id": 7}), change(id="7")),
         (data({"type": "a", "id": -7}), change(id="-7")),
+        (data({"type": "a", "id": None}), change()),
         (data({"type": "a", "links": 1, "meta": None, "x": []}), change()),
         (json.dumps({"data": {"type": "a"}, "jsonapi": 1, "included": {}, "meta": 2}).encode(), change()),
         (related(None), change(relationships={"r": LinkageChange((), False, POINTER)})),
@@ -94,7 +96,6 @@ def test_documents(body: bytes, expected: Change) -> None:
         (data({}), [("/data/type", "There is no `type`.")]),
         (data({"type": 1}), [("/data/type", "`type` must be a string.")]),
         (data({"type": None}), [("/data/type", "`type` must be a string.")]),
-        (data({"type": "a", "id": None}), [("/data/id", "`id` must be a string or a whole number.")]),
         (data({"type": "a", "id": 1.5}), [("/data/id", "`id` must be a string or a whole number.")]),
         (data({"type": "a", "id": True}), [("/data/id", "`id` must be a string or a whole number.")]),
         (data({"type": "a", "lid": "x"}), [("/data/lid", "A `lid` has a meaning in atomic operations alone.")]),
@@ -132,8 +133,11 @@ def test_faults(body: bytes, faults: list[tuple[str, str]]) -> None:
 
 
 def test_an_update_needs_its_id() -> None:
-    assert decoded(data({"type": "a"}), needs_id=True)[1] == [("/data/id", "There is no `id`.")]
-    assert decoded(data({"type": "a", "id": "1"}), needs_id=True) == (change(id="1"), [])
+    assert decoded(data({"type": "a", "id": None}), kind="update")[1] == [
+        ("/data/id", "`id` must be a string or a whole number.")
+    ]
+    assert decoded(data({"type": "a"}), kind="update")[1] == [("/data/id", "There is no `id`.")]
+    assert decoded(data({"type": "a", "id": "1"}), kind="update") == (change(kind="update", id="1"), [])
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from serializers.objects import PageMeta
+from serializers.objects import Meta
 from tests.planning import document, encoded, read_collection, read_resource
 from tests.statements import TOKEN
 
 
 def test_the_bytes_of_a_list() -> None:
     planned = read_collection("tag", "")
-    meta = PageMeta(2, 12, 6, False)
+    meta = Meta(count=2, total=12, totalPages=6)
     assert (
         encoded(planned, [[(1, "a"), (2, 'b"ß')]], meta=meta)
         == (

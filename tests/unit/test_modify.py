@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 import pytest
 
-from querybuild.changes import PlannedWrite, plan_delete
+from querybuild.changes import PlannedWrite
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.plan import Statement
 from server.resources import built_in
-from tests.catalog import NODE
-from tests.planning import create, read_resource, update
+from tests.planning import create, delete, read_resource, update
 from tests.statements import ROW, TOKEN, WRITES, Sent, Write
 
 
@@ -37,12 +38,12 @@ def test_write(case: Write) -> None:
 
 
 def test_delete() -> None:
-    write = plan_delete(NODE, TOKEN)
+    write = delete("node", TOKEN)
     statements = compile_write(write.plan)
     assert sent(statements.row, write) == Sent(
-        'DELETE FROM "corner"."nodes" WHERE "id"=$1 RETURNING "nodes"."id"', (TOKEN,)
+        'DELETE FROM "corner"."nodes" WHERE "id"=$1 RETURNING "nodes"."id"', (UUID(TOKEN),)
     )
-    assert statements == WriteStatements(lock=None, row=statements.row, skip_taken=None, links=())
+    assert statements == WriteStatements(owner=None, lock=None, row=statements.row, skip_taken=None, links=())
 
 
 def test_a_write_returns_what_its_answer_shows() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.routes import Route, Shape, match_route
+from server.routes import Route, Shape, fixed_paths, match_route
 from tests.catalog import AUTHOR, CATALOG, COUNTRY, DESK, NODE
 
 ARTICLES = AUTHOR.relationship("articles")
@@ -42,7 +42,7 @@ ARTICLES = AUTHOR.relationship("articles")
     ],
 )
 def test_route(path: str, route: Route) -> None:
-    assert match_route(path, CATALOG) == route
+    assert match_route(path, CATALOG, fixed_paths("/operations")) == route
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_route(path: str, route: Route) -> None:
     ],
 )
 def test_no_route(path: str) -> None:
-    assert match_route(path, CATALOG) is None
+    assert match_route(path, CATALOG, fixed_paths("/operations")) is None

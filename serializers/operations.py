@@ -1,0 +1,261 @@
+"""Atomic operations: body bytes -> operations, and results -> bytes. What comes in: the bytes of a request, and later
+the resource objects that were written. What goes out: changes in their order, each fault with its pointer; a document.
+
+Every `lid` is checked here: it is made once, by an `add`, and used after it. Nothing here knows a resource.
+Sources: service.md "Atomic operations route"; the JSON:API extension https://jsonapi.org/ext/atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from querybuild.errors import ApiError
+from querybuild.query import Change, Identifier, Lid
+from serializers.decode import Decoder, Mode, load_document
+from serializers.errors import InvalidDocument, MalformedOperations
+from serializers.objects import ErrorObject
+
+MEMBER = "atomic:operations"
+POINTER = f"/{MEMBER}"
+
+_MODES: dict[str, Mode] = {"add": "add", "update": "replace", "remove": "remove"}
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """change: None where its faults are known. is_linkage: whether it writes a relationship alone. object: as it was
+    sent, for the error that shows it."""
+
+    op: str
+    pointer: str
+    change: Change | None
+    is_linkage: bool
+    object: dict[str, Any]
+
+
+def decode_operations(
+    body: bytes, errors: list[ApiError], *, max_depth: int, max_operations: int, takes_relationships: bool
+) -> tuple[Operation, ...]:
+    """The operations in their order. takes_relationships: whether a `ref` may name a relationship, as the extension has
+    it.
+
+    Raises MalformedJson, MalformedOperations. Appends MalformedOperations and InvalidDocument to errors.
+    """
+    document = load_document(body, max_depth)
+    listed = document.get(MEMBER) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not listed:
+        raise MalformedOperations(f"The document must have `{MEMBER}`, an array of operations.", pointer=POINTER)
+    if len(listed) > max_operations:
+        detail = f"There are {len(listed)} operations; a request has at most {max_operations}."
+        raise MalformedOperations(detail, pointer=POINTER)
+    reader = _Reader(errors, takes_relationships)
+    return tuple([reader.operation(item, f"{POINTER}/{index}") for index, item in enumerate(listed)])
+
+
+class _Reader:
+    """One request's operations: what was made so far under a lid."""
+
+    def __init__(self, errors: list[ApiError], takes_relationships: bool) -> None:
+        self._errors = errors
+        self._decoder = Decoder(errors, takes_lids=True)
+        self._takes_relationships = takes_relationships
+        self._made: set[Lid] = set()
+
+    def operation(self, item: Any, pointer: str) -> Operation:
+        if not isinstance(item, dict):
+            self._malformed("An operation must be an object.", pointer)
+            return Operation("", pointer, None, False, {})
+        op, is_linkage = item.get("op"), _relationship_of(item) is not None
+        change = None
+        if not isinstance(op, str) or op not in _MODES:
+            self._malformed("`op` must be add, update or remove.", f"{pointer}/op")
+        elif "href" in item:
+            self._malformed("`href` is not supported: name a resource by `ref`.", f"{pointer}/href")
+        elif is_linkage:
+            change = self._linkage(item, op, pointer)
+        else:
+            change = self._resource(item, op, pointer)
+        if change is not None:
+            self._check_lids(change, pointer)
+        return Operation(op if isinstance(op, str) else "", pointer, change, is_linkage, item)
+
+    def _resource(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
+        if op == "remove":
+            return self._target(item.get("ref"), "delete", f"{pointer}/ref")
+        if "data" not in item:
+            self._malformed(f"An {op} must have `data`.", f"{pointer}/data")
+            return None
+        if op == "add" and "ref" in item and item["ref"] != {"type": _object(item["data"]).get("type")}:
+            self._malformed("The `ref` of an `add` names the type of its `data`, or a relationship.", f"{pointer}/ref")
+            return None
+        change = self._decoder.resource(item["data"], f"{pointer}/data", kind="create" if op == "add" else "update")
+        return self._addressed(change, item, pointer) if change is not None and op == "update" else change
+
+    def _addressed(self, change: Change, item: dict[str, Any], pointer: str) -> Change | None:
+        """An update of what `ref` names, or else the document; the two must not differ."""
+        if "ref" not in item:
+            if change.id is None and change.lid is None and "id" not in item["data"]:
+                self._fault("There is no `id`.", f"{change.pointer}/id")
+                return None
+            if change.id is not None:
+                return msgspec.structs.replace(change, lid=None, id_pointer=f"{change.pointer}/id")
+            return msgspec.structs.replace(change, id_pointer=f"{change.pointer}/lid")
+        target = self._target(item["ref"], "update", f"{pointer}/ref")
+        if target is None:
+            return None
+        for name in ("type", "id", "lid"):
+            sent, named = getattr(change, name), getattr(target, name)
+            if sent is not None and sent != named:
+                self._fault(f"The `{name}` of `data` is not that of `ref`.", f"{change.pointer}/{name}")
+                return None
+        return msgspec.structs.replace(
+            change, type=target.type, id=target.id, lid=target.lid, id_pointer=target.id_pointer
+        )
+
+    def _target(self, ref: Any, kind: Literal["update", "delete"], pointer: str) -> Change | None:
+        """What a `ref` names: a type, and an id or a lid."""
+        if not isinstance(ref, dict):
+            self._malformed("There must be a `ref`, an object of `type` and `id` or `lid`.", pointer)
+            return None
+        type_name, lid = self._decoder.string(ref, "type", pointer), self._decoder.lid(ref, pointer)
+        id_text = self._decoder.id(ref, pointer, is_required="lid" not in ref)
+        if type_name is None or (id_text is None and lid is None):
+            return None
+        is_lid = id_text is None
+        id_pointer = f"{pointer}/{'lid' if is_lid else 'id'}"
+        return Change(
+            kind=kind,
+            type=type_name,
+            id=id_text,
+            lid=lid if is_lid else None,
+            pointer=pointer,
+            id_pointer=id_pointer,
+        )
+
+    def _linkage(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
+        """A relationship operation: an update of the resource that has the relationship."""
+        target = self._target(item["ref"], "update", f"{pointer}/ref")
+        if not self._takes_relationships:
+            detail = "Relationships are changed here with the media type's `ext` of atomic operations alone."
+            self._malformed(detail, f"{pointer}/ref/relationship")
+            return None
+        name = _relationship_of(item)
+        if not isinstance(name, str):
+            self._malformed("`relationship` must be a string.", f"{pointer}/ref/relationship")
+            return None
+        if "data" not in item:
+            self._malformed("A relationship's operation must have `data`.", f"{pointer}/data")
+            return None
+        linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=_MODES[op])
+        if target is None or linkage is None:
+            return None
+        return msgspec.structs.replace(target, relationships={name: linkage})
+
+    def _check_lids(self, change: Change, pointer: str) -> None:
+        if change.kind != "create" and change.lid is not None and change.type is not None:
+            self._check_made(Lid(change.type, change.lid), str(change.id_pointer))
+        for identifier in _identifiers(change):
+            if identifier.lid is not None:
+                self._check_made(Lid(identifier.type, identifier.lid), f"{identifier.pointer}/lid")
+        if change.kind == "create" and change.lid is not None and change.type is not None:
+            made = Lid(change.type, change.lid)
+            if made in self._made:
+                self._fault("This `lid` is of another operation already.", f"{change.pointer}/lid")
+            self._made.add(made)
+
+    def _check_made(self, lid: Lid, pointer: str) -> None:
+        if lid not in self._made:
+            self._fault(f"No operation before this one adds a {lid.type} with this `lid`.", pointer)
+
+    def _malformed(self, detail: str, pointer: str) -> None:
+        self._errors.append(MalformedOperations(detail, pointer=pointer))
+
+    def _fault(self, detail: str, pointer: str) -> None:
+        self._errors.append(InvalidDocument(detail, pointer=pointer))
+
+
+def _relationship_of(item: dict[str, Any]) -> Any:
+    ref = item.get("ref")
+    return ref.get("relationship") if isinstance(ref, dict) else None
+
+
+def _identifiers(change: Change) -> Iterator[Identifier]:
+    for linkage in change.relationships.values():
+        yield from linkage.identifiers
+
+
+def uses_lid_of(change: Change, made: set[Lid]) -> bool:
+    """Whether the change needs an id that one of those operations makes."""
+    if change.kind != "create" and change.lid is not None and change.id is None:
+        return Lid(str(change.type), change.lid) in made
+    return any(
+        identifier.lid is not None and Lid(identifier.type, identifier.lid) in made
+        for identifier in _identifiers(change)
+    )
+
+
+class OperationFault(msgspec.Struct):
+    """loc: the path of what is wrong, in the operation."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class OperationErrorDetail(msgspec.Struct):
+    """data: of the operation, its absent members as null."""
+
+    data: dict[str, Any] | None
+    errors: list[OperationFault]
+    message: str
+    ref: Any
+
+
+class OperationErrorDocument(msgspec.Struct):
+    detail: OperationErrorDetail
+
+
+def encode_operation_error(operations: Sequence[Operation], errors: Sequence[ErrorObject]) -> bytes:
+    """The failure of the first operation that fails, as service.md has it; or that of the whole request."""
+    places = [_place(error) for error in errors]
+    first = min((index for index, _ in places if index is not None), default=None)
+    operation = None if first is None or first >= len(operations) else operations[first]
+    found = [(error, path) for error, (index, path) in zip(errors, places, strict=True) if index == first]
+    faults = [OperationFault(path, error.detail, error.code) for error, path in found]
+    what = "Validation error" if found[0][0].status == "422" else found[0][0].title
+    where = "" if operation is None else f" {operation.op} (at position {first})"
+    data = _object(None if operation is None else operation.object.get("data"))
+    detail = OperationErrorDetail(
+        data=None if operation is None else {name: data.get(name) for name in _DATA_MEMBERS},
+        errors=faults,
+        message=f"{what} on operation{where}" if where else f"{what} on operations",
+        ref=None if operation is None else operation.object.get("ref"),
+    )
+    return msgspec.json.encode(OperationErrorDocument(detail))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+_DATA_MEMBERS = ("attributes", "id", "lid", "relationships", "type")
+
+
+def _place(error: ErrorObject) -> tuple[int | None, list[str | int]]:
+    """Which operation a pointer is in, and the path inside it."""
+    pointer = None if error.source is None else error.source.pointer
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in (pointer or "").split("/")[1:]]
+    path: list[str | int] = [int(part) if part.isdecimal() and part.isascii() else part for part in parts]
+    if len(path) < 2 or path[0] != MEMBER or not isinstance(path[1], int):
+        return None, path
+    return path[1], path[2:]
+
+
+def encode_results(objects: Sequence[bytes | None], *, has_meta: bool) -> bytes:
+    """`{"atomic:results":[...]}`; None of an object stands for an operation that has nothing to show. has_meta: whether
+    each result has `"meta":null`, as service.md has it and the extension does not."""
+    tail = b',"meta":null}' if has_meta else b"}"
+    results = [b'{"data":' + (b"null" if one is None else one) + tail for one in objects]
+    return b'{"atomic:results":[' + b",".join(results) + b"]}"

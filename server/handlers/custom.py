@@ -1,0 +1,34 @@
+"""Routes of a user's own. What comes in: a request that one of the patterns in `ROUTES` matches. What goes out: what
+the user's handler answers; what it raises is an error document like any other.
+"""
+
+from __future__ import annotations
+
+from tornado.web import RequestHandler
+
+from server.handlers.base import Handler
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class CustomHandler(Handler):
+    """The base of a user's own handlers. Groups of the pattern are the arguments of `get`, `post` and the rest, which
+    may be coroutines.
+
+    body: the bytes of the request's body. database: its `read` and `write` run work on a connection. engine: the
+    catalogue and the settings. finish_document: sends bytes as a JSON:API document.
+    """
+
+    body_methods = frozenset(METHODS[1:])
+
+    def allowed(self) -> tuple[str, ...]:
+        """The methods that the class defines."""
+        own = [method for method in METHODS if getattr(type(self), method.lower()) is not _none_of(method)]
+        return tuple(own)
+
+    def check_media_type(self) -> None:
+        """A body may be of any media type."""
+
+
+def _none_of(method: str) -> object:
+    return getattr(RequestHandler, method.lower())

@@ -1,0 +1,170 @@
+"""/operations: atomic operations. What comes in: a list of writes. What goes out: the result of each, or the one
+failure for which all of them were undone, in the form that the request's media type asks for.
+
+Sources: service.md "Atomic operations route"; the JSON:API extension https://jsonapi.org/ext/atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from querybuild.changes import check_method
+from querybuild.errors import ApiError, MethodForbidden, Several, nearest, quoted, raise_all
+from querybuild.query import Lid
+from querybuild.resource import Resource
+from querybuild.rows import Row
+from serializers.errors import InvalidDocument
+from serializers.operations import (
+    POINTER,
+    Operation,
+    decode_operations,
+    encode_operation_error,
+    encode_results,
+    uses_lid_of,
+)
+from server.engine import PreparedWrite
+from server.errors import ErrorAnswer, error_objects
+from server.handlers.writing import WritingHandler
+from server.negotiation import MEDIA_TYPE
+from server.writes import Transaction
+
+ATOMIC = "https://jsonapi.org/ext/atomic"
+EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
+
+Item = tuple[Operation, PreparedWrite]
+
+
+class OperationsHandler(WritingHandler):
+    methods = ("POST",)
+    extensions = frozenset({ATOMIC})
+
+    _is_begun = False
+    _operations: tuple[Operation, ...] = ()
+
+    async def post(self) -> None:
+        self._is_begun = True
+        self.engine.check_no_parameters(self.request.query)
+        errors: list[ApiError] = []
+        self.stage("parse")
+        self._operations = decode_operations(
+            self.body,
+            errors,
+            max_depth=self.engine.settings.max_json_depth,
+            max_operations=self.engine.settings.max_operations,
+            takes_relationships=self._is_extended,
+        )
+        self.stage("plan")
+        items = [item for operation in self._operations if (item := self._prepared(operation, errors)) is not None]
+        raise_all(errors)
+        self.stage("execute")
+        objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
+        self.stage("encode")
+        if all(operation.op == "remove" for operation in self._operations):
+            self.set_status(204)
+            self.clear_header("Content-Type")
+            self.finish()
+            return
+        if self._is_extended:
+            self.set_header("Content-Type", EXTENDED)
+        self.finish_document(encode_results(objects, has_meta=not self._is_extended))
+
+    @property
+    def _is_extended(self) -> bool:
+        return ATOMIC in self.applied_extensions
+
+    def _prepared(self, operation: Operation, errors: list[ApiError]) -> Item | None:
+        """The write of an operation; None where its faults are kept."""
+        change, faults = operation.change, list[ApiError]()
+        if change is None or change.type is None:
+            return None
+        resource = self._resource_of(change.type, operation, faults)
+        if resource is None:
+            errors += faults
+            return None
+        try:
+            if not operation.is_linkage:
+                check_method(resource, change.kind)
+            write = self.engine.prepare_write(resource, change, faults)
+        except MethodForbidden as error:
+            faults.append(error)
+        errors += [_placed(fault, operation.pointer) for fault in faults]
+        return None if faults else (operation, write)
+
+    def _resource_of(self, type_name: str, operation: Operation, faults: list[ApiError]) -> Resource | None:
+        resource = self.engine.catalog.by_type.get(type_name)
+        if resource is not None and resource.in_operations:
+            return resource
+        assert operation.change is not None
+        pointer = f"{operation.change.pointer}/type"
+        detail = f"A {type_name} is not written by atomic operations."
+        if resource is None:
+            known = [known.type for known in self.engine.catalog if known.in_operations]
+            detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, known)}"
+        faults.append(InvalidDocument(detail, pointer=pointer))
+        return None
+
+    async def _run(self, transaction: Transaction, items: Sequence[Item]) -> list[bytes | None]:
+        """The resource objects of all operations, in their order."""
+        objects: list[bytes | None] = []
+        for run in _runs(items):
+            try:
+                objects += await self._run_together(transaction, run)
+            except ApiError as error:
+                raise _placed(error, run[0][0].pointer if len(run) == 1 else POINTER) from error.__cause__
+        return objects
+
+    async def _run_together(self, transaction: Transaction, run: Sequence[Item]) -> list[bytes | None]:
+        engine, writes = self.engine, [write for _, write in run]
+        resource = writes[0].resource
+        if writes[0].change.kind == "delete":
+            await transaction.run(writes)
+            return [None] * len(run)
+        outcomes = await transaction.run(writes, engine.bare_node(resource))
+        unread = [outcome.id for outcome in outcomes if outcome.row is None]
+        read = await transaction.read_rows(resource, unread) if unread else {}
+        rows: list[Row | None] = [
+            None if operation.is_linkage else outcome.row or read.get(outcome.id)
+            for outcome, (operation, _) in zip(outcomes, run, strict=True)
+        ]
+        encoded = iter(engine.encode_bare(resource, [row for row in rows if row is not None]))
+        return [None if row is None else next(encoded) for row in rows]
+
+    def error_answer(self, error: BaseException) -> ErrorAnswer:
+        """Without the extension, what is the client's doing has the form of service.md."""
+        made = super().error_answer(error)
+        if made.status >= 500 or not self._is_begun:
+            return made
+        if self._is_extended:
+            return msgspec.structs.replace(made, headers=(*made.headers, ("Content-Type", EXTENDED)))
+        body = encode_operation_error(self._operations, error_objects(error, self.request_id))
+        return ErrorAnswer(422, (("Content-Type", "application/json"),), body, is_fault=False)
+
+
+def _placed(error: ApiError, pointer: str) -> ApiError:
+    """An error of custom code need not say where in the request it is: then the operation is."""
+    for one in error.errors if isinstance(error, Several) else (error,):
+        if not (one.pointer or "").startswith(POINTER):
+            one.pointer = pointer
+    return error
+
+
+def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Neighbours of one resource and one kind, none of which needs what another of them makes."""
+    run: list[Item] = []
+    made: set[Lid] = set()
+    for item in items:
+        write = item[1]
+        if run and not (_is_alike(run[0][1], write) and not uses_lid_of(write.change, made)):
+            yield run
+            run, made = [], set()
+        run.append(item)
+        if write.change.kind == "create" and write.change.lid is not None:
+            made.add(Lid(write.resource.type, write.change.lid))
+    if run:
+        yield run
+
+
+def _is_alike(one: PreparedWrite, other: PreparedWrite) -> bool:
+    return one.resource is other.resource and one.change.kind == other.change.kind

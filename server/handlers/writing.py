@@ -1,0 +1,74 @@
+"""The writing of one resource or one relationship, alike on every route that has it. What comes in: a body. What goes
+out: a change and its plan, and after the write a document."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from querybuild.changes import written_relationships
+from querybuild.errors import ApiError, raise_all
+from querybuild.query import Change, LinkageChange
+from querybuild.resource import Resource
+from serializers.decode import Mode, decode_linkage_document, decode_resource_document
+from serializers.links import quote_segment, resource_path
+from serializers.objects import MetaDocument
+from server.engine import PreparedRead, PreparedWrite, ReadShape
+from server.handlers.reading import ReadingHandler
+from server.writes import Writer
+
+
+def message_document(message: str) -> bytes:
+    return msgspec.json.encode(MetaDocument({"message": message}))
+
+
+class WritingHandler(ReadingHandler):
+    def decode_resource(self, kind: Literal["create", "update"], errors: list[ApiError]) -> Change | None:
+        self.stage("parse")
+        return decode_resource_document(self.body, errors, kind=kind, max_depth=self.engine.settings.max_json_depth)
+
+    def decode_linkage(self, mode: Mode, errors: list[ApiError]) -> LinkageChange | None:
+        self.stage("parse")
+        return decode_linkage_document(self.body, errors, mode=mode, max_depth=self.engine.settings.max_json_depth)
+
+    def prepare_write(
+        self, resource: Resource, change: Change | None, shape: ReadShape, errors: list[ApiError]
+    ) -> tuple[PreparedWrite, PreparedRead]:
+        """The write, and the read that answers it. Raises all that is wrong with body and query together."""
+        self.stage("plan")
+        write = None if change is None else self.engine.prepare_write(resource, change, errors)
+        read = self.prepare_answer(shape, errors)
+        raise_all(errors)
+        assert write is not None
+        assert read is not None
+        return write, read
+
+    def prepare_answer(self, shape: ReadShape, errors: list[ApiError]) -> PreparedRead | None:
+        try:
+            return self.engine.prepare_read(shape, self.request.query)
+        except ApiError as error:
+            errors.append(error)
+            return None
+
+    def answer_shape(self, resource: Resource, change: Change | None) -> ReadShape:
+        """The resource as the answer to its own write shows it."""
+        written = () if change is None else written_relationships(change, resource, self.engine.catalog)
+        return ReadShape("resource", resource, written=written)
+
+    async def answer_create(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> None:
+        engine = self.engine
+        write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
+        self.stage("execute")
+        row_id, result = await self.writer.one(write, read)
+        self.stage("encode")
+        location = resource_path(engine.base_url, resource, quote_segment(str(row_id)))
+        is_readable = "detail" in resource.methods
+        body = read.compiled.encoder.encode(result.rows, {"self": location} if is_readable else {})
+        if is_readable:
+            self.set_header("Location", location)
+        self.finish_document(body, 201)
+
+    @property
+    def writer(self) -> Writer:
+        return Writer(self.database, self.engine, self.request.headers, self.while_connected)

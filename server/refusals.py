@@ -1,0 +1,102 @@
+"""What the database refuses, as answers that point into the request. What comes in: a driver's exception, and the write
+that it is about. What goes out: an answer; a fault stays what it is.
+
+No SQL, no name of a table or a column, and no text of the driver's goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, listed, quoted
+from querybuild.resource import Resource, own_key_of
+from server.driver_errors import REFUSED, words
+from server.engine import Engine
+from server.errors import BodyValueRefused, Conflict
+
+
+@contextmanager
+def refusals(write: PlannedWrite, engine: Engine) -> Iterator[None]:
+    """Around the statements of a write: what the database refuses of it becomes an answer."""
+    try:
+        yield
+    except ApiError:
+        raise
+    except Exception as error:
+        answer = refused_write(error, write, engine)
+        if answer is error:
+            raise
+        raise answer from error
+
+
+def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
+    """What a constraint or a value's refusal amounts to; any other exception is itself."""
+    if isinstance(error, pg.IntegrityConstraintViolationError):
+        return _violation(error, write, engine)
+    if isinstance(error, REFUSED):
+        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
+    return error
+
+
+def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
+    plan = write.plan
+    if plan.kind == "delete":
+        detail = f"This {plan.resource.type} is still referred to by other resources."
+        return Conflict(detail, pointer=None if write.id_pointer is None else write.pointer)
+    key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
+    columns = (error.column_name,) if error.column_name else engine.constraints.get(key, ())
+    fields = [field for column in columns if (field := _field(column, error, write))]
+    pointer = fields[0][1] if fields else write.pointer
+    names = listed(quoted(name) for name, _ in fields) if fields else "The document"
+    match error:
+        case pg.UniqueViolationError():
+            return Conflict(f"Another {plan.resource.type} has this value already: {names}.", pointer=pointer)
+        case pg.ForeignKeyViolationError():
+            return _missing_related(columns, write, engine) or RelatedNotFound(
+                f"The related resource is not there: {names}.", pointer=pointer
+            )
+        case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
+            return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
+        case pg.NotNullViolationError() | pg.CheckViolationError():
+            return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
+        case _:
+            return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+
+
+def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
+    """The to-one whose key the row was given, and what was not there."""
+    for relationship in write.plan.resource.relationships:
+        own = own_key_of(relationship)
+        for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
+            if own is not None and assignment.column == own.column_name:
+                id_text, pointer = str(write.values[assignment.slot]), write.pointers[assignment.slot]
+                return related_not_found(engine.catalog.target(own), id_text, pointer)
+    return None
+
+
+def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tuple[str, str] | None:
+    """The field of the document that a column holds, and where it stood or would stand."""
+    plan = write.plan
+    if _is_about(error, plan.resource):
+        if column == plan.resource.id.column:
+            return "id", f"{write.pointer}/id"
+        for assignment in plan.assignments:
+            if assignment.column == column:
+                pointer = write.pointers[assignment.slot]
+                return pointer.removesuffix("/data").rpartition("/")[2], pointer
+        for attribute in plan.resource.attributes:
+            if attribute.is_stored and attribute.column_name == column:
+                return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
+    for link in plan.links:
+        if _is_about(error, link.target) and link.relationship.foreign_key == column:
+            return link.relationship.name, write.pointers[link.slot]
+    return None
+
+
+def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:
+    return error.table_name == resource.table and resource.schema in (None, error.schema_name)
