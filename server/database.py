@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import asyncpg
@@ -98,7 +98,8 @@ class Database:
             await self._release(connection)
 
     async def _release(self, connection: Connection) -> None:
-        if connection.is_altered:
+        # asyncpg detaches the proxy of a connection that broke.
+        if getattr(connection, "is_altered", False):
             await connection.close()
         await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
@@ -164,7 +165,8 @@ async def _transaction(
     try:
         result = await work(connection)
     except BaseException:
-        if not connection.is_closed():
+        # On a connection that broke there is nothing to roll back.
+        with suppress(pg.InterfaceError, *LOST):
             await transaction.rollback()
         raise
     if isolation == "repeatable_read":
