@@ -124,18 +124,18 @@ def serve(settings: Settings) -> None:
     with ExitStack() as cleanup:
         # Until there is a loop to end in order, a signal ends the start, and what was started is stopped.
         signal.signal(signal.SIGTERM, _end_start)
-        url = _database_url(settings, cleanup)
+        url, tend = _database(settings, cleanup)
         constraints = uvloop.run(_prepare_database(url, settings, declared.catalog))
         sockets = _listen(settings, cleanup)
         ready = _Ready(f"waterspout is ready on {_address(settings, sockets)}")
 
-        def work(own: list[socket.socket], _: int) -> None:
-            uvloop.run(_answer(own, url, settings, declared, constraints, ready))
+        def work(own: list[socket.socket], _: int, own_tend: workers.Tend | None = None) -> None:
+            uvloop.run(_answer(own, url, settings, declared, constraints, ready, own_tend))
 
         if settings.workers == 1:
-            work(sockets, 0)
+            work(sockets, 0, tend)
         else:
-            workers.run(sockets, settings.workers, work)
+            workers.run(sockets, settings.workers, work, tend=tend)
 
 
 def migrate_up(settings: Settings) -> None:
@@ -165,7 +165,7 @@ def seed(settings: Settings) -> None:
     """Loads the sample rows into an empty database, as `serve --demo` does. Raises as `serve`."""
     configure_logging(settings)
     with ExitStack() as cleanup:
-        url = _database_url(settings, cleanup)
+        url, _ = _database(settings, cleanup)
         asyncio.run(
             _prepare_database(url, msgspec.structs.replace(settings, demo=True), _declarations(settings).catalog)
         )
@@ -177,16 +177,16 @@ def _with_connection(settings: Settings, work: Callable[[asyncpg.Connection[Any]
             await work(connection)
 
     with ExitStack() as cleanup:
-        asyncio.run(run(_database_url(settings, cleanup)))
+        asyncio.run(run(_database(settings, cleanup)[0]))
 
 
-def _database_url(settings: Settings, cleanup: ExitStack) -> str:
-    """The given database, or the embedded one, started."""
+def _database(settings: Settings, cleanup: ExitStack) -> tuple[str, workers.Tend | None]:
+    """The URL of the given database, or of the embedded one, started; and what keeps the embedded one up."""
     if settings.database_url is not None:
-        return settings.database_url
+        return settings.database_url, None
     server = embedded.start(settings.data_dir or embedded.default_data_dir(), say=_say)
     cleanup.callback(server.stop)
-    return server.dsn
+    return server.dsn, server.tend
 
 
 def _say(line: str) -> None:
@@ -311,8 +311,10 @@ async def _answer(
     declared: Declarations,
     constraints: Constraints,
     ready: _Ready,
+    tend: workers.Tend | None,
 ) -> None:
-    """One worker: answers on the sockets until a signal, then lets the requests in flight finish."""
+    """One worker: answers on the sockets until a signal, or until `tend` raises, then lets the requests in flight
+    finish."""
     database = await open_database(url, settings, max(1, settings.pool_size // settings.workers))
     app = make_app(settings, declared.catalog, constraints, database, declared.routes)
     server = make_server(app, settings)
@@ -322,8 +324,26 @@ async def _answer(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     ready.say()
+    try:
+        await _tend_until(stop, tend)
+    finally:
+        server.stop()
+        for own in sockets:
+            # What is open still would go on taking connections, which nobody answers.
+            own.close()
+        await _finish(app, server, database)
+
+
+async def _tend_until(stop: asyncio.Event, tend: workers.Tend | None) -> None:
+    while tend is not None and not stop.is_set():
+        tend()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), workers.TEND_SECONDS)
     await stop.wait()
-    server.stop()
+
+
+async def _finish(app: Routes, server: HTTPServer, database: Database) -> None:
+    """The requests in flight, then the connections, then the pool."""
     try:
         async with asyncio.timeout(STOP_SECONDS):
             await app.running.finished()

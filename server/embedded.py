@@ -5,9 +5,11 @@ It must not know the schema, the server's settings, or an event loop: it starts 
 
     server = start(default_data_dir(), say=print)
     server.dsn                   # postgresql://waterspout@/waterspout?host=/...&port=5432
+    server.tend()                # some times a second: starts PostgreSQL again when it has ended
     server.stop()
 
-`embedded_folder` answers for the folder and its lock, `embedded_cluster` for PostgreSQL's programs.
+`embedded_folder` answers for the folder and its lock, `embedded_cluster` for PostgreSQL's programs,
+`embedded_watch` for a postmaster that ends by itself.
 """
 
 import os
@@ -30,6 +32,7 @@ from server.embedded_folder import (
     StartFailed,
     default_data_dir,
 )
+from server.embedded_watch import Watch
 
 __all__ = [
     "EmbeddedError",
@@ -52,11 +55,21 @@ class EmbeddedServer:
     PostgreSQL may connect. `started_in_seconds` is the time that `start` took.
     """
 
-    def __init__(self, dsn: str, started_in_seconds: float, cleanup: ExitStack) -> None:
+    def __init__(self, dsn: str, started_in_seconds: float, watch: Watch, cleanup: ExitStack) -> None:
         self.dsn = dsn
         self.started_in_seconds = started_in_seconds
+        self._watch = watch
         self._cleanup = cleanup
         self._pid = os.getpid()
+
+    def tend(self) -> None:
+        """Look whether PostgreSQL runs, and start it again on the same data when it has ended by itself.
+
+        It takes microseconds, and some milliseconds for a start, whose recovery goes on behind it. Call it a few
+        times a second in the process that called `start`, from one thread, until `stop`. Raises StartFailed when
+        PostgreSQL does not start any more.
+        """
+        self._watch.look()
 
     def stop(self) -> None:
         """Shut PostgreSQL down (some milliseconds, at most about 80 s) and let go of the folder.
@@ -85,13 +98,13 @@ def start(data_dir: Path, *, say: Say) -> EmbeddedServer:
     try:
         data_dir = data_dir.expanduser().resolve()
         with ExitStack() as cleanup:
-            dsn = _start(data_dir, cleanup, say)
-            return EmbeddedServer(dsn, time.perf_counter() - began, cleanup.pop_all())
+            dsn, watch = _start(data_dir, cleanup, say)
+            return EmbeddedServer(dsn, time.perf_counter() - began, watch, cleanup.pop_all())
     except OSError as error:
         raise EmbeddedError(f"the data folder {data_dir} cannot be used: {error}; {folder.ELSEWHERE}") from error
 
 
-def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> str:
+def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
     wheel = cluster.find_software()
     account = folder.account_for(data_dir)
     folder.check_folder(data_dir, account)
@@ -111,8 +124,10 @@ def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> str:
     return _run_cluster(data_dir, software, account, cleanup, say)
 
 
-def _run_cluster(data_dir: Path, software: Path, account: Account, cleanup: ExitStack, say: Say) -> str:
+def _run_cluster(data_dir: Path, software: Path, account: Account, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
     socket_dir = folder.socket_folder(data_dir, account, cleanup)
     settings = cluster.write_access(data_dir, [folder.own_name(), account.name]) | cluster.run_settings(socket_dir)
-    cleanup.callback(cluster.stop, cluster.run(data_dir, software, account, settings, say))
-    return f"postgresql://{cluster.ROLE}@/{cluster.ROLE}?host={quote(str(socket_dir))}&port=5432"
+    made = cluster.Cluster(data_dir, socket_dir, software, account, settings)
+    watch = Watch(made, cluster.run(made, say))
+    cleanup.callback(watch.stop)
+    return f"postgresql://{cluster.ROLE}@/{cluster.ROLE}?host={quote(str(socket_dir))}&port=5432", watch

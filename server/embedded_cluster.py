@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from server.embedded_folder import (
     CLUSTER,
     ELSEWHERE,
@@ -26,6 +28,7 @@ from server.embedded_folder import (
     FolderRefused,
     SoftwareMissing,
     StartFailed,
+    clear_socket,
     closed_part,
     make_private,
     replace_text,
@@ -66,6 +69,23 @@ _ORPHANS = "pre-existing shared memory block"
 
 Postmaster = subprocess.Popen[bytes]
 Say = Callable[[str], None]
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What a postmaster is started with."""
+
+    data_dir: Path
+    socket_dir: Path
+    software: Path
+    account: Account
+    settings: dict[str, str]
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """A postmaster, and where its words begin in the log (bytes)."""
+
+    postmaster: Postmaster
+    log_begin: int
 
 
 def find_software() -> Path:
@@ -204,27 +224,35 @@ def run_settings(socket_dir: Path) -> dict[str, str]:
     return settings
 
 
-def run(data_dir: Path, software: Path, account: Account, settings: dict[str, str], say: Say) -> Postmaster:
+def run(cluster: Cluster, say: Say) -> Postmaster:
     """Start PostgreSQL and wait until it takes connections, through crash recovery if need be.
 
     When a postmaster is killed its children may run on to the end of their statements; until then the new one
     refuses the cluster, and is tried again. Raises StartFailed.
     """
-    command = [str(software / "bin" / "postgres"), "-D", str(data_dir / CLUSTER), *_set(settings)]
     deadline = time.monotonic() + ORPHAN_SECONDS
     while True:
-        log = _open_log(data_dir / LOG)
-        begin = os.fstat(log).st_size
-        try:
-            postmaster = _launch(command, account, log)
-        finally:
-            os.close(log)
-        if _wait_until_ready(postmaster, data_dir / CLUSTER, say):
-            return postmaster
-        words = _log_since(data_dir / LOG, begin)
-        if _ORPHANS not in words or time.monotonic() > deadline:
-            raise StartFailed(f"PostgreSQL did not start; it said: {words or 'nothing'} (in {data_dir / LOG})")
+        launched = launch(cluster)
+        if _wait_until_ready(launched.postmaster, cluster.data_dir / CLUSTER, say):
+            return launched.postmaster
+        words = last_words(cluster, launched)
+        if not is_of_orphans(words) or time.monotonic() > deadline:
+            raise StartFailed(f"PostgreSQL did not start; {words}")
         time.sleep(0.1)
+
+
+def launch(cluster: Cluster) -> Launch:
+    """Start a postmaster, which is not ready yet, where none runs. Raises OSError."""
+    live_postmaster(cluster.data_dir)
+    clear_socket(cluster.socket_dir)
+    program = str(cluster.software / "bin" / "postgres")
+    command = [program, "-D", str(cluster.data_dir / CLUSTER), *_set(cluster.settings)]
+    log = _open_log(cluster.data_dir / LOG)
+    try:
+        begin = os.fstat(log).st_size
+        return Launch(_launch(command, cluster.account, log), begin)
+    finally:
+        os.close(log)
 
 
 def _launch(command: Sequence[str], account: Account, log: int) -> Postmaster:
@@ -250,10 +278,18 @@ def _open_log(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _log_since(path: Path, begin: int) -> str:
+def last_words(cluster: Cluster, launched: Launch) -> str:
+    """What a postmaster that has ended said, as part of a message."""
+    path = cluster.data_dir / LOG
     with path.open("rb") as log:
-        log.seek(begin)
-        return log.read()[-2000:].decode(errors="replace").strip()
+        log.seek(launched.log_begin)
+        words = log.read()[-2000:].decode(errors="replace").strip()
+    return f"it said: {words or 'nothing'} (in {path})"
+
+
+def is_of_orphans(words: str) -> bool:
+    """Whether it refused the cluster over children that outlived their postmaster."""
+    return _ORPHANS in words
 
 
 def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
@@ -264,7 +300,7 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
     began = said = time.monotonic()
     try:
         while postmaster.poll() is None:
-            if _postmaster_lines(cluster)[:1] == [str(postmaster.pid)] and _status(cluster) == "ready":
+            if is_ready(postmaster, cluster):
                 return True
             now = time.monotonic()
             if now - began > START_SECONDS:
@@ -279,6 +315,11 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
         stop(postmaster)
         raise
     return False
+
+
+def is_ready(postmaster: Postmaster, cluster: Path) -> bool:
+    """Whether it takes connections."""
+    return _postmaster_lines(cluster)[:1] == [str(postmaster.pid)] and _status(cluster) == "ready"
 
 
 def _postmaster_lines(cluster: Path) -> list[str]:
@@ -309,15 +350,8 @@ def stop_leftover(data_dir: Path, say: Say) -> None:
     It is stopped and not taken over, because it runs with an earlier start's socket, rules and programs.
     Raises EmbeddedError when it does not end within LEFTOVER_STOP_SECONDS.
     """
-    cluster = data_dir / CLUSTER
-    first = _postmaster_lines(cluster)[:1]
-    pid = int(first[0]) if first and first[0].isdigit() else 0
+    cluster, pid = data_dir / CLUSTER, live_postmaster(data_dir)
     if pid == 0:
-        return
-    if not _is_postmaster(pid, cluster):
-        # PostgreSQL clears the file of a dead postmaster, but refuses when that id is now another's.
-        if _is_alive(pid):
-            (cluster / "postmaster.pid").unlink(missing_ok=True)
         return
     say(f"stopping the PostgreSQL (process id {pid}) of a server that was killed")
     with suppress(ProcessLookupError):
@@ -327,6 +361,19 @@ def stop_leftover(data_dir: Path, say: Say) -> None:
         if time.monotonic() > deadline:
             raise EmbeddedError(f"the PostgreSQL of an earlier server (process id {pid}) does not end; stop it first")
         time.sleep(0.01)
+
+
+def live_postmaster(data_dir: Path) -> int:
+    """The process id of the one that runs on the cluster, or 0. A file that names another program goes."""
+    cluster = data_dir / CLUSTER
+    first = _postmaster_lines(cluster)[:1]
+    pid = int(first[0]) if first and first[0].isdigit() else 0
+    if pid == 0 or _is_postmaster(pid, cluster):
+        return pid
+    # PostgreSQL clears the file of a dead postmaster, but refuses when that id is now another's.
+    if _is_alive(pid):
+        (cluster / "postmaster.pid").unlink(missing_ok=True)
+    return 0
 
 
 def _is_alive(pid: int) -> bool:

@@ -251,10 +251,14 @@ def socket_folder(data_dir: Path, account: Account, cleanup: ExitStack) -> Path:
         folder = _temporary_folder(account)
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
     make_private(folder, account)
-    # A socket and its lock file that a crash left name a process id that may be another's by now.
+    clear_socket(folder)
+    return folder
+
+
+def clear_socket(folder: Path) -> None:
+    """A socket and its lock file that a crash left name a process id that may be another's by now."""
     for left in folder.iterdir():
         left.unlink()
-    return folder
 
 
 def _temporary_folder(account: Account) -> Path:

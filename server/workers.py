@@ -26,28 +26,39 @@ from typing import NoReturn
 from server.settings import StartError
 
 Worker = Callable[[list[socket.socket], int], None]
+Tend = Callable[[], None]
 
 FAILURES_AT_MOST = 3
 EARLY_SECONDS = 5.0
 BACK_OFF_SECONDS = 0.2
 STOP_SECONDS = 30.0
+TEND_SECONDS = 0.25
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD)
 
 log = logging.getLogger(__name__)
 
 
-def run(sockets: list[socket.socket], count: int, worker: Worker, *, stop_seconds: float = STOP_SECONDS) -> None:
+def run(
+    sockets: list[socket.socket],
+    count: int,
+    worker: Worker,
+    *,
+    tend: Tend | None = None,
+    stop_seconds: float = STOP_SECONDS,
+) -> None:
     """Run `worker(sockets, index)` in `count` forked processes, index from 0, until SIGTERM or SIGINT.
 
     Call it from the main thread, without other threads and without an event loop: neither survives a fork. A
     worker starts with the default action for SIGTERM and without the parent's exit handlers. One that ends,
     in whichever way, is replaced: at once, or after a pause that doubles when it ended within `EARLY_SECONDS`
     of its start. Workers that don't stop within `stop_seconds` are killed. The sockets stay open; they are
-    the caller's.
-    Raises StartError when one worker ended early three times in a row; the others are stopped before.
+    the caller's. `tend` is called in the parent, when a child of it has ended and at least every `TEND_SECONDS`,
+    until the stop begins.
+    Raises StartError when one worker ended early three times in a row, or what `tend` raises; the others are
+    stopped before.
     """
-    parent = _Parent(sockets, count, worker, stop_seconds)
+    parent = _Parent(sockets, count, worker, tend, stop_seconds)
     try:
         parent.supervise()
     finally:
@@ -80,9 +91,12 @@ class _Place:
 class _Parent:
     """The parent process from before its first fork until after its last wait."""
 
-    def __init__(self, sockets: list[socket.socket], count: int, worker: Worker, stop_seconds: float) -> None:
+    def __init__(
+        self, sockets: list[socket.socket], count: int, worker: Worker, tend: Tend | None, stop_seconds: float
+    ) -> None:
         self.sockets = sockets
         self.worker = worker
+        self.tend = tend
         self.stop_seconds = stop_seconds
         self.places = [_Place(index) for index in range(count)]
         self.is_stopping = False
@@ -99,12 +113,17 @@ class _Parent:
     def supervise(self) -> None:
         """Keep every place filled until a stop signal."""
         while not self.is_stopping:
+            if self.tend is not None:
+                self.tend()
             for place, how in self._reap():
                 place.ended(how)
             for place in self.places:
                 if place.pid is None and place.start_at <= time.monotonic():
                     self._fork(place)
-            self._wait(min((place.start_at for place in self.places if place.pid is None), default=None))
+            times = [place.start_at for place in self.places if place.pid is None]
+            if self.tend is not None:
+                times.append(time.monotonic() + TEND_SECONDS)
+            self._wait(min(times, default=None))
 
     def stop(self) -> None:
         """End all workers, by force when their time is over, and leave the process as it was found."""

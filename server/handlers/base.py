@@ -41,6 +41,9 @@ DRAIN_SECONDS = 2.0
 """How long the rest of a body that was refused is read and thrown away: a connection closed over unread bytes
 is reset, and the answer lost."""
 
+HALF_BODY_SECONDS = 2.0
+"""How long the rest of a body may take once the server stops."""
+
 SHORT_BODY_BYTES = 65536
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LENGTH = re.compile(r"[0-9]+")
@@ -62,10 +65,13 @@ class Running:
         self._handlers: set[Handler] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._is_stopping = False
 
     def add(self, handler: Handler) -> None:
         self._handlers.add(handler)
         self._idle.clear()
+        if self._is_stopping:
+            self._hurry(handler)
 
     def discard(self, handler: Handler) -> None:
         self._handlers.discard(handler)
@@ -73,7 +79,14 @@ class Running:
             self._idle.set()
 
     async def finished(self) -> None:
+        """Waits for them. A request whose body is not all there in `HALF_BODY_SECONDS` has its connection closed."""
+        self._is_stopping = True
+        for handler in self._handlers:
+            self._hurry(handler)
         await self._idle.wait()
+
+    def _hurry(self, handler: Handler) -> None:
+        asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, handler.close_half_body)
 
 
 @stream_request_body
@@ -311,6 +324,13 @@ class Handler(RequestHandler):
             self.write(body)
             self.flush()
             self._drain = asyncio.ensure_future(self._finish_and_close_after(future))
+
+    def close_half_body(self) -> None:
+        """Closes the connection of a request whose body is still awaited; one that was refused has its own limit."""
+        future: Any = getattr(self.request, "_body_future", None)
+        if future is not None and not future.done() and not self._is_refused:
+            connection: Any = self.request.connection
+            connection.close()
 
     def _rest_is_short(self) -> bool:
         return "Transfer-Encoding" not in self.request.headers and self._content_length() <= SHORT_BODY_BYTES

@@ -1,0 +1,196 @@
+"""The embedded PostgreSQL dies under a running server: started again on the same data, or given up."""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import asyncpg
+import pytest
+
+from server import embedded_watch
+from server.embedded import EmbeddedServer, StartFailed, start
+from server.embedded_cluster import live_postmaster
+from server.embedded_watch import FAILURES_AT_MOST
+from tests.embedded.test_embedded import PSQL, is_running, open_folder, postmaster_pid, query, silent, until
+
+NOT_YET = (OSError, asyncpg.PostgresError)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A data folder with the table `kept` and a row in it."""
+    place = open_folder()
+    with start(place / "data", say=silent) as server:
+        query(server.dsn, "CREATE TABLE kept (note text)")
+        query(server.dsn, "INSERT INTO kept VALUES ('before')")
+    yield place / "data"
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[EmbeddedServer]:
+    with start(folder, say=silent) as running:
+        yield running
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_watch, "PAUSE_SECONDS", 0.0)
+
+
+def kill(folder: Path) -> int:
+    """The process id of the postmaster that was killed."""
+    pid = postmaster_pid(folder)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def tended(server: EmbeddedServer, claim: Callable[[], object]) -> Callable[[], object]:
+    def look() -> object:
+        server.tend()
+        return claim()
+
+    return look
+
+
+def is_up(dsn: str) -> bool:
+    try:
+        return query(dsn, "SELECT note FROM kept") == [("before",)]
+    except NOT_YET:
+        return False
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def is_told(caplog: pytest.LogCaptureFixture, times: int) -> bool:
+    """Whether the log has told that often that PostgreSQL is back."""
+    return len(logged(caplog, logging.WARNING)) == times
+
+
+def break_settings(folder: Path) -> Callable[[], object]:
+    """No PostgreSQL starts on the folder until what is given back is called."""
+    settings = folder / "cluster" / "postgresql.conf"
+    before = settings.read_text()
+    settings.write_text(before + "\nnonsense = 1\n")
+    return lambda: settings.write_text(before)
+
+
+def test_a_killed_postmaster_is_replaced(
+    server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed = kill(folder)
+    until(tended(server, lambda: is_told(caplog, 1)))
+    assert is_up(server.dsn)
+    new = postmaster_pid(folder)
+    assert new != killed
+    assert logged(caplog, logging.ERROR) == ["PostgreSQL ended (signal 9): it is started again"]
+    assert logged(caplog, logging.WARNING)[0].startswith("PostgreSQL takes connections again after ")
+    server.stop()
+    assert not is_running(new)
+
+
+def test_while_it_runs_and_after_a_stop_nothing_happens(
+    server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pid = postmaster_pid(folder)
+    server.tend()
+    assert postmaster_pid(folder) == pid
+    server.stop()
+    assert caplog.records == []
+    assert not (folder / "cluster" / "postmaster.pid").exists()
+
+
+def test_a_statement_that_outlives_its_postmaster_is_waited_for(
+    server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More often than starts may fail: they have not failed, they came too early."""
+    busy = "SELECT count(*) FROM generate_series(1, 5000) a, generate_series(1, 5000) b"
+    with subprocess.Popen([PSQL, "-Xc", busy, server.dsn], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        until(lambda: query(server.dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'"))
+        kill(folder)
+        until(tended(server, lambda: is_told(caplog, 1)), seconds=60)
+    assert is_up(server.dsn)
+    assert (folder / "postgresql.log").read_text().count("pre-existing shared memory block") > FAILURES_AT_MOST
+    assert len(logged(caplog, logging.ERROR)) == 1
+
+
+def test_what_does_not_start_any_more_is_given_up(
+    server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture, quick: None
+) -> None:
+    repair = break_settings(folder)
+    try:
+        kill(folder)
+        with pytest.raises(StartFailed, match="did not start again in 3 tries") as raised:
+            until(tended(server, lambda: False))
+    finally:
+        repair()
+    assert 'unrecognized configuration parameter "nonsense"' in str(raised.value)
+    assert len(logged(caplog, logging.ERROR)) == 4
+    server.stop()
+    with start(folder, say=silent) as again:
+        assert is_up(again.dsn)
+
+
+def test_a_start_that_succeeds_makes_up_for_those_that_failed(
+    server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture, quick: None
+) -> None:
+    for times in (1, 2):
+        caplog.clear()
+        repair = break_settings(folder)
+        try:
+            kill(folder)
+            # The line that it ended, and two of starts that failed.
+            until(tended(server, lambda: len(logged(caplog, logging.ERROR)) == 3))
+        finally:
+            repair()
+        until(tended(server, lambda: is_told(caplog, 1)))
+        assert is_up(server.dsn), times
+
+
+def test_failures_far_apart_are_no_row(server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(embedded_watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    log = folder / "postgresql.log"
+    begin = log.stat().st_size
+
+    def tries() -> int:
+        return log.read_bytes()[begin:].count(b"unrecognized configuration parameter")
+
+    repair = break_settings(folder)
+    try:
+        kill(folder)
+        for number in range(1, 5):
+            until(tended(server, lambda number=number: tries() == number))
+            until(tended(server, lambda: server._watch._launched is None))
+            clock[0] += embedded_watch.PAUSE_SECONDS - 0.01
+            server.tend()
+            assert server._watch._launched is None
+            clock[0] += embedded_watch.FAILURES_SECONDS / 2
+    finally:
+        repair()
+
+
+def test_stopped_before_it_is_up_again(server: EmbeddedServer, folder: Path) -> None:
+    killed = kill(folder)
+    until(tended(server, lambda: live_postmaster(folder) not in (0, killed)))
+    new = live_postmaster(folder)
+    server.stop()
+    assert not is_running(new)
+    assert not (folder / "cluster" / "postmaster.pid").exists()
+
+
+def test_the_data_is_gone(quick: None) -> None:
+    place = open_folder()
+    server = start(place / "data", say=silent)
+    kill(place / "data")
+    shutil.rmtree(place)
+    with pytest.raises(StartFailed, match="No such file or directory"):
+        until(tended(server, lambda: False))
+    server.stop()

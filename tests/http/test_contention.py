@@ -1,0 +1,117 @@
+"""Section 6 of the decisions: writes that get in each other's way are tried again, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.http.conftest import Api
+from tests.http.expected import error
+from tests.http.people import create_household, document, linked, of, one
+
+BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")
+SECONDS = 10.0
+
+
+@asynccontextmanager
+async def raw(api: Api) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(api.database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def until_blocked_by(watcher: Any, pid: int) -> int:
+    """The process id of the backend that waits for a lock of that one."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = await watcher.fetchval(
+                "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", pid
+            )
+            if found is not None:
+                return int(found)
+
+
+async def until_deadlocks(watcher: Any, count: int) -> None:
+    """Until the statistics tell of them; a backend hands its own in some seconds after it has fallen idle."""
+    async with asyncio.timeout(3 * SECONDS):
+        while (
+            await watcher.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") < count
+        ):
+            pass
+
+
+async def test_two_requests_in_a_deadlock_are_both_answered(api: Api) -> None:
+    """The first holds user 1 and wants computers 1 and 2 in that order; computer 1 is kept from it until the second has
+    computer 2 and wants user 1."""
+    await create_household(api)
+    all_three = document("user", id="1", relationships=linked(computers=of("computer", "1", "2", "4")))
+    renamed = document("computer", {"name": "bronze"}, id="2", relationships=linked(owner=one("user", "1")))
+    async with raw(api) as holder, raw(api) as watcher:
+        await holder.execute("UPDATE computers SET owner_id = NULL WHERE id = 2")
+        await holder.execute("BEGIN; SELECT FROM computers WHERE id = 1 FOR UPDATE")
+        first = asyncio.ensure_future(api.patch("/users/1", all_three))
+        first_pid = await until_blocked_by(watcher, holder.get_server_pid())
+        second = asyncio.ensure_future(api.patch("/computers/2", renamed))
+        await until_blocked_by(watcher, first_pid)
+        await holder.execute("COMMIT")
+        answers = await asyncio.gather(first, second)
+        assert [answer.status for answer in answers] == [200, 200], [answer.body for answer in answers]
+        await until_deadlocks(watcher, 1)
+    rows = await api.sql("SELECT id, name FROM computers WHERE owner_id = 1 ORDER BY id")
+    assert [tuple(row) for row in rows] == [(1, "abacus"), (2, "bronze"), (4, "deck")]
+
+
+FAILING = """
+    CREATE SEQUENCE attempts;
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        -- What a sequence has given away stays so when the transaction is rolled back.
+        IF nextval('attempts') <= {failures} THEN
+            RAISE EXCEPTION 'in the way' USING ERRCODE = '{state}';
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER fail BEFORE UPDATE ON computers FOR EACH ROW EXECUTE FUNCTION fail();
+"""
+ONE_STATEMENT = ("/computers/3", document("computer", {"name": "changed"}, id="3"))
+TRANSACTION = ("/users/1", document("user", id="1", relationships=linked(computers=of("computer", "1", "2", "4"))))
+STATES = pytest.mark.parametrize("state", ["deadlock_detected", "serialization_failure"])
+WRITES = pytest.mark.parametrize(("path", "change"), [ONE_STATEMENT, TRANSACTION], ids=["one statement", "transaction"])
+
+
+async def make_fail(api: Api, failures: int, state: str) -> None:
+    """The first writes of computers fail."""
+    await create_household(api)
+    async with raw(api) as connection:
+        await connection.execute(FAILING.format(failures=failures, state=state))
+
+
+async def attempts(api: Api) -> int:
+    return int((await api.sql("SELECT last_value FROM attempts"))[0][0])
+
+
+@STATES
+@WRITES
+async def test_two_failures_are_nobodys_business(api: Api, path: str, change: Any, state: str) -> None:
+    await make_fail(api, 2, state)
+    assert (await api.patch(path, change)).status == 200
+    assert await attempts(api) == 3
+
+
+@STATES
+@WRITES
+async def test_after_three_failures_it_is_busy(api: Api, path: str, change: Any, state: str) -> None:
+    await make_fail(api, 3, state)
+    before = await api.sql("SELECT * FROM computers ORDER BY id")
+    answer = await api.patch(path, change)
+    assert (answer.status, answer.errors, answer.headers["Retry-After"]) == (503, [BUSY], "1")
+    assert await attempts(api) == 3
+    assert await api.sql("SELECT * FROM computers ORDER BY id") == before
+    assert (await api.patch(path, change)).status == 200

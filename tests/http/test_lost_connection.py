@@ -1,0 +1,123 @@
+"""Section 6 of the decisions: the connection to PostgreSQL breaks while a write is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from tests.http.conftest import Answer, Api, Serve
+from tests.http.expected import error
+from tests.http.people import create_household, document, linked, of
+from tests.http.proxy import Moment, Proxy
+
+UNKNOWN = error(
+    503,
+    "outcome_unknown",
+    "Outcome Unknown",
+    "The connection was lost while the write was being committed: look whether it was done.",
+)
+GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
+MOMENTS = get_args(Moment)
+COMMIT = b"COMMIT;"
+"""Not that of READ COMMITTED."""
+
+
+@pytest.fixture
+def proxy(io_loop: IOLoop, database_url: str) -> Iterator[Proxy]:
+    made = Proxy(database_url)
+    yield made
+    io_loop.run_sync(made.close)
+
+
+@pytest.fixture
+def api(io_loop: IOLoop, proxy: Proxy, serve: Serve) -> Api:
+    """Whose connections to the database go through the proxy."""
+    return serve(io_loop.run_sync(proxy.open))
+
+
+def is_unknown(answer: Answer) -> None:
+    assert (answer.status, answer.errors) == (503, [UNKNOWN])
+    assert "Retry-After" not in answer.headers
+
+
+def is_gone(answer: Answer) -> None:
+    assert (answer.status, answer.errors, answer.headers["Retry-After"]) == (503, [GONE], "1")
+
+
+async def computers_of(api: Api, user: int) -> list[int]:
+    return [row[0] for row in await api.sql("SELECT id FROM computers WHERE owner_id = $1 ORDER BY id", user)]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_lost_at_the_commit(api: Api, proxy: Proxy, moment: Moment) -> None:
+    """Not tried again: whether it was done depends on what the server cannot see."""
+    await create_household(api)
+    change = document("user", id="1", relationships=linked(computers=of("computer", "3")))
+    proxy.cut_at(COMMIT, moment)
+    is_unknown(await api.patch("/users/1", change))
+    assert proxy.cuts == 1
+    assert await computers_of(api, 1) == ([1, 2] if moment == "before" else [3])
+    assert (await api.patch("/users/1", change)).status == 200
+    assert await computers_of(api, 1) == [3]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+async def test_lost_in_a_write_of_one_statement(api: Api, proxy: Proxy, method: str, moment: Moment) -> None:
+    """Which is its own commit. Prepared before, so that what is cut is its execution."""
+    await create_household(api)
+    await api.create("/groups", "group", {"name": "prepared"})
+    await api.sql("INSERT INTO groups (id, name) VALUES (1000, 'kept'), (7777777, 'sought')")
+    assert (await api.patch("/groups/1000", document("group", {"name": "kept too"}, id="1000"))).status == 200
+    assert (await api.delete("/groups/1000")).status == 200
+    path, change, sent = {
+        "POST": ("/groups", document("group", {"name": "made anew"}), b"made anew"),
+        "PATCH": ("/groups/7777777", document("group", {"name": "made anew"}, id="7777777"), b"made anew"),
+        "DELETE": ("/groups/7777777", None, (7_777_777).to_bytes(8)),
+    }[method]
+    proxy.cut_at(sent, moment)
+    is_unknown(await api.request(method, path, change))
+    assert proxy.cuts == 1
+    names = {row[0] for row in await api.sql("SELECT name FROM groups WHERE id > 2")}
+    made = {"POST": {"sought", "made anew"}, "PATCH": {"made anew"}, "DELETE": set()}[method]
+    assert names == ({"sought"} if moment == "before" else made)
+    assert (await api.get("/groups")).status == 200
+
+
+async def test_lost_before_the_commit(api: Api, proxy: Proxy) -> None:
+    """Nothing was written, and the answer says so."""
+    await create_household(api)
+    change = document("user", id="1", relationships=linked(computers=of("computer", "3")))
+    proxy.cut_at(b'UPDATE "computers"', "after")
+    is_gone(await api.patch("/users/1", change))
+    assert proxy.cuts == 1
+    assert await computers_of(api, 1) == [1, 2]
+    assert (await api.patch("/users/1", change)).status == 200
+
+
+@pytest.mark.parametrize("query", ["", "?include=computers.owner"])
+async def test_lost_in_a_read(api: Api, proxy: Proxy, query: str) -> None:
+    """Of one statement, and of several in one snapshot, whose COMMIT leaves nothing unknown."""
+    await create_household(api)
+    proxy.cut_at(COMMIT if query else b'FROM "users"', "before")
+    is_gone(await api.get(f"/users{query}"))
+    assert proxy.cuts == 1
+    assert (await api.get(f"/users{query}")).status == 200
+
+
+async def test_a_connection_that_breaks_unused_is_not_used(api: Api, database_url: str) -> None:
+    assert (await api.get("/groups")).status == 200
+    connection = await asyncpg.connect(database_url)
+    try:
+        ended = await connection.fetch(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'waterspout'"
+        )
+    finally:
+        await connection.close()
+    assert [row[0] for row in ended] == [True]
+    assert (await api.get("/groups")).status == 200
