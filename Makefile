@@ -5,9 +5,11 @@ PORT ?= 8080
 POSTGRES ?=
 VENV := .venv
 BIN := $(VENV)/bin
+NODE_MODULES := tests/clients/node_modules
+HAS_NODE := command -v node >/dev/null && command -v npm >/dev/null
 CODE := server querybuild serializers migrations tests bench waterspout.py setup.py
 
-.PHONY: help install serve test check format schema bench docs test-unit clean
+.PHONY: help install serve test check format schema bench docs test-unit test-clients clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +38,17 @@ test: check ## check, then every test; POSTGRES=url runs them on that server
 test-unit: install ## the tests that need no database and no socket, in seconds
 	$(BIN)/pytest tests/unit
 
+test-clients: install $(VENV)/.clients $(NODE_MODULES)/.installed ## clients of other people (npm's need node)
+	$(BIN)/pytest -m clients -rs tests/clients
+	@{ $(HAS_NODE); } || printf '\n*** SKIPPED: node or npm is missing, so no client of npm was tried ***\n\n'
+
+$(VENV)/.clients: setup.py $(VENV)/.installed
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,clients]'
+	@touch $@
+
+$(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
+	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
+
 bench: install ## time this server beside a hand-written one (needs wrk)
 	$(BIN)/python -m bench
 
@@ -50,4 +63,4 @@ format: install ## write the house format
 	$(BIN)/ruff check --fix $(CODE)
 
 clean: ## remove what was built
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(NODE_MODULES) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

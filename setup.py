@@ -17,6 +17,7 @@ TEST = [
 ]
 DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
 BENCH = [PSUTIL]
+CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9"]
 
 setup(
     name="waterspout",
@@ -54,6 +55,7 @@ setup(
         "embedded": EMBEDDED,
         "test": EMBEDDED + TEST,
         "bench": EMBEDDED + BENCH,
+        "clients": CLIENTS,
         "dev": EMBEDDED + TEST + DEVELOPMENT + BENCH,
     },
     entry_points={"console_scripts": ["waterspout=server.__main__:main"]},

@@ -28,7 +28,7 @@ async def test_a_client_id_that_is_refused(api: Api) -> None:
     def refused(id_value: Any, found: Any) -> Refused:
         return Refused("POST", "/persons", document("person", {"name": "n"}, id=id_value), [found])
 
-    formless: list[Any] = [None, True, 7.5, 7.0, [], {}]
+    formless: list[Any] = [True, 7.5, 7.0, [], {}]
     of_no_form = error("invalid_document", "`id` must be a string or a whole number.", "/data/id")
     await check_refused(
         api,
@@ -39,6 +39,13 @@ async def test_a_client_id_that_is_refused(api: Api) -> None:
             *(refused(id_value, of_no_form) for id_value in formless),
         ],
     )
+
+
+async def test_an_id_that_is_null_is_none(api: Api) -> None:
+    """Some clients write the id that a new resource does not have yet as null."""
+    for path, type_name in (("/persons", "person"), ("/parents", "parent")):
+        answer = await api.post(path, {"data": {"type": type_name, "id": None, "attributes": {"name": "n"}}})
+        assert (answer.status, answer.document["data"]["id"].isdecimal()) == (201, True)
 
 
 async def test_a_client_id_that_is_not_canonical(api: Api) -> None:
