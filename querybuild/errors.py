@@ -24,6 +24,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+MAX_ERRORS = 100
+"""The most errors that one answer reports."""
+
 
 class ApiError(Exception):
     """`detail` tells a person what was wrong and what to do; at most one of the three sources says where.
@@ -133,6 +136,20 @@ class ResourceNotFound(ApiError):
 
 class MethodForbidden(ApiError):
     pass
+
+
+class Errors(list[ApiError]):
+    """The errors of one request, as they are found. At MAX_ERRORS they are raised: a body of megabytes must not make an
+    answer of megabytes, nor take the time for it."""
+
+    def append(self, error: ApiError) -> None:
+        super().append(error)
+        if len(self) >= MAX_ERRORS:
+            raise_all(self)
+
+    def extend(self, errors: Iterable[ApiError]) -> None:
+        for error in errors:
+            self.append(error)
 
 
 def raise_all(errors: Sequence[ApiError]) -> None:

@@ -15,11 +15,11 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from pypika import functions
+from pypika import Field, functions
 from pypika.terms import Function, Term
 
 from querybuild import values
-from querybuild.terms import unnested
+from querybuild.terms import Template, unnested
 from querybuild.values import ValueFault
 
 
@@ -29,6 +29,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     sql_names: the names in pg_type that a column of this type may have.
     from_json, from_text: a value of a request -> what is bound; raise ValueFault.
     select: the column's term as it is read, where that is not the bare column.
+    select_array: the same of an array of them, where there is a cheaper way than `select` of each element.
     shown: what is read -> what msgspec encodes.
     bound: the parameter's term, where it needs a cast.
     as_text: the column has to be cast before text operators, or columns of another type, see it.
@@ -45,6 +46,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_text: bool = False
     is_read_only: bool = False
     select: Callable[[Term], Term] | None = None
+    select_array: Callable[[Term], Term] | None = None
     shown: Callable[[Any], Any] | None = None
     bound: Callable[[Term], Term] | None = None
     as_text: bool = False
@@ -59,8 +61,39 @@ def _text(column: Term) -> Term:
     return functions.Cast(column, "TEXT")
 
 
-def _utc(column: Term) -> Term:
-    return Function("timezone", "UTC", column)
+_DAYS = ("0001-01-01", "9999-12-31")
+_MOMENTS = ("0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00")
+"""The last that is not shown before `values.FIRST_DATE`, and the first after `values.LAST_DATE`. The offset says
+nothing of a timestamp without time zone, which holds UTC."""
+
+
+def _between(before: str, after: str) -> Callable[[Term], Term]:
+    """What lies between the two, else null: Python has no year before 1 or after 9999, and nothing infinite. The
+    term is evaluated once, since it may be a subquery; LEAST and GREATEST pass over null.
+
+    `NULLIF(NULLIF(GREATEST(LEAST("t0"."day",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')`
+    """
+    text = f"NULLIF(NULLIF(GREATEST(LEAST({{}},'{after}'),'{before}'),'{before}'),'{after}')"
+    return lambda column: Template(text, column)
+
+
+def _each_between(before: str, after: str) -> Callable[[Term], Term]:
+    """Of an array the same, which is taken apart only where it has to be: to look at its elements costs a tenth of
+    that. Null, an empty array, and null among the elements are not false.
+
+    `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
+    ARRAY(SELECT ... FROM unnest("t0"."days") AS "x") END`
+    """
+    text = (
+        f"CASE WHEN ('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE THEN {{0}}"
+        ' ELSE ARRAY(SELECT {1} FROM unnest({0}) AS "x") END'
+    )
+    element = _between(before, after)(Field("x"))
+    return lambda column: Template(text, column, element)
+
+
+def _utc_between(column: Term) -> Term:
+    return Function("timezone", "UTC", _between(*_MOMENTS)(column))
 
 
 def _interval_bytes(column: Term) -> Term:
@@ -69,6 +102,17 @@ def _interval_bytes(column: Term) -> Term:
 
 def _as_interval(parameter: Term) -> Term:
     return functions.Cast(functions.Cast(parameter, "TEXT"), "INTERVAL")
+
+
+_INFINITE_INTERVALS = (
+    b"\x7f" + b"\xff" * 7 + (b"\x7f" + b"\xff" * 3) * 2,
+    b"\x80" + b"\0" * 7 + (b"\x80" + b"\0" * 3) * 2,
+)
+"""As PostgreSQL 17 and later send them."""
+
+
+def _interval_shown(parts: bytes | None) -> str | None:
+    return None if parts in _INFINITE_INTERVALS else values.interval_shown(parts)
 
 
 def _raw(text: str | None) -> msgspec.Raw | None:
@@ -120,6 +164,7 @@ def _from_string(
     reader: Callable[[Any], Any],
     *,
     select: Callable[[Term], Term] | None = None,
+    select_array: Callable[[Term], Term] | None = None,
     shown: Callable[[Any], Any] | None = None,
     bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
@@ -133,6 +178,7 @@ def _from_string(
         from_text=reader,
         is_ordered=is_ordered,
         select=select,
+        select_array=select_array,
         shown=shown,
         bound=bound,
     )
@@ -191,16 +237,22 @@ REAL = _float(
 TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
 CHAR = _string("char", ("bpchar",), cast=True)
 UUID = _from_string("uuid", "uuid", values.uuid_of)
-DATE = _from_string("date", "date", values.date_of)
+DATE = _from_string("date", "date", values.date_of, select=_between(*_DAYS), select_array=_each_between(*_DAYS))
 TIME = _from_string("time", "time", values.time_of, select=_text)
-TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc)
-TIMESTAMPTZ = _from_string("timestamptz", "date", values.timestamptz_of)
+TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between)
+TIMESTAMPTZ = _from_string(
+    "timestamptz",
+    "date",
+    values.timestamptz_of,
+    select=_between(*_MOMENTS),
+    select_array=_each_between(*_MOMENTS),
+)
 INTERVAL = _from_string(
     "interval",
     "interval",
     values.interval_of,
     select=_interval_bytes,
-    shown=values.interval_shown,
+    shown=_interval_shown,
     bound=_as_interval,
 )
 BYTEA = _from_string("bytea", "bytea", values.bytes_of, is_ordered=False)
@@ -262,7 +314,7 @@ def array(element: ColumnType) -> ColumnType:
         sql_names=tuple(f"_{name}" for name in element.sql_names),
         from_json=read,
         from_text=read_text,
-        select=None if element.select is None else unnested(element.select),
+        select=element.select_array or (None if element.select is None else unnested(element.select)),
         shown=None if shown is None else _each(shown),
         bound=None if element.bound is None else _text_array_as(element.name),
         as_text=element.as_text,
@@ -271,7 +323,12 @@ def array(element: ColumnType) -> ColumnType:
 
 
 def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda items: None if items is None else [shown(item) for item in items]
+    """An array of several dimensions comes as lists of lists."""
+
+    def each(items: Any) -> Any:
+        return [each(item) for item in items] if isinstance(items, list) else shown(items)
+
+    return each
 
 
 def _text_array_as(name: str) -> Callable[[Term], Term]:

@@ -8,6 +8,7 @@ here knows SQL or HTTP.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from querybuild.plan import Node, ReadPlan, sources_of
 from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row
 from querybuild.types import TEXT
-from querybuild.values import load_json
+from querybuild.values import JsonFault, load_json
 from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
@@ -127,7 +128,15 @@ def shown_values(node: Node, row: Row) -> list[Any]:
     """The attributes of a row as a client reads them: the trees that `load_json` makes of what is encoded."""
     values = _values_of(node)
     shown = row[1 : 1 + len(node.attributes)] if values is None else next(values([row]))
-    return [load_json(_ENCODER.encode(value).decode()) for value in shown]
+    return [_as_read(value) for value in shown]
+
+
+def _as_read(value: Any) -> Any:
+    """JSON that `load_json` refuses, such as a name that stands twice, no client can send: it is like nothing."""
+    try:
+        return load_json(_ENCODER.encode(value).decode(), sys.maxsize)
+    except (JsonFault, RecursionError):
+        return object()
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:

@@ -14,7 +14,7 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.changes import PlannedWrite, plan_write
-from querybuild.errors import ApiError, raise_all
+from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
@@ -114,7 +114,7 @@ class Engine:
     def check_no_parameters(self, query_string: str) -> None:
         """For routes that have no use for any. Raises ParameterError."""
         if query_string:
-            errors: list[ApiError] = []
+            errors = Errors()
             parse(split_pairs(query_string, errors), NO_PARAMETERS, self.limits, errors)
             raise_all(errors)
 
@@ -126,7 +126,7 @@ class Engine:
 
     def plan_writes(self, resource: Resource, changes: Sequence[Change]) -> list[PlannedWrite]:
         """Raises ApiError, or Several, for what is wrong with them."""
-        errors: list[ApiError] = []
+        errors = Errors()
         planned = [plan_write(change, resource, self.catalog, self.context, errors) for change in changes]
         raise_all(errors)
         return planned
@@ -151,7 +151,7 @@ class Engine:
         return statements
 
     def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
-        errors: list[ApiError] = []
+        errors = Errors()
         pairs = split_pairs(query_string, errors)
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)

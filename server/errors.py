@@ -25,7 +25,7 @@ import msgspec
 from tornado.web import HTTPError
 
 from querybuild import errors as query_errors
-from querybuild.errors import ApiError, BadRequest, Several
+from querybuild.errors import MAX_ERRORS, ApiError, BadRequest, Several
 from serializers import errors as document_errors
 from serializers.errors import encode_errors
 from serializers.objects import ErrorObject, ErrorSource
@@ -192,7 +192,8 @@ def error_objects(error: BaseException, request_id: str) -> list[ErrorObject]:
 
 
 def _each(error: BaseException) -> Sequence[BaseException]:
-    return error.errors if isinstance(error, Several) else (error,)
+    """The errors that an answer reports: of several the first MAX_ERRORS."""
+    return error.errors[:MAX_ERRORS] if isinstance(error, Several) else (error,)
 
 
 def common_status(statuses: set[int]) -> int:

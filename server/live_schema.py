@@ -2,27 +2,34 @@
 line for each declaration that the tables do not bear out, and the constraints, by which a refused write finds
 the field that it was about.
 
-It must not know: requests, statements of the query builder.
+Columns, keys and indexes are looked up; what is computed in SQL is prepared, and so is the read of each resource.
+It must not know: requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from querybuild.errors import listed, nearest, quoted
+from querybuild.plan import ReadPlan, node_of
 from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, link_of
-from querybuild.types import OPAQUE
+from querybuild.select import compile_read
+from querybuild.types import OPAQUE, ColumnType
 
-_COLUMNS = """
-SELECT a.attname AS name,
-       CASE WHEN b.typtype = 'e' THEN 'enum'
+_TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             WHEN e.typtype = 'e' THEN '_enum'
             WHEN b.typelem <> 0 AND b.typcategory = 'A' THEN '_' || e.typname
-            ELSE b.typname END AS type,
+            ELSE b.typname END"""
+
+_TYPE = f"SELECT {_TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
+
+_COLUMNS = f"""
+SELECT a.attname AS name,
+       {_TYPE_NAME} AS type,
        a.attnotnull OR d.typnotnull AS is_not_null,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default
 FROM pg_attribute a
@@ -103,8 +110,16 @@ async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog
                 tuple(unique) if has_indexes else None,
             )
     found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
+    faults: list[str] = []
+    for resource in catalog:
+        own = list(_faults(catalog, resource, found))
+        table = found[resource.schema, resource.table]
+        if table is not None and resource.id.column in table.columns:
+            own += await _term_faults(connection, resource)
+        # A column that is at fault is told already, and better.
+        faults += own or await _read_faults(connection, resource)
     return LiveSchema(
-        faults=tuple(fault for resource in catalog for fault in _faults(catalog, resource, found)),
+        faults=tuple(faults),
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
     )
 
@@ -125,11 +140,15 @@ async def _oid(connection: asyncpg.Connection[Any], schema: str | None, table: s
     return oid
 
 
+def _where(resource: Resource) -> str:
+    return f"resource {quoted(resource.type)}: "
+
+
 Found = dict[tuple[str | None, str], Table | None]
 
 
 def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
-    where = f"resource {quoted(resource.type)}: "
+    where = _where(resource)
     table = found[resource.schema, resource.table]
     if table is None:
         yield f"{where}there is no table {quoted(resource.table)} in the database"
@@ -222,3 +241,74 @@ def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
     if column is not None and relationship.nullable == column.is_not_null:
         declared, live = ("nullable", "NOT NULL") if relationship.nullable else ("not nullable", "nullable")
         yield f"it is declared {declared}, and its column is {live}"
+
+
+class _Refused(Exception):
+    """What is wrong with a statement of a declaration."""
+
+
+async def _read_columns(
+    connection: asyncpg.Connection[Any], resource: Resource, attributes: Sequence[Attribute]
+) -> tuple[asyncpg.Attribute, ...]:
+    """What a list of the resource reads: its id and the attributes. Raises _Refused, and what asyncpg raises when the
+    database goes away."""
+    plan = ReadPlan(node=node_of(resource, tuple(attributes)), conditions=(), is_collection=True)
+    try:
+        sql = compile_read(plan).primary.sql
+    except Exception as error:  # of a declaration's own function
+        raise _Refused(f"it raises {type(error).__name__}: {error}") from error
+    try:
+        return (await connection.prepare(sql)).get_attributes()
+    except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError):
+        raise
+    except asyncpg.PostgresError as error:
+        raise _Refused(error.args[0]) from error
+
+
+async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
+    """Of the list of a resource as it is read without any parameter."""
+    try:
+        await _read_columns(connection, resource, resource.readable_attributes)
+    except _Refused as error:
+        return [f"{_where(resource)}it cannot be read: {error}"]
+    return []
+
+
+async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
+    """Of each attribute computed in SQL."""
+    computed = [attribute for attribute in resource.attributes if not attribute.is_stored]
+    faults = [(attribute, await _term_fault(connection, resource, attribute)) for attribute in computed]
+    where = _where(resource)
+    return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
+
+
+async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> str:
+    """Of one alone, and without what its type makes of it."""
+    bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
+    try:
+        _, term = await _read_columns(connection, resource, (bare,))
+    except _Refused as error:
+        return f"its term cannot be read: {error}"
+    name = await connection.fetchval(_TYPE, term.type.oid)
+    if attribute.type is OPAQUE or name in _shown_alike(attribute.type):
+        return ""
+    return f"it is declared as {attribute.type.name}, and its term is {name}, not {listed(attribute.type.sql_names)}"
+
+
+_WHOLE = ("int2", "int4", "int8")
+_FLOATS = ("float4", "float8", *_WHOLE)
+_TEXTS = ("text", "varchar", "citext", "name", "bpchar")
+_SHOWN_ALIKE = {
+    **dict.fromkeys(_WHOLE, _WHOLE),
+    **dict.fromkeys(("float4", "float8"), _FLOATS),
+    "numeric": ("numeric", *_FLOATS),
+    **dict.fromkeys(_TEXTS, _TEXTS),
+}
+"""A type's name -> what a term may be in its stead. Not numeric: it would be shown as a string."""
+
+
+def _shown_alike(declared: ColumnType) -> frozenset[str]:
+    """The types of terms whose values are shown and filtered as those of the declared type."""
+    array = "_" if declared.element is not None else ""
+    names = [name.removeprefix(array) for name in declared.sql_names]
+    return frozenset(f"{array}{alike}" for name in names for alike in _SHOWN_ALIKE.get(name, (name,)))

@@ -407,10 +407,9 @@ READS = [
     ),
     Read(
         "sample",
-        "page[size]=0&fields[sample]=exact,single,fixed,clock,moment,span,place,amounts,fixeds,spans",
+        "page[size]=0&fields[sample]=exact,single,fixed,clock,span,place,amounts,fixeds,spans",
         'SELECT "t0"."id",CAST("t0"."exact" AS TEXT),CAST(CAST("t0"."single" AS TEXT) AS FLOAT8),'
-        'CAST("t0"."fixed" AS TEXT),CAST("t0"."clock" AS TEXT),timezone(\'UTC\',"t0"."moment"),'
-        'interval_send("t0"."span"),'
+        'CAST("t0"."fixed" AS TEXT),CAST("t0"."clock" AS TEXT),interval_send("t0"."span"),'
         'CASE WHEN "t0"."amounts" IS NULL THEN NULL ELSE'
         ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."amounts") AS "x") END,'
         'CASE WHEN "t0"."fixeds" IS NULL THEN NULL ELSE'
@@ -418,6 +417,41 @@ READS = [
         'CASE WHEN "t0"."spans" IS NULL THEN NULL ELSE'
         ' ARRAY(SELECT interval_send("x") FROM unnest("t0"."spans") AS "x") END,'
         'CAST("t0"."place" AS TEXT) FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+    ),
+    # what cannot be shown of a date is null; conditions and orders are of the column
+    Read(
+        "sample",
+        "page[size]=0&fields[sample]=day,days&filter[day]=2024-02-29&sort=day",
+        'SELECT "t0"."id",NULLIF(NULLIF(GREATEST(LEAST("t0"."day",\'9999-12-31\'),\'0001-01-01\'),'
+        "'0001-01-01'),'9999-12-31'),"
+        'CASE WHEN (\'0001-01-01\'<ALL("t0"."days") AND \'9999-12-31\'>ALL("t0"."days")) IS NOT FALSE'
+        ' THEN "t0"."days" ELSE'
+        " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')"
+        ' FROM unnest("t0"."days") AS "x") END'
+        ' FROM "corner"."samples" "t0" WHERE "t0"."day"=$1 ORDER BY "t0"."day","t0"."id"',
+        (date(2024, 2, 29),),
+    ),
+    Read(
+        "sample",
+        "page[size]=0&fields[sample]=moment,moments",
+        'SELECT "t0"."id",timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST("t0"."moment",\'9999-12-31 00:00+00\'),'
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')),"
+        'CASE WHEN "t0"."moments" IS NULL THEN NULL ELSE'
+        " ARRAY(SELECT timezone('UTC',NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
+        ' FROM unnest("t0"."moments") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+    ),
+    Read(
+        "sample",
+        "page[size]=0&fields[sample]=instant,instants",
+        'SELECT "t0"."id",NULLIF(NULLIF(GREATEST(LEAST("t0"."instant",\'9999-12-31 00:00+00\'),'
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'),"
+        'CASE WHEN (\'0001-01-01 23:59:59.999999+00\'<ALL("t0"."instants")'
+        ' AND \'9999-12-31 00:00+00\'>ALL("t0"."instants")) IS NOT FALSE'
+        ' THEN "t0"."instants" ELSE'
+        " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
+        ' FROM unnest("t0"."instants") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     # page and count
     Read(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from querybuild.changes import check_method
-from querybuild.errors import ApiError
+from querybuild.errors import Errors
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler
 
@@ -19,5 +19,5 @@ class CollectionHandler(WritingHandler):
 
     async def post(self) -> None:
         check_method(self.resource, "create")
-        errors: list[ApiError] = []
+        errors = Errors()
         await self.answer_create(self.resource, self.decode_resource("create", errors), errors)

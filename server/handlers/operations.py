@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from querybuild.changes import check_method
-from querybuild.errors import ApiError, MethodForbidden, Several, nearest, quoted, raise_all
+from querybuild.errors import ApiError, Errors, MethodForbidden, Several, nearest, quoted, raise_all
 from querybuild.query import Lid
 from querybuild.resource import Resource
 from querybuild.rows import Row
@@ -46,7 +46,7 @@ class OperationsHandler(WritingHandler):
     async def post(self) -> None:
         self._is_begun = True
         self.engine.check_no_parameters(self.request.query)
-        errors: list[ApiError] = []
+        errors = Errors()
         self.stage("parse")
         self._operations = decode_operations(
             self.body,
@@ -76,12 +76,12 @@ class OperationsHandler(WritingHandler):
 
     def _prepared(self, operation: Operation, errors: list[ApiError]) -> Item | None:
         """The write of an operation; None where its faults are kept."""
-        change, faults = operation.change, list[ApiError]()
+        change, faults = operation.change, Errors()
         if change is None or change.type is None:
             return None
         resource = self._resource_of(change.type, operation, faults)
         if resource is None:
-            errors += faults
+            errors.extend(faults)
             return None
         try:
             if not operation.is_linkage:
@@ -89,7 +89,7 @@ class OperationsHandler(WritingHandler):
             write = self.engine.prepare_write(resource, change, faults)
         except MethodForbidden as error:
             faults.append(error)
-        errors += [_placed(fault, operation.pointer) for fault in faults]
+        errors.extend([_placed(fault, operation.pointer) for fault in faults])
         return None if faults else (operation, write)
 
     def _resource_of(self, type_name: str, operation: Operation, faults: list[ApiError]) -> Resource | None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from querybuild.changes import addressed, check_method
-from querybuild.errors import ApiError, ResourceNotFound, quoted, raise_all
+from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
 from server.engine import PreparedRead, PreparedWrite, ReadShape
@@ -36,7 +36,7 @@ class RelatedHandler(WritingHandler):
         assert self.route is not None
         check_method(self.target, "create")
         self.path_id(self.resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         change = self.decode_resource("create", errors)
         if change is not None:
             owner = Owner(self.resource.type, self.route.id, self.relationship.name)
@@ -46,7 +46,7 @@ class RelatedHandler(WritingHandler):
     async def patch(self) -> None:
         check_method(self.target, "update")
         path_id = self.path_id(self.resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         change = self.decode_resource("update", errors)
         self.stage("plan")
         read = self.prepare_answer(self.answer_shape(self.target, change), errors)
@@ -77,7 +77,7 @@ class RelatedHandler(WritingHandler):
 
     def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
         """The write of what is related now, which is known inside the transaction alone."""
-        errors: list[ApiError] = []
+        errors = Errors()
         write = self.engine.prepare_write(self.target, addressed(change, related_id, errors), errors)
         raise_all(errors)
         return write

@@ -3,7 +3,7 @@ has the relationship."""
 
 from __future__ import annotations
 
-from querybuild.errors import ApiError, raise_all
+from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.query import Change
 from serializers.decode import Mode
 from serializers.links import quote_segment, related_path, resource_path
@@ -35,7 +35,7 @@ class RelationshipHandler(WritingHandler):
 
     async def patch(self) -> None:
         self.path_id(self.resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         write, read = self.prepare_write(self.resource, self._decoded("replace", errors), self._shape, errors)
         self.stage("execute")
         _, result = await self.writer.one(write, read)
@@ -44,7 +44,7 @@ class RelationshipHandler(WritingHandler):
 
     async def _change_some(self, mode: Mode, answer: bytes) -> None:
         self.path_id(self.resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         self.engine.check_no_parameters(self.request.query)
         change = self._decoded(mode, errors)
         self.stage("plan")

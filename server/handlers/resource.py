@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from querybuild.changes import addressed, check_method
-from querybuild.errors import ApiError
+from querybuild.errors import Errors
 from querybuild.query import Change
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler, message_document
@@ -25,7 +25,7 @@ class ResourceHandler(WritingHandler):
         resource = self.resource
         check_method(resource, "update")
         self.path_id(resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         change = self.decode_resource("update", errors)
         if change is not None:
             change = addressed(change, self.route.id, errors)
@@ -41,7 +41,7 @@ class ResourceHandler(WritingHandler):
         self.stage("plan")
         self.engine.check_no_parameters(self.request.query)
         self.path_id(self.resource)
-        errors: list[ApiError] = []
+        errors = Errors()
         write = self.engine.prepare_write(self.resource, Change(kind="delete", type=None, id=self.route.id), errors)
         self.stage("execute")
         await self.writer.one_unread(write)

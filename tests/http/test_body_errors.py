@@ -332,3 +332,10 @@ async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
             ),
         ],
     )
+
+
+async def test_no_more_than_a_hundred_errors(api: Api) -> None:
+    names = [f"x{number}" for number in range(250)]
+    answer = await api.post("/groups", document("group", {"name": "a", **dict.fromkeys(names, 1)}))
+    assert answer.status == 422
+    assert [one["source"]["pointer"] for one in answer.errors] == [f"/data/attributes/{name}" for name in names[:100]]

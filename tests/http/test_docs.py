@@ -39,7 +39,20 @@ from tornado.ioloop import IOLoop
 from server.live_schema import read_live_schema
 from server.resources.demo import load_demo
 from tests.http.conftest import Answer, Api, Serve
-from waterspout import DATE, INT, TEXT, UUID, Attribute, Catalog, CatalogError, Id, Resource, ToMany, ToOne
+from waterspout import (
+    DATE,
+    INT,
+    TEXT,
+    UUID,
+    Attribute,
+    Catalog,
+    CatalogError,
+    Id,
+    Resource,
+    ToMany,
+    ToOne,
+    functions,
+)
 
 ROOT = Path(__file__).parents[2]
 WRITES_DOCS = bool(os.environ.get("WATERSPOUT_WRITE_DOCS"))
@@ -245,6 +258,8 @@ UNFIT = (
             Attribute("title", TEXT),
             Attribute("pages", TEXT, required=True),
             Attribute("publised", DATE, nullable=True),
+            Attribute("title_length", TEXT, sql=lambda column: functions.Length(column("title"))),
+            Attribute("in_capitals", TEXT, sql=lambda column: functions.Upper(column("titel"))),
         ),
         relationships=(ToOne("author", "author"),),
     ),

@@ -6,12 +6,14 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests import catalog
 from tests.catalog import SAMPLE
 from tests.http.conftest import Api, Serve
 from tests.http.expected import error, target
+from waterspout import Catalog
 
 ATTRIBUTES = tuple(attribute.name for attribute in catalog.SAMPLE_TYPE.attributes)
 OPAQUE = ("place", "address")
@@ -219,3 +221,57 @@ async def test_values_at_the_edges(samples: Api) -> None:
         "singles": [None, Decimal("1.5")],
         "day": "0001-01-02",
     }
+
+
+async def test_dates_that_cannot_be_shown(samples: Api) -> None:
+    """They read as null, and are none to filters and sorts."""
+    await samples.sql(
+        """INSERT INTO corner.samples (day, moment, instant, days) VALUES
+           ('infinity', 'infinity', 'infinity', '{-infinity,2024-02-29}'),
+           ('0044-03-15 BC', '0044-03-15 BC', '0044-03-15 BC', '{10000-01-01}'),
+           ('2024-02-29', '2024-02-29', '2024-02-29', '{}'), (NULL, NULL, NULL, NULL)"""
+    )
+    answer = await samples.get("/samples?fields[sample]=day,moment,instant,days&sort=day")
+    moment = "2024-02-29T00:00:00Z"
+    assert [tuple(resource["attributes"].values()) for resource in answer.document["data"]] == [
+        (None, None, None, [None]),
+        ("2024-02-29", moment, moment, []),
+        (None, None, None, [None, "2024-02-29"]),
+        (None, None, None, None),
+    ]
+    for name, value in (("day", "2024-02-29"), ("moment", moment), ("instant", moment)):
+        assert await ids(samples, name, "is_", None) == ["4"]
+        assert await ids(samples, name, "lt", value) == ["2"]
+        assert await ids(samples, name, "gt", value) == ["1"]
+
+
+STORED_JSON = (
+    ("plain_json", """'{"a": 1, "a": 2}'""", {"a": 2}),
+    ("plain_json", r"""'"\u0000"'""", "x"),
+    ("plain_json", r"""'"\ud800"'""", "x"),
+    ("plain_json", "(repeat('[', 1000) || repeat(']', 1000))::json", []),
+    ("plain_json", "(repeat('[', 5000) || repeat(']', 5000))::json", []),
+    ("tree", "'1e131071'", 1),
+)
+
+
+@pytest.fixture
+def unwritable(serve: Serve, corner_url: str) -> Api:
+    attributes = tuple(
+        msgspec.structs.replace(attribute, updatable=False)
+        for attribute in catalog.SAMPLE_TYPE.attributes
+        if attribute.name in JSONS
+    )
+    return serve(corner_url, Catalog([msgspec.structs.replace(catalog.SAMPLE_TYPE, attributes=attributes)]))
+
+
+async def test_stored_json_that_no_client_can_send(unwritable: Api) -> None:
+    """It is shown, and a read-only attribute that is sent never equals it."""
+    for name, stored, sent in STORED_JSON:
+        (row,) = await unwritable.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id")
+        path, attributes = f"/samples/{row['id']}", {name: sent}
+        assert (await unwritable.get(path)).status == 200
+        answer = await unwritable.patch(
+            path, {"data": {"type": "sample", "id": str(row["id"]), "attributes": attributes}}
+        )
+        assert (answer.status, [one["code"] for one in answer.errors]) == (422, ["invalid_attribute"]), (name, stored)

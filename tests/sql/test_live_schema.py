@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
+from querybuild.types import ColumnType
 from server.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
     BIGINT,
+    CHAR,
     DATE,
+    FLOAT,
     INT,
+    INTERVAL,
+    JSON,
+    NUMERIC_NUMBER,
     OPAQUE,
     TEXT,
+    TIMESTAMPTZ,
     UUID,
     Attribute,
     Catalog,
@@ -25,6 +34,7 @@ from waterspout import (
     ToOne,
     array,
     enum,
+    functions,
 )
 
 TABLES = """
@@ -76,6 +86,15 @@ def thing(*attributes: Attribute, relationships: tuple[ToOne | ToMany, ...] = ()
     return Resource(attributes=attributes, relationships=relationships, **declared)  # type: ignore[arg-type]
 
 
+def computed(type: ColumnType, text: str, **changed: Any) -> Attribute:
+    return Attribute("computed", type, sql=lambda column: Template(text), **changed)
+
+
+def _raising(column: Any) -> Any:
+    raise KeyError("where")
+
+
+TERM = "attribute “computed”: its term cannot be read: "
 NO_TABLE = "in the database"
 
 CASES: list[tuple[Resource, list[str]]] = [
@@ -122,7 +141,86 @@ CASES: list[tuple[Resource, list[str]]] = [
     ),
     (thing(Attribute("name", TEXT, creatable=False)), []),
     (thing(Attribute("size", INT)), []),
-    (thing(Attribute("computed", TEXT, sql=lambda column: Template("now()::text"))), []),
+    (thing(computed(TEXT, "now()::text")), []),
+    # terms that PostgreSQL refuses
+    (
+        thing(Attribute("computed", INT, sql=lambda column: functions.Length(column("nane")))),
+        [f"{TERM}column t0.nane does not exist"],
+    ),
+    (
+        thing(
+            computed(INT, 'lenght("t0"."name")'),
+            Attribute("other", TEXT, sql=lambda column: Template("{}||", column("name")), readable=False),
+        ),
+        [
+            f"{TERM}function lenght(text) does not exist",
+            'attribute “other”: its term cannot be read: syntax error at or near "FROM"',
+        ],
+    ),
+    (
+        thing(computed(BIGINT, "count(*)")),
+        [f'{TERM}column "t0.id" must appear in the GROUP BY clause or be used in an aggregate function'],
+    ),
+    (thing(computed(DATE, "'x'::date")), [f'{TERM}invalid input syntax for type date: "x"']),
+    (thing(Attribute("computed", TEXT, sql=_raising)), [f"{TERM}it raises KeyError: 'where'"]),
+    (
+        thing(Attribute("nane", TEXT), computed(INT, "nothing")),
+        [
+            "attribute “nane”: the table “things” has no column “nane”. Did you mean “name”?",
+            f'{TERM}column "nothing" does not exist',
+        ],
+    ),
+    # terms of another type
+    (
+        thing(computed(INT, '"size"/2.0')),
+        ["attribute “computed”: it is declared as int, and its term is numeric, not int4"],
+    ),
+    (
+        thing(computed(FLOAT, "(SELECT avg(size) FROM things)")),
+        ["attribute “computed”: it is declared as float, and its term is numeric, not float8"],
+    ),
+    (
+        thing(computed(INTERVAL, '"size"')),
+        ["attribute “computed”: it is declared as interval, and its term is int4, not interval"],
+    ),
+    (
+        thing(computed(DATE, "date_trunc('month', now())")),
+        ["attribute “computed”: it is declared as date, and its term is timestamptz, not date"],
+    ),
+    (
+        thing(computed(JSON, "to_jsonb(name)")),
+        ["attribute “computed”: it is declared as json, and its term is jsonb, not json"],
+    ),
+    (
+        thing(computed(array(INT), "words")),
+        ["attribute “computed”: it is declared as int[], and its term is _text, not _int4"],
+    ),
+    (
+        thing(computed(TEXT, "'sad'::corner.mood")),
+        ["attribute “computed”: it is declared as text, and its term is enum, not text, varchar, citext, name"],
+    ),
+    # terms of a type that is shown alike
+    (thing(computed(INT, "count(*) OVER ()")), []),
+    (thing(computed(BIGINT, '"small"')), []),
+    (thing(computed(FLOAT, '"size"')), []),
+    (thing(computed(FLOAT, '"size"::real')), []),
+    (thing(computed(NUMERIC_NUMBER, '"size"/2.0')), []),
+    (thing(computed(NUMERIC_NUMBER, "sqrt(size)")), []),
+    (thing(computed(CHAR, '"name"')), []),
+    (thing(computed(TEXT, "'a'::char(3)")), []),
+    (thing(computed(TEXT, "'a'::corner.label")), []),
+    (thing(computed(TEXT, "'a'")), []),
+    (thing(computed(TIMESTAMPTZ, "now()")), []),
+    (thing(computed(enum("sad"), "'sad'::corner.mood")), []),
+    (thing(computed(enum("sad"), '"name"')), []),
+    (thing(computed(array(enum("sad")), "ARRAY['sad'::corner.mood]")), []),
+    (thing(computed(array(BIGINT), 'ARRAY["size"]')), []),
+    (thing(computed(OPAQUE, '"where"')), []),
+    # a read that is too long, of columns that are in order
+    (
+        thing(*(Attribute(f"note{number}", TEXT, column="note", nullable=True) for number in range(1664))),
+        ["it cannot be read: target lists can have at most 1664 entries"],
+    ),
     (
         thing(relationships=(ToOne("author", "thing"),)),
         ["relationship “author”: the table “things” has no column “author_id”. Did you mean “other_id”?"],

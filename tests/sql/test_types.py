@@ -127,10 +127,31 @@ ROWS: list[tuple[str, str, Any]] = [
     ("spans", "'{NULL,1 day}'", [None, "P1D"]),
     ("trees", "ARRAY[NULL,'null']::jsonb[]", [None, None]),
     ("blobs", r"'{NULL,\\x00}'", [None, "AA=="]),
+    ("trees", "ARRAY[ARRAY['1','null'],ARRAY[NULL,'[2]']]::jsonb[]", [[1, None], [None, [2]]]),
     ("clock", "'24:00:00'", "24:00:00"),
+    ("span", "'178000000 years'", "P178000000Y"),
+    ("span", "'-178000000 years'", "P-178000000Y"),
     ("tree", "'null'", None),
     ("place", "'(1,2)'", "(1,2)"),
     ("address", "'10.0.0.0/8'", "10.0.0.0/8"),
+]
+
+# what Python has no date for, and what the contract has none for
+UNSHOWN = ("infinity", "-infinity", "4713-01-01 BC", "0001-12-31 BC", "0001-01-01", "9999-12-31", "10000-01-01")
+UNSHOWN_MOMENTS = (*UNSHOWN, "0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00", "294276-12-31 23:59:59.999999+00")
+DAY, MOMENT = "2024-05-31", "2024-05-31T12:00:00Z"
+ROWS += [
+    *(("day", f"'{day}'", None) for day in (*UNSHOWN, "5874897-12-31")),
+    *((name, f"'{moment}'", None) for name in ("moment", "instant") for moment in UNSHOWN_MOMENTS),
+    *(("days", f"'{{NULL,{day},{DAY}}}'", [None, None, DAY]) for day in UNSHOWN),
+    *(
+        (name, f"'{{{MOMENT},\"{moment}\",NULL}}'", [MOMENT, None, None])
+        for name in ("moments", "instants")
+        for moment in UNSHOWN_MOMENTS
+    ),
+    *((name, "'{}'", []) for name in ("days", "moments", "instants")),
+    *((name, "'{NULL}'", [None]) for name in ("days", "moments", "instants")),
+    ("days", f"'{{{{{DAY}}},{{9999-12-30}}}}'", [[DAY], ["9999-12-30"]]),
 ]
 
 
@@ -152,3 +173,17 @@ async def test_rows_of_other_writers(connection: Any) -> None:
         document = json.loads(DocumentEncoder(plan, "").encode([rows], {}))
         found.append((column, value, document["data"]["attributes"][column]))
     assert found == ROWS
+
+
+async def test_infinite_intervals(connection: Any) -> None:
+    if connection.get_server_version().major < 17:
+        pytest.skip("an interval is infinite from PostgreSQL 17 on")
+    plan = read_resource("sample").plan
+    insert = (
+        "INSERT INTO corner.samples (span, spans) VALUES ($1::text::interval, ARRAY[$1, '1 day', NULL]::interval[])"
+    )
+    for value in ("infinity", "-infinity"):
+        row_id = await connection.fetchval(f"{insert} RETURNING id", value)
+        rows = await connection.fetch(compile_read(plan).primary.sql, row_id)
+        shown = json.loads(DocumentEncoder(plan, "").encode([rows], {}))["data"]["attributes"]
+        assert (shown["span"], shown["spans"]) == (None, [None, "P1D", None])

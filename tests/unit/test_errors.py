@@ -1,0 +1,39 @@
+"""Exceptions as error documents: what stands in an answer, and how much of it."""
+
+from __future__ import annotations
+
+import json
+
+from querybuild.errors import MAX_ERRORS, AttributeFault, BadRequest, ParameterError, Several, TypeConflict
+from server.errors import answer
+
+
+def test_several_errors_of_one_status() -> None:
+    made = answer(Several([AttributeFault("a", pointer="/data"), AttributeFault("b", pointer="")]), "r")
+    document = json.loads(made.body)
+    assert (made.status, made.is_fault) == (422, False)
+    assert [(error["id"], error["status"], error["detail"]) for error in document["errors"]] == [
+        ("r.1", "422", "a"),
+        ("r.2", "422", "b"),
+    ]
+
+
+def test_the_first_hundred_are_reported() -> None:
+    """And the status is of those: what is not in the document does not count."""
+    faults = [AttributeFault(str(number), pointer="") for number in range(MAX_ERRORS)]
+    full = answer(Several(faults), "r")
+    more = answer(Several([*faults, TypeConflict("one more", pointer=""), BadRequest("and one more")]), "r")
+    assert MAX_ERRORS == 100
+    assert [error["detail"] for error in json.loads(full.body)["errors"]] == [str(number) for number in range(100)]
+    assert more == full
+
+
+def test_different_statuses_are_a_400() -> None:
+    made = answer(Several([AttributeFault("a", pointer=""), TypeConflict("b", pointer="")]), "r")
+    assert made.status == 400
+    assert [error["status"] for error in json.loads(made.body)["errors"]] == ["422", "409"]
+
+
+def test_one_error_is_no_list_of_many() -> None:
+    made = answer(ParameterError("a", parameter="sort"), "r")
+    assert (made.status, len(json.loads(made.body)["errors"])) == (400, 1)
