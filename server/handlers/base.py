@@ -169,7 +169,8 @@ class Handler(RequestHandler):
         return RouteNotFound(f"There is nothing at {quoted(self.request.path)}.")
 
     def allow(self) -> tuple[str, ...]:
-        methods = self.allowed()
+        """What Allow names: a server that answers reads alone has no writes to offer."""
+        methods = [one for one in self.allowed() if not (self.engine.settings.read_only and one in WRITES)]
         return (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
 
     def _refuse_body(self) -> NoReturn:

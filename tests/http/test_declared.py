@@ -228,7 +228,10 @@ def read_only(serve: Serve, rows_url: str) -> Api:
 
 async def test_a_read_only_server(read_only: Api) -> None:
     assert (await read_only.get("/groups/1")).status == 200
-    assert (await read_only.request("OPTIONS", "/groups")).status == 204
+    for path in ("/groups", "/groups/1", "/groups/1/users", "/groups/1/relationships/users"):
+        answer = await read_only.request("OPTIONS", path)
+        assert (answer.status, answer.headers["Allow"]) == (204, "GET, HEAD, OPTIONS")
+    assert (await read_only.request("OPTIONS", "/operations")).headers["Allow"] == "OPTIONS"
     for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"), ("DELETE", "/groups/1")):
         answer = await read_only.request(method, path)
         expected = error(403, "read_only", "Read-Only Server", "This server answers reads alone.")
