@@ -7,7 +7,6 @@ Two doors: `read` and `write`, one pool today.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
@@ -119,10 +118,12 @@ class Database:
         single statement is anyway."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else None)
 
-    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def write(
+        self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
+    ) -> Result:
         """Runs writing work in a transaction, and again when others made it fail. What it returns has been
-        committed."""
-        return await self._attempts(work, "read_committed")
+        committed. committing: told before each commit; what has begun to be committed must not be cancelled."""
+        return await self._attempts(work, "read_committed", committing)
 
     async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Runs a write of one statement, which is its own transaction."""
@@ -135,13 +136,18 @@ class Database:
 
         return await self._attempts(sent, None)
 
-    async def _attempts(self, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation | None) -> Result:
+    async def _attempts(
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        isolation: Isolation | None,
+        committing: Callable[[], None] | None = None,
+    ) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
             connection = await self._acquire()
             try:
                 if isolation is None:
                     return await work(connection)
-                return await _transaction(connection, work, isolation)
+                return await _transaction(connection, work, isolation, committing)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise Busy("Other writes were in the way; try again.") from error
@@ -158,7 +164,10 @@ class Database:
 
 
 async def _transaction(
-    connection: Connection, work: Callable[[Connection], Awaitable[Result]], isolation: Isolation
+    connection: Connection,
+    work: Callable[[Connection], Awaitable[Result]],
+    isolation: Isolation,
+    committing: Callable[[], None] | None,
 ) -> Result:
     transaction = connection.transaction(isolation=isolation, readonly=isolation == "repeatable_read")
     await transaction.start()
@@ -169,18 +178,14 @@ async def _transaction(
         with suppress(pg.InterfaceError, *LOST):
             await transaction.rollback()
         raise
-    if isolation == "repeatable_read":
-        await transaction.commit()
-        return result
-    commit = asyncio.ensure_future(transaction.commit())
+    if committing is not None:
+        committing()
     try:
-        await asyncio.shield(commit)
-    except asyncio.CancelledError:
-        # The client has gone: what has begun to be committed is no longer ours to stop.
-        await commit
-        raise
+        await transaction.commit()
     except (*LOST, pg.InterfaceError) as error:
-        raise _outcome_unknown() from error
+        if isolation == "read_committed":
+            raise _outcome_unknown() from error
+        raise
     return result
 
 

@@ -34,6 +34,13 @@ def refusals(write: PlannedWrite, engine: Engine) -> Iterator[None]:
         raise answer from error
 
 
+def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
+    """What a constraint amounts to that is looked at when all is written: of the write that it is most likely about."""
+    table = getattr(error, "table_name", None)
+    about = [write for write in planned if write.plan.resource.table == table] or planned
+    return refused_write(error, about[0], engine) if about else error
+
+
 def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
     """What a constraint or a value's refusal amounts to; any other exception is itself."""
     if isinstance(error, pg.IntegrityConstraintViolationError):

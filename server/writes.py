@@ -27,15 +27,21 @@ from server.database import Connection, Database
 from server.driver_errors import REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, run_read_at_once
-from server.refusals import refusals
+from server.refusals import refusals, refused_commit
 
 log = logging.getLogger("server")
 
 Result = TypeVar("Result")
 
 
-class WhileConnected(Protocol):
-    def __call__(self, work: Coroutine[Any, Any, Result]) -> Awaitable[Result]: ...
+class Client(Protocol):
+    """The other end of the connection."""
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
+        """Runs what is to be given up when the client goes."""
+
+    def let_go(self) -> None:
+        """From here on the work is finished, whoever is there to hear of it."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -46,10 +52,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Transaction:
-    """One request's writes inside their transaction: what was made so far under a lid, and all that was written."""
+    """One request's writes inside their transaction: what was made so far under a lid, and all that was planned and
+    written."""
 
     def __init__(self, connection: Connection, engine: Engine, headers: Mapping[str, str]) -> None:
         self.connection = connection
+        self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
         self._engine = engine
         self._headers = headers
@@ -66,6 +74,7 @@ class Transaction:
         planned = [write.planned for write in writes if write.planned is not None]
         if len(planned) < len(writes):
             writes, planned = await self._before(writes)
+        self.planned += planned
         outcomes = await self._write(planned, returning)
         written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
         for one in written:
@@ -161,12 +170,12 @@ class Transaction:
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
-    """What writes for one request. while_connected: runs what is to be given up when the client goes."""
+    """What writes for one request."""
 
     database: Database
     engine: Engine
     headers: Mapping[str, str]
-    while_connected: WhileConnected
+    client: Client
 
     async def one(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         """A write and the reading of its answer, in one transaction; in one statement where that can be."""
@@ -188,18 +197,23 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
         """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
         commit."""
-        written: list[tuple[Resource, list[Written]]] = []
+        last: Transaction | None = None
 
         async def run(connection: Connection) -> Result:
-            transaction = Transaction(connection, self.engine, self.headers)
-            result = await work(transaction)
-            transaction.check_open()
-            written[:] = transaction.written
+            nonlocal last
+            last = Transaction(connection, self.engine, self.headers)
+            result = await work(last)
+            last.check_open()
             return result
 
-        result = await self.while_connected(self.database.write(run))
-        for resource, those in written:
-            await _after_commit(resource, those)
+        try:
+            result = await self.client.run(self.database.write(run, committing=self.client.let_go))
+        except VIOLATED as error:
+            # Of a deferred constraint, at the commit.
+            answer = refused_commit(error, last.planned if last is not None else (), self.engine)
+            raise answer from error
+        for resource, written in last.written if last is not None else ():
+            await _after_commit(resource, written)
         return result
 
     def _alone(self, write: PreparedWrite, returning: Node | None) -> WriteStatements | None:

@@ -58,6 +58,31 @@ class ClientGone(Exception):
     """The client has closed its connection: what was under way for it is given up, and there is nobody to answer."""
 
 
+class Lifeline:
+    """Work that is given up when the client goes, so that no transaction and no lock outlives its request."""
+
+    def __init__(self) -> None:
+        self._work: asyncio.Future[Any] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Raises ClientGone."""
+        self._work = future = asyncio.ensure_future(work)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            raise ClientGone from None
+        finally:
+            self._work = None
+
+    def let_go(self) -> None:
+        """From here on the work is finished, whoever is there to hear of it."""
+        self._work = None
+
+    def cut(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+
 class Running:
     """The handlers at work, which a stop waits for."""
 
@@ -108,7 +133,7 @@ class Handler(RequestHandler):
         self._body_bytes = 0
         self._is_refused = False
         self._stages: list[tuple[str, float]] = []
-        self._work: asyncio.Future[Any] | None = None
+        self.lifeline = Lifeline()
         self.applied_extensions: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
@@ -257,23 +282,9 @@ class Handler(RequestHandler):
         sent.add_done_callback(lambda _: self._running.discard(self))
         return sent
 
-    async def while_connected(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Work that is given up when the client goes: no transaction and no lock outlives its request.
-
-        Raises ClientGone.
-        """
-        self._work = future = asyncio.ensure_future(work)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            raise ClientGone from None
-        finally:
-            self._work = None
-
     def on_connection_close(self) -> None:
         super().on_connection_close()
-        if self._work is not None:
-            self._work.cancel()
+        self.lifeline.cut()
         self._running.discard(self)
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:

@@ -71,4 +71,4 @@ class WritingHandler(ReadingHandler):
 
     @property
     def writer(self) -> Writer:
-        return Writer(self.database, self.engine, self.request.headers, self.while_connected)
+        return Writer(self.database, self.engine, self.request.headers, self.lifeline)

@@ -143,3 +143,28 @@ async def test_a_group_and_its_first_user_at_once(api: Api) -> None:
         assert (created.status, deleted.status) in ((201, 409), (404, 200))
         await api.sql("DELETE FROM users")
         await api.sql("DELETE FROM groups")
+
+
+async def test_a_constraint_that_is_looked_at_when_all_is_written(api: Api) -> None:
+    """Deferred constraints fail the COMMIT, and not the statement."""
+    await api.sql("ALTER TABLE groups DROP CONSTRAINT groups_name_key")
+    await api.sql("ALTER TABLE groups ADD CONSTRAINT groups_name_key UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
+    await api.create("/groups", "group", {"name": "rowers"})
+    await api.create("/groups", "group", {"name": "climbers"})
+    taken = error("conflict", "Another group has this value already: “name”.", "/data/attributes/name")
+    members = linked(users=of("user", await create_user(api)))
+    await check_refused(
+        api,
+        [
+            Refused("POST", "/groups", document("group", {"name": "rowers"}), [taken]),
+            Refused("POST", "/groups", document("group", {"name": "rowers"}, relationships=members), [taken]),
+            Refused(
+                "PATCH", "/groups/2", document("group", {"name": "rowers"}, id="2", relationships=members), [taken]
+            ),
+        ],
+    )
+    operations = [
+        {"op": "add", "data": {"type": "group", "attributes": {"name": name}}} for name in ("divers", "rowers")
+    ]
+    answer = await api.post("/operations", {"atomic:operations": operations})
+    assert (answer.status, await api.sql("SELECT count(*) FROM groups")) == (422, [(2,)])
