@@ -88,11 +88,11 @@ def addressed(change: Change, id_text: str, errors: list[ApiError]) -> Change:
 def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
     """The relationships whose linkage the answer to a write shows: those that the document carried, and the one to the
     owner."""
-    holder = None if change.owner is None else catalog.holder(_joined(change.owner, catalog))
+    to_owner = None if change.owner is None else catalog.other_side(_joined(change.owner, catalog))
     return tuple(
         relationship.name
         for relationship in resource.relationships
-        if relationship.name in change.relationships or relationship is holder
+        if relationship.name in change.relationships or relationship is to_owner
     )
 
 

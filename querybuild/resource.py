@@ -299,6 +299,18 @@ class Catalog:
                 return own
         return None
 
+    def other_side(self, relationship: Relationship) -> Relationship | None:
+        """The relationship of the target that is made of the same links, if it is declared."""
+        link = link_of(relationship)
+        if link is None:
+            return self.holder(relationship)
+        turned = (link.schema, link.table, link.target, link.source)
+        for other in self.target(relationship).relationships:
+            its = link_of(other)
+            if its is not None and (its.schema, its.table, its.source, its.target) == turned:
+                return other
+        return None
+
     def is_detachable(self, relationship: Relationship) -> bool:
         """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
         link table."""

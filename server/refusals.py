@@ -14,6 +14,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, listed, quoted
+from querybuild.plan import WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.driver_errors import REFUSED, words
 from server.engine import Engine
@@ -94,8 +95,8 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tu
             return "id", f"{write.pointer}/id"
         for assignment in plan.assignments:
             if assignment.column == column:
-                pointer = write.pointers[assignment.slot]
-                return pointer.removesuffix("/data").rpartition("/")[2], pointer
+                name = _key_name(column, plan) if assignment.attribute is None else assignment.attribute.name
+                return name, write.pointers[assignment.slot]
         for attribute in plan.resource.attributes:
             if attribute.is_stored and attribute.column_name == column:
                 return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
@@ -103,6 +104,15 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tu
         if _is_about(error, link.target) and link.relationship.foreign_key == column:
             return link.relationship.name, write.pointers[link.slot]
     return None
+
+
+def _key_name(column: str, plan: WritePlan) -> str:
+    """The relationship whose key the column is; a key that is none's is that of the owner."""
+    for relationship in plan.resource.relationships:
+        own = own_key_of(relationship)
+        if own is not None and own.column_name == column:
+            return own.name
+    return plan.owner.resource.type if plan.owner is not None else "id"
 
 
 def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:

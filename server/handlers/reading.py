@@ -38,7 +38,9 @@ class ReadingHandler(Handler):
             return prepared.compiled.encoder.encode(result.rows, own | links, meta)
         page, total = prepared.query.page, result.total
         exact = None if result.is_estimated else total
-        pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
+        pages: dict[str, str] = {}
+        if self.is_readable():
+            pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
         counted = Meta(
             message=None if meta is None else meta.message,
             count=len(result.rows[0]),

@@ -69,5 +69,7 @@ class RelationshipHandler(WritingHandler):
 
     def _related(self) -> dict[str, str]:
         assert self.route is not None
+        if not self.is_readable():
+            return {}
         own = resource_path(self.engine.base_url, self.resource, quote_segment(self.route.id))
         return {"related": related_path(own, self.relationship)}

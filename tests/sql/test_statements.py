@@ -15,8 +15,18 @@ from querybuild.planner import Context, plan_linkage
 from querybuild.select import compile_read
 from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE
-from tests.planning import LIMITS, create, delete, filter_query, parsed, read_collection, read_resource, update
-from tests.statements import READS, WHERES, WRITES
+from tests.planning import (
+    LIMITS,
+    create,
+    delete,
+    filter_query,
+    link,
+    parsed,
+    read_collection,
+    read_resource,
+    update,
+)
+from tests.statements import JOINS, LINKS, READS, WHERES, WRITES, linkage_of
 
 ROWS = """
 INSERT INTO authors (given, family, born) VALUES ('A', 'B', 1900), ('C', 'D', NULL);
@@ -40,6 +50,22 @@ RELATED = {
     ("author", "desk", 2): (1, []),
     ("author", "articles", 77): (None, []),
 }
+
+ANY_ID = {"tag": 1, "article": "b"}
+
+ARTICLE_TAGS = "SELECT article_id, tag_id FROM corner.article_tags ORDER BY 1, 2"
+EDITORS = "SELECT id, editor_id FROM corner.articles ORDER BY 1"
+NODES = "SELECT parent_id IS NOT DISTINCT FROM id FROM corner.nodes"
+LINKS_OF = {
+    ("article", "editor"): EDITORS,
+    ("author", "edited"): EDITORS,
+    ("node", "parent"): NODES,
+    ("node", "children"): NODES,
+    ("author", "desk"): "SELECT id, author_no FROM corner.desks ORDER BY 1",
+    ("article", "tags"): ARTICLE_TAGS,
+    ("tag", "articles"): ARTICLE_TAGS,
+}
+"""All links of a kind."""
 
 Run = Callable[[Any], Awaitable[dict[str, Any]]]
 
@@ -104,14 +130,14 @@ def test_reads(io_loop: IOLoop, corner_url: str) -> None:
 
 
 def test_writes(io_loop: IOLoop, corner_url: str) -> None:
-    async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+    plain = [update(case.type, case.id, case.data) if case.id else create(case.type, case.data) for case in WRITES]
+    links = [link(case.type, case.id, case.relationship, case.mode, linkage_of(case.data)) for case in LINKS]
+    joins = [case.planned() for case in JOINS]
+
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         refused = {}
-        for case in WRITES:
-            write = update(case.type, case.id, case.data) if case.id else create(case.type, case.data)
-            statements = compile_write(write.plan)
-            row_id = None if write.plan.id_slot is None else write.values[write.plan.id_slot]
-            links = [one for link in statements.links for one in (link.lock, link.detach, link.attach)]
-            for statement in (statements.lock, statements.row, statements.skip_taken, *links):
+        for write in (*plain, *links, *joins):
+            for sql, statement, row_id in statements_of(write):
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
@@ -119,10 +145,39 @@ def test_writes(io_loop: IOLoop, corner_url: str) -> None:
                 except asyncpg.IntegrityConstraintViolationError:
                     pass  # the rows' own business, after the statement was understood
                 except asyncpg.PostgresError as error:
-                    assert statement is not None
-                    refused[statement.sql] = str(error)
+                    refused[sql] = str(error)
                 await transaction.rollback()
         return refused
+
+    assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {}
+
+
+def statements_of(write: PlannedWrite) -> list[tuple[str, Statement, Any]]:
+    """Each statement with its text, and the id of the row that the write is about: of a create any of the type."""
+    statements, plan = compile_write(write.plan), write.plan
+    row_id = ANY_ID[plan.resource.type] if plan.id_slot is None and plan.links else None
+    row_id = write.values[plan.id_slot] if plan.id_slot is not None else row_id
+    links = [one for link in statements.links for one in (link.lock, link.detach, link.attach)]
+    every = (statements.owner, statements.lock, statements.row, statements.skip_taken, *links)
+    return [(statement.sql, statement, row_id) for statement in every if statement is not None]
+
+
+def test_what_writes_of_links_leave(io_loop: IOLoop, corner_url: str) -> None:
+    """The statements of each case in their order, and the links of its kind after them."""
+
+    async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
+        wrong: dict[str, Any] = {}
+        for case in LINKS:
+            write = link(case.type, case.id, case.relationship, case.mode, linkage_of(case.data))
+            transaction = connection.transaction()
+            await transaction.start()
+            for _, statement, row_id in statements_of(write):
+                await execute(connection, statement, write, row_id)
+            rows = [tuple(row) for row in await connection.fetch(LINKS_OF[case.type, case.relationship])]
+            if rows != case.left:
+                wrong[f"{case.mode} {case.type}.{case.relationship} {case.data}"] = rows
+            await transaction.rollback()
+        return wrong
 
     assert io_loop.run_sync(lambda: refusals(corner_url, run)) == {}
 

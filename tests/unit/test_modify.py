@@ -11,8 +11,8 @@ from querybuild.changes import PlannedWrite
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.plan import Statement
 from server.resources import built_in
-from tests.planning import create, delete, read_resource, update
-from tests.statements import ROW, TOKEN, WRITES, Sent, Write
+from tests.planning import create, delete, link, read_resource, update
+from tests.statements import JOINS, LINKS, ROW, TOKEN, WRITES, Join, LinkCase, Sent, Write, linkage_of
 
 
 def sent(statement: Statement | None, write: PlannedWrite) -> Sent | None:
@@ -35,6 +35,33 @@ def test_write(case: Write) -> None:
     assert sent(statements.skip_taken, write) == case.skip_taken
     links = [(link.lock, link.detach, link.attach) for link in statements.links]
     assert tuple(tuple(sent(statement, write) for statement in link) for link in links) == case.links
+
+
+@pytest.mark.parametrize("case", LINKS, ids=lambda case: f"{case.mode} {case.type}.{case.relationship} {case.data}")
+def test_links(case: LinkCase) -> None:
+    write = link(case.type, case.id, case.relationship, case.mode, linkage_of(case.data))
+    statements = compile_write(write.plan)
+    assert (sent(statements.lock, write), sent(statements.row, write)) == (case.owner_lock, case.row)
+    assert (statements.owner, statements.skip_taken) == (None, None)
+    links = [(one.lock, one.detach, one.attach) for one in statements.links]
+    expected = [] if case.row is not None else [(case.lock, case.detach, case.attach)]
+    assert [tuple(sent(statement, write) for statement in one) for one in links] == expected
+
+
+def test_a_write_of_links_is_one_shape_however_many_they_are() -> None:
+    few = link("article", "a", "tags", "replace", linkage_of([("tag", "1")]))
+    many = link("article", "b", "tags", "replace", linkage_of([("tag", str(number)) for number in range(1, 1001)]))
+    assert few.plan == many.plan
+
+
+@pytest.mark.parametrize("case", JOINS, ids=lambda case: f"{case.owner} {case.data}"[:100])
+def test_creates_below_an_owner(case: Join) -> None:
+    write = case.planned()
+    statements = compile_write(write.plan)
+    assert sent(statements.owner, write) == case.owner_lock
+    assert (statements.lock, sent(statements.row, write)) == (None, case.row)
+    links = [(sent(one.lock, write), one.detach, sent(one.attach, write)) for one in statements.links]
+    assert links == ([] if case.attach is None else [(case.lock, None, case.attach)])
 
 
 def test_delete() -> None:
