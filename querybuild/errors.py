@@ -29,7 +29,8 @@ MAX_ERRORS = 100
 
 
 class ApiError(Exception):
-    """`detail` tells a person what was wrong and what to do; at most one of the three sources says where.
+    """`detail` tells a person what was wrong and what to do; at most one of the three sources says where. A class of a
+    user's own may say its `status` (400 to 499; 400 without one), `code` and `title`.
 
     parameter: a query parameter's name as it was sent, such as `filter[age]`.
     pointer: an RFC 6901 pointer into the request document, "" for the whole of it.

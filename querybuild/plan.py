@@ -114,14 +114,16 @@ class Node(msgspec.Struct, frozen=True):
     """Resources of one type at one place of the document, and so the rows of one statement.
 
     attributes, relationships: the fields shown, in declared order. read: the attributes that SQL gives: those shown,
-    but for the ones computed in Python, and then what these are made of. keys: columns read but not shown, that
-    branches need.
-    A row is (id, read..., keys...) and, in a branch whose key is not in its parent's row, the parent's id at the end.
+    but for the ones computed in Python, and then what these are made of. computed: the ones computed in Python. keys:
+    columns read but not shown, that branches need.
+    A row is (id, read..., keys...) and, in a branch whose key is not in its parent's row, the parent's id at the end;
+    after these comes what is computed.
     """
 
     resource: Resource
     read: tuple[Attribute, ...]
     attributes: tuple[Attribute, ...]
+    computed: tuple[Attribute, ...]
     relationships: tuple[Relationship, ...]
     keys: tuple[str, ...]
     branches: tuple[Branch, ...]
@@ -149,7 +151,8 @@ def node_of(
     """A node that reads what it shows."""
     sources = [source for shown in attributes for source in sources_of(shown, resource)]
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
-    return Node(resource, tuple(read), attributes, relationships, keys, branches)
+    computed = tuple(shown for shown in attributes if shown.compute is not None)
+    return Node(resource, tuple(read), attributes, computed, relationships, keys, branches)
 
 
 class Scope(msgspec.Struct, frozen=True):

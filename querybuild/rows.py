@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from querybuild.plan import Branch, Node
+from querybuild.plan import Branch, Node, sources_of
 from querybuild.resource import own_key_of
 
 Row = Any
@@ -29,6 +29,23 @@ def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
     keys = dict.fromkeys(row[position] for row in rows)
     keys.pop(None, None)
     return list(keys)
+
+
+def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows of a node with what Python computes of them, each attribute for all rows at once. Raises what the custom
+    code raises, and ValueError when it does not give a value for each row."""
+    if not (node.computed and rows):
+        return rows
+    place_of = {attribute: place for place, attribute in enumerate(node.read, 1)}
+    columns = []
+    for attribute in node.computed:
+        assert attribute.compute is not None
+        places = [place_of[source] for source in sources_of(attribute, node.resource)]
+        values = list(attribute.compute([tuple([row[place] for place in places]) for row in rows]))
+        if len(values) != len(rows):
+            raise ValueError(f"{attribute.name} was given {len(rows)} resources and gives {len(values)} values")
+        columns.append(values)
+    return [(*row, *values) for row, values in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
 def needs_rows(branch: Branch) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Node, ReadPlan, sources_of
+from querybuild.plan import Node, ReadPlan
 from querybuild.resource import Attribute, Relationship, Resource
-from querybuild.rows import Row
+from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
 from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
@@ -75,7 +75,7 @@ class ResourceEncoder:
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
     """Makes of rows the values of the attributes shown; None where a row has them as they are."""
     shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]
-    arranged = _arranged if node.read == node.attributes else _computed(node)
+    arranged = _computed(node) if node.computed else _arranged
     if not shown and arranged is _arranged:
         return None
 
@@ -94,27 +94,11 @@ def _arranged(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
 
 
 def _computed(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
-    """The same with those that are computed in Python, each for all rows at once."""
+    """The same where some are computed in Python and stand at the end of a row."""
     place_of = {attribute: place for place, attribute in enumerate(node.read, 1)}
-    places = [place_of.get(attribute, 0) for attribute in node.attributes]
-    computed = [
-        (index, one.compute, [place_of[source] for source in sources_of(one, node.resource)])
-        for index, one in enumerate(node.attributes)
-        if one.compute is not None
-    ]
-
-    def arranged(rows: Sequence[Row], _: int) -> Iterator[list[Any]]:
-        columns = [
-            (index, list(compute([tuple([row[place] for place in sources]) for row in rows])))
-            for index, compute, sources in computed
-        ]
-        for number, row in enumerate(rows):
-            one = [row[place] for place in places]
-            for index, results in columns:
-                one[index] = results[number]
-            yield one
-
-    return arranged
+    place_of |= {attribute: place - len(node.computed) for place, attribute in enumerate(node.computed)}
+    places = [place_of[attribute] for attribute in node.attributes]
+    return lambda rows, _: ([row[place] for place in places] for row in rows)
 
 
 def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -> Iterator[bytes]:
@@ -126,6 +110,7 @@ def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -
 
 def shown_values(node: Node, row: Row) -> list[Any]:
     """The attributes of a row as a client reads them: the trees that `load_json` makes of what is encoded."""
+    [row] = with_computed(node, [row])
     values = _values_of(node)
     shown = row[1 : 1 + len(node.attributes)] if values is None else next(values([row]))
     return [_as_read(value) for value in shown]

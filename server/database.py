@@ -30,10 +30,12 @@ ATTEMPTS = 3
 """How often a transaction is begun that others or a migration made fail."""
 
 RESET = (
+    "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
+    "EXECUTE format('DEALLOCATE %I', own); END LOOP; END $$; "
     "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
     "DISCARD PLANS; DISCARD TEMP; DISCARD SEQUENCES"
 )
-"""DISCARD ALL, but for the prepared statements, which the driver keeps count of."""
+"""DISCARD ALL, but for the prepared statements that the driver keeps count of."""
 
 Result = TypeVar("Result")
 Isolation = Literal["read_committed", "repeatable_read"]
@@ -153,6 +155,11 @@ class Database:
                     raise Busy("Other writes were in the way; try again.") from error
             except ApiError:
                 raise
+            except (OSError, TimeoutError) as error:
+                if not _is_gone(connection):
+                    # Of custom code, which has files and networks of its own.
+                    raise
+                raise translated(error) from error
             except Exception as error:
                 answer = translated(error)
                 if answer is error:
@@ -161,6 +168,14 @@ class Database:
             finally:
                 await self._release(connection)
         raise AssertionError("unreachable")
+
+
+def _is_gone(connection: Connection) -> bool:
+    """asyncpg detaches the proxy of a connection that broke: then it answers nothing."""
+    try:
+        return connection.is_closed()
+    except pg.InterfaceError:
+        return True
 
 
 async def _transaction(

@@ -39,6 +39,9 @@ REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg._base.DataError)
 VIOLATED = (pg.IntegrityConstraintViolationError,)
 """A row that a constraint does not allow."""
 
+ENDED = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
+"""A savepoint that is gone, and its transaction with it."""
+
 _REFUSALS = {
     "22003": "a number is out of range",
     "22008": "a date or time is out of range",

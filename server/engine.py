@@ -21,7 +21,7 @@ from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Catalog, Relationship, Resource
-from querybuild.rows import Row
+from querybuild.rows import Row, nodes, with_computed
 from querybuild.select import ReadStatements, compile_read
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, page_queries
@@ -45,6 +45,7 @@ class CompiledRead(msgspec.Struct, frozen=True, eq=False):
 
     statements: ReadStatements
     encoder: DocumentEncoder
+    has_computed: bool
 
 
 class ReadShape(msgspec.Struct, frozen=True):
@@ -141,7 +142,7 @@ class Engine:
         if encoder is None:
             encoder = ResourceEncoder(self.bare_node(resource), (), self.base_url, has_link=False)
             self._bare_encoders[resource] = encoder
-        return encoder.encode(rows, ())
+        return encoder.encode(with_computed(self.bare_node(resource), rows), ())
 
     def write_statements(self, plan: WritePlan) -> WriteStatements:
         statements = self.compiled_writes.get(plan)
@@ -172,7 +173,8 @@ class Engine:
     def _compiled(self, plan: ReadPlan) -> CompiledRead:
         compiled = self.compiled_reads.get(plan)
         if compiled is None:
-            compiled = CompiledRead(compile_read(plan), DocumentEncoder(plan, self.base_url))
+            has_computed = any(node.computed for node, _ in nodes(plan.node))
+            compiled = CompiledRead(compile_read(plan), DocumentEncoder(plan, self.base_url), has_computed)
             text_bytes = sum(len(statement.sql) for statement in compiled.statements.all())
             self.compiled_reads.put(plan, compiled, _ENTRY_BYTES + text_bytes)
         return compiled

@@ -147,6 +147,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
     # HTTP
+    ApiError: ErrorRow(400, "bad_request", "Bad Request"),
     BadRequest: ErrorRow(400, "bad_request", "Bad Request"),
     PreconditionUnsupported: ErrorRow(400, "precondition_unsupported", "Precondition Unsupported"),
     ReadOnlyServer: ErrorRow(403, "read_only", "Read-Only Server"),
@@ -204,7 +205,11 @@ def common_status(statuses: set[int]) -> int:
 
 
 def row_of(error: BaseException) -> ErrorRow:
-    """The nearest class of the table; a user's own subclass of an answer takes the row of its base."""
+    """The nearest class of the table, or what a user's own class says of itself."""
+    status = getattr(error, "status", None)
+    if isinstance(error, ApiError) and isinstance(status, int) and 400 <= status < 500:
+        title = str(getattr(error, "title", "") or http.HTTPStatus(status).phrase)
+        return ErrorRow(status, str(getattr(error, "code", "") or _code_of(title)), title)
     for base in type(error).__mro__:
         row = ERRORS.get(base)
         if row is not None:
@@ -236,8 +241,13 @@ def _http_error_object(error: HTTPError, error_id: str) -> ErrorObject:
     except ValueError:
         title = "Error"
     detail = INTERNAL_DETAIL if error.status_code >= 500 else error.log_message or title
-    code = title.lower().replace(" ", "_").replace("-", "_")
-    return ErrorObject(error_id, str(error.status_code), code, title, detail)
+    pointer = getattr(error, "pointer", None)
+    source = None if pointer is None else ErrorSource(pointer=pointer)
+    return ErrorObject(error_id, str(error.status_code), _code_of(title), title, detail, source)
+
+
+def _code_of(title: str) -> str:
+    return title.lower().replace(" ", "_").replace("-", "_")
 
 
 def _headers(error: BaseException) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width
+from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width, with_computed
 from server.database import Connection, Database
 from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
@@ -78,7 +78,7 @@ async def run_read(
     most = engine.limits.max_included - (len(rows) if plan.includes_primary else 0)
     included = _Included(plan.node, rows, most)
     await _branches(connection, plan.node, rows, iter(statements.branches), found, included)
-    return ReadResult(found, total, is_estimated, has_more)
+    return ReadResult(_computed(read, found), total, is_estimated, has_more)
 
 
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
@@ -105,7 +105,18 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
         elif included is not None:
             included.add(branch, parts)
         found.append(parts)
-    return ReadResult(found, None, False, False)
+    return result_of(read, found)
+
+
+def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:
+    """A document of one resource. rows: of each node in pre-order."""
+    return ReadResult(_computed(read, rows), None, False, False)
+
+
+def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
+    if not read.compiled.has_computed:
+        return rows
+    return [with_computed(node, those) for (node, _), those in zip(nodes(read.plan.node), rows, strict=True)]
 
 
 def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:

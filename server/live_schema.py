@@ -276,7 +276,7 @@ async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) 
 
 async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
     """Of each attribute computed in SQL."""
-    computed = [attribute for attribute in resource.attributes if not attribute.is_stored]
+    computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
     faults = [(attribute, await _term_fault(connection, resource, attribute)) for attribute in computed]
     where = _where(resource)
     return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]

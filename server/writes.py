@@ -24,13 +24,14 @@ from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from server.database import Connection, Database
-from server.driver_errors import REFUSED, VIOLATED
+from server.driver_errors import ENDED, REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
-from server.execute import ReadResult, arguments, run_read_at_once
+from server.execute import ReadResult, arguments, result_of, run_read_at_once
 from server.refusals import refusals, refused_commit
 
 log = logging.getLogger("server")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -83,14 +84,14 @@ class Transaction:
         self.written.append((first.resource, written))
         if after is None:
             return outcomes
-        await after(self._writing(), written)
+        await self._custom(after, written)
         return [Outcome(outcome.id, None) for outcome in outcomes]
 
     async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         node = returned(write, read)
         [outcome] = await self.run([write], node)
         if outcome.row is not None and node is not None:
-            return outcome.id, result_of(outcome.row, node)
+            return outcome.id, _answer_of(outcome.row, read)
         return outcome.id, await run_read_at_once(self.connection, read, outcome.id, self._engine)
 
     async def read_rows(self, resource: Resource, ids: Sequence[Any]) -> dict[Any, Row]:
@@ -99,14 +100,18 @@ class Transaction:
         rows = await self.connection.fetchmany(read.compiled.statements.primary.sql, [(one,) for one in ids])
         return {row[0]: row for row in rows}
 
-    def check_open(self) -> None:
-        """Custom code that has ended the transaction has broken what was promised: no answer tells of that."""
-        if not self.connection.is_in_transaction():
-            raise RuntimeError("custom code has ended the transaction that it was given")
-
-    def _writing(self) -> Writing:
+    async def _custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
+        """Runs custom code. The savepoint around it is gone when it has ended the transaction: then no answer can be
+        true."""
         self.connection.hold()
-        return Writing(self.connection, self._headers, self._engine.context)
+        savepoint = self.connection.transaction()
+        await savepoint.start()
+        result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
+        try:
+            await savepoint.commit()
+        except ENDED as error:
+            raise RuntimeError("custom code has ended the transaction that it was given") from error
+        return result
 
     async def _before(self, writes: Sequence[PreparedWrite]) -> tuple[list[PreparedWrite], list[PlannedWrite]]:
         """The custom code may change what is planned."""
@@ -114,7 +119,7 @@ class Transaction:
         before = first.resource.hooks.before(first.change.kind)
         assert before is not None
         sent = [write.change for write in writes]
-        changes = await before(self._writing(), list(sent))
+        changes = await self._custom(before, list(sent))
         if changes is None:
             changes = sent
         if len(changes) != len(sent):
@@ -180,11 +185,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def one(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         """A write and the reading of its answer, in one transaction; in one statement where that can be."""
         node = returned(write, read)
-        statements = self._alone(write, node) if node is not None else None
+        statements = self._alone(write, node) if node is not None and not node.computed else None
         if node is None or statements is None:
             return await self.transaction(lambda transaction: transaction.write_and_read(write, read))
         outcome = await self._run_alone(write, statements)
-        return outcome.id, result_of(outcome.row, node)
+        return outcome.id, _answer_of(outcome.row, read)
 
     async def one_unread(self, write: PreparedWrite) -> None:
         """A write whose answer shows nothing of it."""
@@ -202,9 +207,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         async def run(connection: Connection) -> Result:
             nonlocal last
             last = Transaction(connection, self.engine, self.headers)
-            result = await work(last)
-            last.check_open()
-            return result
+            return await work(last)
 
         try:
             result = await self.client.run(self.database.write(run, committing=self.client.let_go))
@@ -241,6 +244,11 @@ def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
     return read.plan.node if is_one_row and not write.is_hooked else None
 
 
+def _answer_of(row: Row, read: PreparedRead) -> ReadResult:
+    """One row, and no included resources."""
+    return result_of(read, [[row], *([] for _ in list(nodes(read.plan.node))[1:])])
+
+
 async def _after_commit(resource: Resource, written: list[Written]) -> None:
     after_commit = resource.hooks.after_commit
     if after_commit is None:
@@ -249,11 +257,6 @@ async def _after_commit(resource: Resource, written: list[Written]) -> None:
         await after_commit(written)
     except Exception:
         log.exception("after_commit of %s failed; what was written stands", resource.type)
-
-
-def result_of(row: Row, node: Node) -> ReadResult:
-    """A document of one row and of no included resources."""
-    return ReadResult([[row], *([] for _ in list(nodes(node))[1:])], None, False, False)
 
 
 async def run_write(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from tornado.web import HTTPError
 
 from querybuild.changes import check_method
 from querybuild.errors import ApiError, Errors, MethodForbidden, Several, nearest, quoted, raise_all
@@ -34,6 +35,7 @@ ATOMIC = "https://jsonapi.org/ext/atomic"
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 
 Item = tuple[Operation, PreparedWrite]
+Refusal = ApiError | HTTPError
 
 
 class OperationsHandler(WritingHandler):
@@ -89,7 +91,9 @@ class OperationsHandler(WritingHandler):
             write = self.engine.prepare_write(resource, change, faults)
         except MethodForbidden as error:
             faults.append(error)
-        errors.extend([_placed(fault, operation.pointer) for fault in faults])
+        for fault in faults:
+            _place(fault, operation.pointer)
+        errors.extend(faults)
         return None if faults else (operation, write)
 
     def _resource_of(self, type_name: str, operation: Operation, faults: list[ApiError]) -> Resource | None:
@@ -111,8 +115,9 @@ class OperationsHandler(WritingHandler):
         for run in _runs(items):
             try:
                 objects += await self._run_together(transaction, run)
-            except ApiError as error:
-                raise _placed(error, run[0][0].pointer if len(run) == 1 else POINTER) from error.__cause__
+            except (ApiError, HTTPError) as error:
+                _place(error, run[0][0].pointer if len(run) == 1 else POINTER)
+                raise
         return objects
 
     async def _run_together(self, transaction: Transaction, run: Sequence[Item]) -> list[bytes | None]:
@@ -142,12 +147,11 @@ class OperationsHandler(WritingHandler):
         return ErrorAnswer(422, (("Content-Type", "application/json"),), body, is_fault=False)
 
 
-def _placed(error: ApiError, pointer: str) -> ApiError:
+def _place(error: Refusal, pointer: str) -> None:
     """An error of custom code need not say where in the request it is: then the operation is."""
     for one in error.errors if isinstance(error, Several) else (error,):
-        if not (one.pointer or "").startswith(POINTER):
-            one.pointer = pointer
-    return error
+        if not (getattr(one, "pointer", None) or "").startswith(POINTER):
+            vars(one)["pointer"] = pointer
 
 
 def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
