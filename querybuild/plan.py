@@ -184,6 +184,11 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     includes_primary: bool = False
 
     @property
+    def answers_writes(self) -> bool:
+        """Whether a write may be answered with it."""
+        return self.is_linkage or not self.is_collection
+
+    @property
     def is_single_statement(self) -> bool:
         """Whether the primary rows are all there is to read, unless there are none."""
         return self.total != "estimated" and not self.node.branches

@@ -12,6 +12,7 @@ Nothing here can fail for a request's sake, and nothing knows a value. For a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from pypika import PostgreSQLQuery
@@ -63,7 +64,7 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan) if not plan.is_collection and any(map(needs_rows, plan.node.branches)) else None,
+        at_once=_at_once(plan) if plan.answers_writes and any(map(needs_rows, plan.node.branches)) else None,
     )
 
 
@@ -71,13 +72,17 @@ def _primary(plan: ReadPlan) -> Statement:
     """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`: the exact total
     rides along as the last column, which saves a round trip and the transaction that two statements would need."""
     binds = Binds()
-    query = _matching(plan, binds).select(*columns(plan.node, "t0"))
-    if plan.total == "exact":
-        query = query.select(Template("{}", _matching(plan, binds).select(sql_functions.Count("*"))))
+    query = _with_total(_matching(plan, binds).select(*columns(plan.node, "t0")), plan, binds)
     query = join(query, plan.joins)
     query = order(query, plan.order)
     query = _limit(query, plan, binds)
     return Statement(query.get_sql(), binds.slots)
+
+
+def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    if plan.total != "exact":
+        return query
+    return query.select(Template("{}", _matching(plan, binds).select(sql_functions.Count("*"))))
 
 
 def _count(plan: ReadPlan) -> Statement | None:
@@ -109,9 +114,13 @@ def _matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     return where(query, plan.conditions, binds)
 
 
-def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
+def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool = False) -> QueryBuilder:
+    """is_page: without the row more that tells whether there is another page."""
     if plan.limit is not None:
-        query = query.limit(binds.request(plan.limit))  # type: ignore[arg-type]  # PyPika's hint is of plain numbers
+        # PyPika's hint is of plain numbers.
+        limit: Any = binds.request(plan.limit)
+        limit = Template("{}-1", limit) if is_page and plan.total != "exact" else limit
+        query = query.limit(limit)
     if plan.offset is not None:
         query = query.offset(binds.request(plan.offset))  # type: ignore[arg-type]  # as above
     return query
@@ -176,7 +185,8 @@ def _id_of(node: Node) -> Term:
 
 
 def _at_once(plan: ReadPlan) -> Statement:
-    """All rows of a document of one resource in one statement, and so in one snapshot, whatever the isolation.
+    """All rows of the answer to a write in one statement, and so in one snapshot, whatever the isolation: of one
+    resource, or of a page of linkage, which is in the order of the ids.
 
     Each part numbers its rows; a row of the result belongs to the part whose number is not null:
 
@@ -187,8 +197,9 @@ def _at_once(plan: ReadPlan) -> Statement:
     """
     binds = Binds()
     primary = _matching(plan, binds)
-    parts = [primary.select(_number(plan.node, 0), *columns(plan.node, "t0"))]
-    _add_parts(plan.node, primary, parts)
+    shown = _with_total(primary.select(_number(plan.node, 0), *columns(plan.node, "t0")), plan, binds)
+    parts = [_limit(order(shown, plan.order), plan, binds)]
+    _add_parts(plan.node, _limit(order(primary, plan.order), plan, binds, is_page=True), parts)
     sql = f'({parts[0].get_sql()}) "p0"'
     for index, part in enumerate(parts[1:], 1):
         sql += f' FULL JOIN ({part.get_sql()}) "p{index}" ON FALSE'

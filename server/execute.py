@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.errors import resource_not_found
 from querybuild.filters import field_filters, placed
-from querybuild.plan import Branch, Node, Statement, Values
+from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width, with_computed
@@ -68,21 +68,16 @@ async def run_read(
         if not read.query.filter:
             raise
         raise _refused_value(error, read.query.filter) from error
-    is_estimated = total is not None and plan.total == "estimated"
-    if total is not None and not is_estimated:
-        has_more = 0 < page.size < total - page.offset
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
-    # Linkage that includes what it identifies shows its primary rows in `included` as well.
-    most = engine.limits.max_included - (len(rows) if plan.includes_primary else 0)
-    included = _Included(plan.node, rows, most)
+    included = _included(read, rows, engine)
     await _branches(connection, plan.node, rows, iter(statements.branches), found, included)
-    return ReadResult(_computed(read, found), total, is_estimated, has_more)
+    return _result(read, found, total, has_more)
 
 
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
-    """A read of one resource inside a transaction that is no snapshot: all its rows in one statement.
+    """The answer to a write, inside a transaction that is no snapshot: all its rows in one statement.
 
     Raises TooManyIncluded.
     """
@@ -91,21 +86,41 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
         result = await run_read(connection, read, path_id, engine)
         assert result is not None
         return result
-    rows: Sequence[Row] = await connection.fetch(statement.sql, *arguments(statement, read.values, path_id))
+    found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
+    found[0], has_more = _page(found[0], read, engine)
+    total = await _total(connection, read, path_id, found[0], has_more)
+    included = _included(read, found[0], engine)
+    for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
+        if branch is not None:
+            included.add(branch, rows)
+    return _result(read, found, total, has_more)
+
+
+def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """The rows of each node, of the one statement that has all: each part is led by a number that others have null."""
     found: list[Sequence[Row]] = []
-    begin, included = 0, None
-    for node, branch in nodes(read.plan.node):
-        parts: list[Row] = []
+    begin = 0
+    for node, branch in nodes(plan.node):
+        part: list[Row] = []
         if branch is None or needs_rows(branch):
-            width = row_width(node, branch)
-            parts = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
+            width = row_width(node, branch) + (branch is None and plan.total == "exact")
+            part = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
             begin += 1 + width
-        if branch is None:
-            included = _Included(node, parts, engine.limits.max_included)
-        elif included is not None:
-            included.add(branch, parts)
-        found.append(parts)
-    return result_of(read, found)
+        found.append(part)
+    return found
+
+
+def _included(read: PreparedRead, primary: Sequence[Row], engine: Engine) -> _Included:
+    """Linkage that includes what it identifies shows its primary rows in `included` as well."""
+    most = engine.limits.max_included - (len(primary) if read.plan.includes_primary else 0)
+    return _Included(read.plan.node, primary, most)
+
+
+def _result(read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool) -> ReadResult:
+    page, is_estimated = read.query.page, total is not None and read.plan.total == "estimated"
+    if total is not None and not is_estimated:
+        has_more = 0 < page.size < total - page.offset
+    return ReadResult(_computed(read, found), total, is_estimated, has_more)
 
 
 def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:

@@ -13,8 +13,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, listed, quoted
-from querybuild.plan import WritePlan
+from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
+from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.driver_errors import REFUSED, words
 from server.engine import Engine
@@ -68,6 +68,9 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return _missing_related(columns, write, engine) or RelatedNotFound(
                 f"The related resource is not there: {names}.", pointer=pointer
             )
+        case pg.NotNullViolationError() if (link := _detached(columns, error, write)) is not None:
+            detail = f"A {link.target.type} would be left without a required relationship: delete or move first."
+            return RequiredLink(detail, pointer=write.pointers[link.slot])
         case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
             return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
@@ -103,6 +106,14 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tu
     for link in plan.links:
         if _is_about(error, link.target) and link.relationship.foreign_key == column:
             return link.relationship.name, write.pointers[link.slot]
+    return None
+
+
+def _detached(columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite) -> LinkWrite | None:
+    """The link whose key must not be null, which no relationship of the other side says."""
+    for link in write.plan.links:
+        if _is_about(error, link.target) and link.relationship.foreign_key in columns:
+            return link
     return None
 
 
