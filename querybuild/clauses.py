@@ -66,6 +66,12 @@ def columns(node: Node, alias: str) -> Iterator[Term]:
         yield column(alias, key)
 
 
+def reads_other_rows(node: Node) -> bool:
+    """Whether an attribute computed in SQL asks for more than its own row: RETURNING sees other rows as they were."""
+    terms = [column_term("t0", attribute) for attribute in node.read if attribute.sql is not None]
+    return any("SELECT" in term.get_sql(quote_char='"').upper() for term in terms)
+
+
 def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:
     """To-one steps alone come here: a LEFT JOIN of one never multiplies rows."""
     for step in steps:

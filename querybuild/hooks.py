@@ -8,6 +8,7 @@ the database belongs into `after_commit`. Rows that go with another by a foreign
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -72,3 +73,22 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def after(self, kind: ChangeKind) -> After | None:
         return {"create": self.after_create, "update": self.after_update, "delete": self.after_delete}[kind]
+
+
+def is_async(function: object) -> bool:
+    """Whether calling it gives something to wait for; a decorator that is made with functools.wraps is seen through."""
+    if not callable(function):
+        return False
+    plain = inspect.unwrap(function)
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+
+
+def takes(function: object, count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -15,7 +15,7 @@ import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.errors import listed, nearest, quoted
-from querybuild.hooks import Hooks
+from querybuild.hooks import Hooks, is_async, takes
 from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType, is_bound_of
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -376,6 +376,7 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
     for identifier in _identifiers(resource):
         if not identifier or '"' in identifier or "\0" in identifier or len(identifier.encode()) > 63:
             yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+    yield from _hook_faults(resource.hooks)
     for attribute in resource.attributes:
         for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):
             yield f"attribute {quoted(attribute.name)}: {fault}"
@@ -419,9 +420,29 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
         yield "`any` and `has` are operators of relationships"
 
 
+_GIVEN = {"before": "writing, changes", "after": "writing, written"}
+
+
+def _hook_faults(hooks: object) -> Iterator[str]:
+    if not isinstance(hooks, Hooks):
+        yield f"hooks must be a Hooks(...), not {type(hooks).__name__}"
+        return
+    for name in Hooks.__struct_fields__:
+        hook, given = getattr(hooks, name), _GIVEN[name.partition("_")[0]]
+        given = "written" if name == "after_commit" else given
+        if hook is not None and not (is_async(hook) and takes(hook, given.count(",") + 1)):
+            yield f"hooks: {name} must be an async function of ({given})"
+
+
 def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     if attribute.sql is not None and attribute.compute is not None:
         yield "`sql` and `compute` exclude each other"
+    if attribute.compute is not None and (is_async(attribute.compute) or not takes(attribute.compute, 1)):
+        yield "`compute` must be a function of a list of tuples, and not async"
+    names: object = attribute.of
+    if isinstance(names, str):
+        yield f'`of` is a text: write it as a tuple, ("{names}",)'
+        return
     if attribute.of and attribute.compute is None:
         yield "`of` has a meaning with `compute` alone"
     for name in attribute.of:

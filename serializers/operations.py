@@ -247,7 +247,9 @@ def _place(error: ErrorObject) -> tuple[int | None, list[str | int]]:
     """Which operation a pointer is in, and the path inside it."""
     pointer = None if error.source is None else error.source.pointer
     parts = [part.replace("~1", "/").replace("~0", "~") for part in (pointer or "").split("/")[1:]]
-    path: list[str | int] = [int(part) if part.isdecimal() and part.isascii() else part for part in parts]
+    path: list[str | int] = [
+        int(part) if part.isdecimal() and part.isascii() and len(part) < 10 else part for part in parts
+    ]
     if len(path) < 2 or path[0] != MEMBER or not isinstance(path[1], int):
         return None, path
     return path[1], path[2:]

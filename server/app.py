@@ -241,7 +241,7 @@ async def _prepare_database(url: str, settings: Settings, catalog: Catalog) -> C
             raise StartError(
                 f"the schema is behind: {names} not applied; run `waterspout migrate up`, or add --migrate"
             )
-        if state.ahead:
+        if state.ahead and found:
             log.warning("the schema is ahead of this server: %s", ", ".join(f"{number:04}" for number in state.ahead))
         schema = await read_live_schema(connection, catalog)
         if schema.faults:

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -42,7 +43,10 @@ def load_declarations(resources: str) -> Declarations:
         catalog = found if isinstance(found, Catalog) else Catalog(_resources(found, place))
     except CatalogError as error:
         raise StartError(f"the resources of {place} cannot be served:\n{error}") from error
-    return Declarations(catalog, tuple([_route(route, place) for route in getattr(module, "ROUTES", ())]))
+    routes = getattr(module, "ROUTES", ())
+    if not isinstance(routes, list | tuple):
+        raise StartError(f"expected ROUTES of {place} to be a list of pairs, not {routes!r}")
+    return Declarations(catalog, tuple([_route(route, place) for route in routes]))
 
 
 def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandler]]:
@@ -76,8 +80,14 @@ def _load_file(path: Path) -> ModuleType:
     except CatalogError as error:
         raise StartError(f"the resources of {path} cannot be served:\n{error}") from error
     except (Exception, SystemExit) as error:
-        raise StartError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise StartError(f"{path} cannot be loaded: {type(error).__name__}: {error}{_line_of(error, path)}") from error
     return module
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """Where in the file it was raised."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" ({path.name}, line {lines[-1]})" if lines else ""
 
 
 def _load_module(name: str) -> ModuleType:

@@ -40,7 +40,7 @@ VIOLATED = (pg.IntegrityConstraintViolationError,)
 """A row that a constraint does not allow."""
 
 ENDED = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
-"""A savepoint that is gone, and its transaction with it."""
+"""A savepoint cannot be released: it is gone with its transaction."""
 
 _REFUSALS = {
     "22003": "a number is out of range",

@@ -14,6 +14,7 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.changes import PlannedWrite, plan_write
+from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
@@ -41,11 +42,25 @@ nodes 76 KB."""
 
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
-    """A read's shape: kept under its plan."""
+    """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
+    the row of a resource is all there is to read."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
     has_computed: bool
+    is_one_row: bool
+
+
+class Bare(msgspec.Struct, frozen=True, eq=False):
+    """A resource without relationships and links. is_returned: whether the statement that writes it can give it
+    back."""
+
+    node: Node
+    encoder: ResourceEncoder
+    is_returned: bool
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        return self.encoder.encode(with_computed(self.node, rows), ())
 
 
 class ReadShape(msgspec.Struct, frozen=True):
@@ -101,7 +116,7 @@ class Engine:
         self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
         self.compiled_writes: BoundedCache[WriteStatements] = BoundedCache(*bounds)
-        self._bare_encoders: dict[Resource, ResourceEncoder] = {}
+        self._bare: dict[Resource, Bare] = {}
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""
@@ -132,17 +147,14 @@ class Engine:
         raise_all(errors)
         return planned
 
-    def bare_node(self, resource: Resource) -> Node:
+    def bare(self, resource: Resource) -> Bare:
         """A resource with its attributes alone, as the results of atomic operations show it."""
-        return node_of(resource, resource.readable_attributes)
-
-    def encode_bare(self, resource: Resource, rows: Sequence[Row]) -> list[bytes]:
-        """Resource objects of rows of `bare_node`."""
-        encoder = self._bare_encoders.get(resource)
-        if encoder is None:
-            encoder = ResourceEncoder(self.bare_node(resource), (), self.base_url, has_link=False)
-            self._bare_encoders[resource] = encoder
-        return encoder.encode(with_computed(self.bare_node(resource), rows), ())
+        bare = self._bare.get(resource)
+        if bare is None:
+            node = node_of(resource, resource.readable_attributes)
+            encoder = ResourceEncoder(node, (), self.base_url, has_link=False)
+            bare = self._bare[resource] = Bare(node, encoder, not reads_other_rows(node))
+        return bare
 
     def write_statements(self, plan: WritePlan) -> WriteStatements:
         statements = self.compiled_writes.get(plan)
@@ -174,7 +186,9 @@ class Engine:
         compiled = self.compiled_reads.get(plan)
         if compiled is None:
             has_computed = any(node.computed for node, _ in nodes(plan.node))
-            compiled = CompiledRead(compile_read(plan), DocumentEncoder(plan, self.base_url), has_computed)
+            statements = compile_read(plan)
+            is_one_row = plan.scope is None and statements.at_once is None and not reads_other_rows(plan.node)
+            compiled = CompiledRead(statements, DocumentEncoder(plan, self.base_url), has_computed, is_one_row)
             text_bytes = sum(len(statement.sql) for statement in compiled.statements.all())
             self.compiled_reads.put(plan, compiled, _ENTRY_BYTES + text_bytes)
         return compiled

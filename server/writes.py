@@ -101,16 +101,19 @@ class Transaction:
         return {row[0]: row for row in rows}
 
     async def _custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
-        """Runs custom code. The savepoint around it is gone when it has ended the transaction: then no answer can be
-        true."""
+        """Runs custom code. The savepoint around it cannot be released when it has ended the transaction, or has passed
+        over a statement that failed: then no answer can be true. What PostgreSQL refuses of its own statements is a
+        fault of its own, and says nothing of the document."""
         self.connection.hold()
         savepoint = self.connection.transaction()
         await savepoint.start()
-        result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
         try:
+            result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
             await savepoint.commit()
         except ENDED as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error
+        except (*VIOLATED, *REFUSED) as error:
+            raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
         return result
 
     async def _before(self, writes: Sequence[PreparedWrite]) -> tuple[list[PreparedWrite], list[PlannedWrite]]:
@@ -240,8 +243,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
     """What the write's own statement can give back of the answer: all of it, where that is one row and nothing else,
     and no custom code writes after it."""
-    is_one_row = read.plan.scope is None and read.compiled.statements.at_once is None
-    return read.plan.node if is_one_row and not write.is_hooked else None
+    return read.plan.node if read.compiled.is_one_row and not write.is_hooked else None
 
 
 def _answer_of(row: Row, read: PreparedRead) -> ReadResult:
@@ -282,7 +284,8 @@ async def run_write(
         row_id = row[0]
     for link, link_statements in zip(plan.links, statements.links, strict=True):
         await _write_link(connection, write, values, link, link_statements, row_id)
-    return Outcome(row_id, row)
+    # A term that is computed in SQL may count what is linked.
+    return Outcome(row_id, None if plan.links else row)
 
 
 async def _write_row(

@@ -8,6 +8,7 @@ subclass calls, in their order, are timed and offered as `Server-Timing`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import re
@@ -63,6 +64,7 @@ class Lifeline:
 
     def __init__(self) -> None:
         self._work: asyncio.Future[Any] | None = None
+        self._is_cut = False
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Raises ClientGone."""
@@ -70,7 +72,9 @@ class Lifeline:
         try:
             return await future
         except asyncio.CancelledError:
-            raise ClientGone from None
+            if self._is_cut:
+                raise ClientGone from None
+            raise RuntimeError("the work was cancelled, and not because the client has gone") from None
         finally:
             self._work = None
 
@@ -80,6 +84,7 @@ class Lifeline:
 
     def cut(self) -> None:
         if self._work is not None:
+            self._is_cut = True
             self._work.cancel()
 
 
@@ -217,15 +222,17 @@ class Handler(RequestHandler):
     def body(self) -> bytes:
         return b"".join(self._chunks)
 
-    async def options(self) -> None:
+    async def options(self, *_: Any) -> None:
         self.set_status(204)
         self.clear_header("Content-Type")
         self.set_header("Allow", ", ".join(self.allow()))
 
-    async def head(self) -> None:
+    async def head(self, *arguments: Any) -> None:
         """As GET; tornado leaves the body out and keeps its length."""
         get: Any = self.get
-        await get()
+        answered = get(*arguments)
+        if inspect.isawaitable(answered):
+            await answered
 
     def set_default_headers(self) -> None:
         """Called by tornado at the start, and again when an error clears what was set."""
@@ -301,6 +308,7 @@ class Handler(RequestHandler):
         if self._headers_written:
             # Too late for an error document: what was sent must not be taken for whole.
             self.detach().close()
+            self._running.discard(self)
             return
         self._is_refused = True
         self._chunks.clear()

@@ -126,14 +126,15 @@ class OperationsHandler(WritingHandler):
         if writes[0].change.kind == "delete":
             await transaction.run(writes)
             return [None] * len(run)
-        outcomes = await transaction.run(writes, engine.bare_node(resource))
-        unread = [outcome.id for outcome in outcomes if outcome.row is None]
+        bare = engine.bare(resource)
+        outcomes = await transaction.run(writes, bare.node if bare.is_returned else None)
+        unread = [outcome.id for outcome in outcomes if outcome.row is None or not bare.is_returned]
         read = await transaction.read_rows(resource, unread) if unread else {}
         rows: list[Row | None] = [
-            None if operation.is_linkage else outcome.row or read.get(outcome.id)
+            None if operation.is_linkage else read.get(outcome.id, outcome.row)
             for outcome, (operation, _) in zip(outcomes, run, strict=True)
         ]
-        encoded = iter(engine.encode_bare(resource, [row for row in rows if row is not None]))
+        encoded = iter(bare.encode([row for row in rows if row is not None]))
         return [None if row is None else next(encoded) for row in rows]
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
@@ -155,16 +156,21 @@ def _place(error: Refusal, pointer: str) -> None:
 
 
 def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Neighbours of one resource and one kind, none of which needs what another of them makes."""
+    """Neighbours of one resource and one kind, none of which needs what another of them makes, or writes it again."""
     run: list[Item] = []
     made: set[Lid] = set()
+    named: set[tuple[str | None, str | None]] = set()
     for item in items:
         write = item[1]
-        if run and not (_is_alike(run[0][1], write) and not uses_lid_of(write.change, made)):
+        name = (write.change.id, write.change.lid)
+        is_apart = name in named or uses_lid_of(write.change, made)
+        if run and (is_apart or not _is_alike(run[0][1], write)):
             yield run
-            run, made = [], set()
+            run, made, named = [], set(), set()
         run.append(item)
-        if write.change.kind == "create" and write.change.lid is not None:
+        if write.change.kind != "create":
+            named.add(name)
+        elif write.change.lid is not None:
             made.add(Lid(write.resource.type, write.change.lid))
     if run:
         yield run
