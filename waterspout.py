@@ -2,6 +2,7 @@
 
 from pypika import Table, functions
 
+from querybuild.catalog import Catalog, CatalogError
 from querybuild.errors import ApiError, BadRequest
 from querybuild.hooks import Connection, Hooks, Writing, Written
 from querybuild.operators import JSONB_CONTAINS
@@ -10,8 +11,6 @@ from querybuild.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
     Attribute,
-    Catalog,
-    CatalogError,
     Id,
     Link,
     Operator,

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from querybuild.attributes import read_attribute
+from querybuild.catalog import Catalog
 from querybuild.errors import (
     ApiError,
     AttributeFault,
@@ -33,7 +34,7 @@ from querybuild.errors import (
 )
 from querybuild.plan import Assignment, LinkWrite, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
-from querybuild.resource import Attribute, Catalog, Link, Relationship, Resource, ToMany, ToOne, link_of, own_key_of
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.values import ValueFault, dump_json
 
 
@@ -77,10 +78,11 @@ def check_method(resource: Resource, kind: ChangeKind) -> None:
         raise MethodForbidden(f"A {resource.type} cannot be {kind}d here.")
 
 
-def addressed(change: Change, id_text: str, errors: list[ApiError]) -> Change:
-    """The change of the resource that the path names. Appends IdConflict where the document names another."""
+def addressed(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
+    """The change of the resource that the path names, or that is related to it. Appends IdConflict where the document
+    names another."""
     if change.id is not None and change.id != id_text:
-        detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of the path."
+        detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of {of}."
         errors.append(IdConflict(detail, pointer=f"{change.pointer}/id"))
     return msgspec.structs.replace(change, id=id_text)
 
@@ -266,8 +268,11 @@ class _WritePlanner:
             if relationship is None:
                 known = [relation.name for relation in self.resource.relationships]
                 detail = f"{self.resource.type} has no relationship {quoted(name)}.{nearest(name, known)}"
-                pointer = f"{self.change.pointer}/relationships/{escape_pointer(name)}"
+                pointer = linkage.name_pointer or f"{self.change.pointer}/relationships/{escape_pointer(name)}"
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
+            elif linkage.mode != "replace" and not relationship.is_to_many:
+                detail = f"{quoted(name)} is to-one: it is replaced, and nothing added or removed."
+                self.errors.append(RelationshipFault(detail, pointer=linkage.name_pointer or linkage.pointer))
             elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
@@ -326,22 +331,21 @@ class _WritePlanner:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
             self.errors.append(MethodForbidden(detail))
         slot = self.slot(parent.id_type.read(owner.id), self.change.pointer)
-        holder, link = self.catalog.holder(relationship), link_of(relationship)
-        if link is not None:
-            self._links.append(self._through(parent, link, owner))
+        holder = self.catalog.holder(relationship)
+        if link_of(relationship) is not None:
+            self._links.append(self._through(relationship, owner))
         elif holder is None or holder.name not in self.change.relationships:
             self._assignments.append(Assignment(relationship.foreign_key, slot))
-        else:
+        elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
         return OwnerRow(parent, slot)
 
-    def _through(self, parent: Resource, link: Link, owner: Owner) -> LinkWrite:
+    def _through(self, relationship: Relationship, owner: Owner) -> LinkWrite:
         """The same link, seen from the new resource."""
-        turned = Link(link.table, source=link.target, target=link.source, schema=link.schema)
+        parent = self.catalog.by_type[owner.type]
         slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
         self.item_pointers[slot] = (self.change.pointer,)
-        relationship = ToMany(owner.relationship, parent.type, through=turned)
-        return LinkWrite(self.resource, relationship, parent, slot, "add", is_detachable=True)
+        return LinkWrite(self.resource, self.catalog.turned(relationship), parent, slot, "add", is_detachable=True)
 
     def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:

@@ -24,6 +24,7 @@ from querybuild.plan import (
     Logic,
     Node,
     OrderKey,
+    Place,
     Scope,
     Slot,
     Step,
@@ -91,9 +92,71 @@ def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...]) -> QueryBuilder:
     for key in keys:
-        term = operand(key.column)
-        query = query.orderby(ordered(term, is_descending=key.is_descending, is_nullable=key.is_nullable))
+        query = query.orderby(_ordered(key))
     return query
+
+
+def order_terms(keys: tuple[OrderKey, ...]) -> list[Term]:
+    return [_ordered(key) for key in keys]
+
+
+def _ordered(key: OrderKey) -> Term:
+    return ordered(
+        operand(key.column),
+        is_descending=key.is_descending,
+        is_nullable=key.is_nullable,
+        is_backwards=key.is_backwards,
+    )
+
+
+def cursor_columns(keys: tuple[OrderKey, ...]) -> list[Term]:
+    """The sort keys as the texts that a cursor holds: PostgreSQL reads back what it writes, whatever the type."""
+    return [sql_functions.Cast(operand(key.column), "TEXT") for key in keys]
+
+
+def follows(place: Place, binds: Binds) -> Criterion:
+    """The rows after a place in the order. Where all keys go one way and none can be null that is a comparison of rows,
+    which an index answers: `("t0"."name","t0"."id")>($1,$2)`. Else it is told key by key:
+    `("t0"."age"<$1 OR "t0"."age" IS NULL OR ("t0"."age"=$1 AND "t0"."id"<$2))`"""
+    bounds = [
+        None if slot is None else _bound(key, binds.request(slot))
+        for key, slot in zip(place.keys, place.slots, strict=True)
+    ]
+    signs = {_sign(key) for key in place.keys}
+    if len(signs) == 1 and not any(key.is_nullable for key in place.keys):
+        left, right = ",".join(["{}"] * len(bounds)), [bound for bound in bounds if bound is not None]
+        text = f"({left}){signs.pop()}({left})"
+        return Template(text, *[operand(key.column) for key in place.keys], *right)
+    found: list[Criterion] = []
+    same: list[Criterion] = []
+    for key, bound in zip(place.keys, bounds, strict=True):
+        beyond = _beyond(key, bound)
+        if beyond is not None:
+            found.append(Template("(" + " AND ".join(["{}"] * (len(same) + 1)) + ")", *same, beyond))
+        term = operand(key.column)
+        same.append(Template("{} IS NULL", term) if bound is None else Template("{}={}", term, bound))
+    return Template("(" + " OR ".join(["{}"] * len(found)) + ")", *found)
+
+
+def _sign(key: OrderKey) -> str:
+    return "<" if key.is_descending != key.is_backwards else ">"
+
+
+def _beyond(key: OrderKey, bound: Term | None) -> Criterion | None:
+    """Beyond a key's value; nulls come last, and backwards first. Nothing is beyond the nulls that come last."""
+    term = operand(key.column)
+    if bound is None:
+        return Template("{} IS NOT NULL", term) if key.is_backwards else None
+    beyond = Template("{}" + _sign(key) + "{}", term, bound)
+    return Template("({} OR {} IS NULL)", beyond, term) if key.is_nullable and not key.is_backwards else beyond
+
+
+def _bound(key: OrderKey, parameter: Term) -> Term:
+    """A text as the key's type; texts, and enums, which have types of their own, are compared as they are."""
+    column_type = key.column.attribute.type
+    if column_type is OPAQUE or column_type.family == "text":
+        return parameter
+    return Template("CAST(CAST({} AS TEXT) AS " + column_type.sql_names[0] + ")", parameter)
 
 
 def criterion(condition: Condition, binds: Binds) -> Criterion:

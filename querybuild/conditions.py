@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from querybuild.catalog import Catalog
 from querybuild.errors import ApiError, listed, nearest, quoted, shown_json
 from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
 from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.types import split_list
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
@@ -205,7 +206,7 @@ class ConditionPlanner:
             return None
         try:
             if not isinstance(operator, OperatorRow):
-                value = operator.read(self._json(node) if node.is_text else node.val)
+                value = operator.read(self._json(node, attribute) if node.is_text else node.val)
                 return CustomTest(operator, left, self.slot(value))
             return self._against_value(node, operator, left)
         except ValueFault as error:
@@ -213,10 +214,12 @@ class ConditionPlanner:
             self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 
-    def _json(self, node: FieldFilter) -> Any:
+    def _json(self, node: FieldFilter, attribute: Attribute) -> Any:
         try:
             return load_json(node.val, self.limits.max_json_depth)
         except JsonFault as error:
+            if attribute.type.is_text:
+                return node.val
             raise ValueFault(f"JSON ({error})") from error
 
     def _against_field(

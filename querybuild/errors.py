@@ -46,7 +46,7 @@ class ApiError(Exception):
         header: str | None = None,
     ) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail = str(detail)
         self.parameter = parameter
         self.pointer = pointer
         self.header = header

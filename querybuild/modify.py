@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from pypika import Field, PostgreSQLQuery, Table
+from pypika import PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
@@ -20,9 +20,11 @@ from querybuild.resource import Link, Resource, link_of
 from querybuild.terms import Template, equals_any
 from querybuild.types import BIGINT, INT
 
-ROW = Slot("row")
+ROW, LEAVING = Slot("row"), Slot("keys")
 _KEY_SHARE = " FOR KEY SHARE"
-"""PyPika knows FOR UPDATE alone."""
+_NO_KEY_UPDATE = " FOR NO KEY UPDATE"
+"""As UPDATE itself locks: rows that refer to the locked one may be written meanwhile. With FOR UPDATE, writes of one
+relationship from both its sides deadlocked most of the time. PyPika knows FOR UPDATE alone."""
 
 
 class LinkStatements(msgspec.Struct, frozen=True):
@@ -157,7 +159,7 @@ def _lock_row(plan: WritePlan) -> Statement:
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
-    return Statement(query.where(_is_row(plan, binds)).for_update().get_sql(), binds.slots)
+    return Statement(query.where(_is_row(plan, binds)).get_sql() + _NO_KEY_UPDATE, binds.slots)
 
 
 def _lock_owner(owner: OwnerRow) -> Statement:
@@ -209,15 +211,15 @@ def _lock_related(link: LinkWrite) -> Statement:
     else:
         joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
         query = query.where(Template(joined, meant, key, binds(ROW)))
-    return Statement(query.orderby(id_column).for_update().get_sql(), binds.slots)
+    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots)
 
 
 def _detach(link: LinkWrite) -> Statement:
-    """`UPDATE "computers" SET "owner_id"=null WHERE "owner_id"=$1 AND "id"<>ALL($2)`"""
+    """Of the rows that were locked those that leave: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
     binds, rows = Binds(), table(link.target)
-    key = rows.field(link.relationship.foreign_key)
-    query = _update_of(rows).set(key, NullValue()).where(key == binds(ROW))
-    return Statement(query.where(_leaves(link, rows.field(link.target.id.column), binds)).get_sql(), binds.slots)
+    query = _update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
+    query = query.where(equals_any(rows.field(link.target.id.column), binds(LEAVING)))
+    return Statement(query.get_sql(), binds.slots)
 
 
 def _attach(link: LinkWrite) -> Statement:
@@ -226,12 +228,6 @@ def _attach(link: LinkWrite) -> Statement:
     id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
     query = _update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
     return Statement(query.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW))).get_sql(), binds.slots)
-
-
-def _leaves(link: LinkWrite, target_id: Field, binds: Binds) -> Criterion:
-    """A removal takes those that are named, a replacement those that are not."""
-    named = binds.request(link.slot)
-    return equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
 
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:
@@ -256,7 +252,9 @@ def _unlink(link: LinkWrite, through: Link) -> Statement:
     """`DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
     binds, links = Binds(), link_table(through)
     query = _delete_from(links).where(links.field(through.source) == binds(ROW))
-    return Statement(query.where(_leaves(link, links.field(through.target), binds)).get_sql(), binds.slots)
+    target_id, named = links.field(through.target), binds.request(link.slot)
+    leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
+    return Statement(query.where(leaves).get_sql(), binds.slots)
 
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:

@@ -27,7 +27,7 @@ from querybuild.filters import FilterReader
 from querybuild.query import FilterNode, Limits, Page, Query, SortKey
 
 FAMILIES = ("filter", "sort", "page", "include", "fields")
-PAGE_KEYS = ("size", "number", "limit", "offset", "total")
+PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -176,8 +176,14 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
             errors.append(PageError("It stands more than once.", parameter=name))
         else:
             given[key] = value
-    by_number = sorted(given.keys() & {"size", "number"})
-    by_offset = sorted(given.keys() & {"limit", "offset"})
+    by_cursor = [key for key in ("after", "before") if key in given]
+    by_number = [key for key in ("number", "size") if key in given and not (by_cursor and key == "size")]
+    by_offset = [key for key in ("limit", "offset") if key in given]
+    if by_cursor:
+        for key in (*by_cursor[1:], *by_number, *by_offset):
+            detail = f"page[{by_cursor[0]}] goes with page[size] and page[total] alone."
+            errors.append(PageError(detail, parameter=f"page[{key}]"))
+        return _cursor_page(given, by_cursor[0], limits, errors)
     if by_number and by_offset:
         detail = "page[size] and page[number] do not mix with page[limit] and page[offset]."
         errors.append(PageError(detail, parameter=f"page[{by_offset[0]}]"))
@@ -185,29 +191,42 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
     return _page_of(given, "offset" if by_offset else "number", limits, errors)
 
 
+def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[ApiError]) -> Page:
+    """`page[after]` and `page[before]`: rows are found by their place in the order, and are not counted unless that is
+    asked for."""
+    if key == "before" and not given[key]:
+        errors.append(PageError("page[before] needs a cursor; page[after]= begins.", parameter="page[before]"))
+    size = _whole(given, "size", limits.page_size, 1, errors)
+    errors.extend(_size_faults("page[size]", size, limits))
+    total = _total(given, limits, errors) if "total" in given else "none"
+    return Page(family="cursor", size=size, offset=0, total=total, cursor=given[key], is_before=key == "before")
+
+
 def _page_of(
     given: dict[str, str], family: Literal["number", "offset"], limits: Limits, errors: list[ApiError]
 ) -> Page:
-    def whole(key: str, default: int, least: int) -> int:
-        text = given.get(key)
-        if text is None:
-            return default
-        if text.isascii() and text.isdigit():
-            number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
-            if number >= least:
-                return number
-        errors.append(PageError(f"Expected a whole number from {least}, not {quoted(text)}.", parameter=f"page[{key}]"))
-        return default
-
     size_key, place_key = ("size", "number") if family == "number" else ("limit", "offset")
-    size = whole(size_key, limits.page_size, 0)
-    place = whole(place_key, 1 if family == "number" else 0, 1 if family == "number" else 0)
+    least = 1 if family == "number" else 0
+    size = _whole(given, size_key, limits.page_size, 0, errors)
+    place = _whole(given, place_key, least, least, errors)
     offset = (place - 1) * size if family == "number" else place
     errors.extend(_size_faults(f"page[{size_key}]", size, limits))
-    if size == 0 and place > (1 if family == "number" else 0):
+    if size == 0 and place > least:
         detail = f"page[{size_key}]=0 asks for everything: page[{place_key}] does not go with it."
         errors.append(PageError(detail, parameter=f"page[{place_key}]"))
     return Page(family=family, size=size, offset=offset, total=_total(given, limits, errors))
+
+
+def _whole(given: dict[str, str], key: str, default: int, least: int, errors: list[ApiError]) -> int:
+    text = given.get(key)
+    if text is None:
+        return default
+    if text.isascii() and text.isdigit():
+        number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
+        if number >= least:
+            return number
+    errors.append(PageError(f"Expected a whole number from {least}, not {quoted(text)}.", parameter=f"page[{key}]"))
+    return default
 
 
 def _size_faults(parameter: str, size: int, limits: Limits) -> Iterator[PageError]:

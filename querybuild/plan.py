@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.operators import OperatorRow
-from querybuild.query import ChangeKind
+from querybuild.query import ChangeKind, LinkMode
 from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
 
 
@@ -96,9 +96,19 @@ Condition = Test | CustomTest | Logic | Exists | IdIs
 
 
 class OrderKey(msgspec.Struct, frozen=True):
+    """is_backwards: read from the end, nulls first, for the page before a row."""
+
     column: ColumnRef
     is_descending: bool
     is_nullable: bool
+    is_backwards: bool = False
+
+
+class Place(msgspec.Struct, frozen=True):
+    """After a row, in the order. slots: of the texts of its sort keys; None where one is null."""
+
+    keys: tuple[OrderKey, ...]
+    slots: tuple[int | None, ...]
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -168,6 +178,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
     scope: of a related or relationship route. is_linkage: the primary data is resource identifier objects.
     includes_primary: and the resources that they identify are included.
+    has_cursors: rows carry the texts of their sort keys, before an exact total. place: where the page begins.
     """
 
     node: Node
@@ -182,11 +193,26 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     is_linkage: bool = False
     includes_primary: bool = False
+    has_cursors: bool = False
+    place: Place | None = None
+
+    @property
+    def cursor_keys(self) -> tuple[OrderKey, ...]:
+        return self.order if self.has_cursors else ()
+
+    @property
+    def reads_one_more(self) -> bool:
+        """Whether one row more than the page is read, which tells whether there is another page."""
+        return self.total != "exact" or self.has_cursors
 
     @property
     def answers_writes(self) -> bool:
         """Whether a write may be answered with it."""
         return self.is_linkage or not self.is_collection
+
+    @property
+    def is_to_one_linkage(self) -> bool:
+        return self.is_linkage and not self.is_collection
 
     @property
     def is_single_statement(self) -> bool:
@@ -220,7 +246,7 @@ class Unchanged(msgspec.Struct, frozen=True):
 class LinkWrite(msgspec.Struct, frozen=True):
     """A relationship whose key is not in the written row.
 
-    slot: of the ids, an array. mode: whether they are all that it is to hold, or join it, or leave it.
+    slot: of the ids, an array.
     is_detachable: whether rows that leave may be left without their key.
     """
 
@@ -228,7 +254,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     relationship: Relationship
     target: Resource
     slot: int
-    mode: Literal["replace", "add", "remove"]
+    mode: LinkMode
     is_detachable: bool
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import msgspec
 
+from querybuild.catalog import Catalog
 from querybuild.conditions import ConditionPlanner
-from querybuild.errors import ApiError, FieldsError, IncludeError, SortError, listed, nearest, quoted
+from querybuild.cursors import decode_cursor, mark_of
+from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
 from querybuild.plan import (
     Branch,
     ColumnRef,
     IdIs,
     Node,
     OrderKey,
+    Place,
     ReadPlan,
     Scope,
     Step,
@@ -24,16 +27,19 @@ from querybuild.plan import (
     node_of,
 )
 from querybuild.query import Context, Limits, Query, SortKey
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, own_key_of
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
+from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
-    """values: for the slots of the plan. page values stand last: limit, then offset."""
+    """values: for the slots of the plan. page values stand last: limit, then offset. cursor_mark: what its cursors are
+    bound to."""
 
     plan: ReadPlan
     values: Values
+    cursor_mark: str = ""
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -54,6 +60,10 @@ def plan_collection(
     alias = planner.conditions.open_alias(resource)
     conditions = planner.conditions.plan(query.filter, resource, alias)
     order = planner.order(query.sort, resource, alias)
+    mark = mark_of(query, resource) if query.page.family == "cursor" else ""
+    if query.page.is_before:
+        order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
+    place = planner.place(query, order, mark)
     limit, offset = planner.page_slots(query)
     plan = ReadPlan(
         node=planner.root(query, resource, ()),
@@ -65,8 +75,10 @@ def plan_collection(
         is_collection=True,
         total=query.page.total if query.page.size else None,
         has_included=query.include is not None,
+        has_cursors=query.page.family == "cursor",
+        place=place,
     )
-    return PlannedRead(plan, tuple(planner.conditions.values))
+    return PlannedRead(plan, tuple(planner.conditions.values), mark)
 
 
 def plan_resource(
@@ -126,10 +138,10 @@ def plan_linkage(
     within = msgspec.structs.replace(query, include=tuple(path for path in inner if path))
     planned = _scoped(plan_collection(within, scope.target, catalog, context, limits, errors), scope, is_linkage=True)
     if inner:
-        return PlannedRead(msgspec.structs.replace(planned.plan, includes_primary=True), planned.values)
+        return msgspec.structs.replace(planned, plan=msgspec.structs.replace(planned.plan, includes_primary=True))
     bare = node_of(scope.target)
     plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
-    return PlannedRead(plan, planned.values)
+    return msgspec.structs.replace(planned, plan=plan)
 
 
 def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedRead:
@@ -137,8 +149,10 @@ def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedR
         planned.plan, scope=scope, is_collection=scope.relationship.is_to_many, is_linkage=is_linkage
     )
     if not plan.is_collection:
-        plan = msgspec.structs.replace(plan, order=(), limit=None, offset=None, total=None)
-    return PlannedRead(plan, planned.values)
+        plan = msgspec.structs.replace(
+            plan, order=(), limit=None, offset=None, total=None, has_cursors=False, place=None
+        )
+    return msgspec.structs.replace(planned, plan=plan)
 
 
 class _ReadPlanner:
@@ -227,15 +241,37 @@ class _ReadPlanner:
             self.joins[path] = self.conditions.step(resource, alias, relationship)
         return self.joins[path]
 
+    def place(self, query: Query, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
+        """Where the cursor says that the page begins."""
+        page = query.page
+        parameter = "page[before]" if page.is_before else "page[after]"
+        for key in keys if page.family == "cursor" else ():
+            element = key.column.attribute.type.element
+            if element is not None and element.name == "enum":
+                # Their type has a name that no declaration says, and a cursor's text has to be read as it.
+                detail = (
+                    f"A list that is sorted by {quoted(key.column.attribute.name)} has no cursors: use page[number]."
+                )
+                self.errors.append(PageError(detail, parameter=parameter))
+        if not page.cursor:
+            return None
+        try:
+            values = decode_cursor(page.cursor, mark, len(keys))
+        except ValueFault as error:
+            self.errors.append(PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=parameter))
+            return None
+        return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in values))
+
     def page_slots(self, query: Query) -> tuple[int | None, int | None]:
-        """Slots of LIMIT and OFFSET. With page[total]=none one row more is read, which tells whether there is
-        a next page."""
+        """Slots of LIMIT and OFFSET. Without an exact total, and with cursors, one row more is read, which tells
+        whether there is another page."""
         page = query.page
         if page.size == 0:
             if not isinstance(self.limits.unpaginated, int):
                 return None, None
             return self.conditions.slot(self.limits.unpaginated + 1), None
-        limit = self.conditions.slot(page.size + (page.total != "exact"))
+        reads_one_more = page.total != "exact" or page.family == "cursor"
+        limit = self.conditions.slot(page.size + reads_one_more)
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
     def root(self, query: Query, resource: Resource, written: tuple[str, ...]) -> Node:

@@ -78,12 +78,15 @@ class SortKey(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """family: which page parameters the links of the answer speak. size: rows, 0 for all. offset: rows, not bounded."""
+    """family: which page parameters the links of the answer speak. size: rows, 0 for all. offset: rows, not bounded.
+    cursor: of the row that the page follows, "" for the first page. is_before: it is the page before that row."""
 
-    family: Literal["number", "offset"]
+    family: Literal["number", "offset", "cursor"]
     size: int
     offset: int
     total: Literal["exact", "estimated", "none"]
+    cursor: str = ""
+    is_before: bool = False
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,14 +116,19 @@ class Identifier(msgspec.Struct, frozen=True):
     lid: str | None = None
 
 
+LinkMode = Literal["replace", "add", "remove"]
+"""What becomes of a relationship: its linkage is all that it is to hold, or joins it, or leaves it."""
+
+
 class LinkageChange(msgspec.Struct, frozen=True):
-    """What becomes of a relationship. identifiers: one at most for a to-one. is_list: whether the body had an array.
-    mode: whether they are all that it is to hold, or join it, or leave it."""
+    """The linkage that a relationship is written with. identifiers: one at most for a to-one. is_list: whether the body
+    had an array. name_pointer: where the document names the relationship, where its linkage does not say it."""
 
     identifiers: tuple[Identifier, ...]
     is_list: bool
     pointer: str
-    mode: Literal["replace", "add", "remove"] = "replace"
+    mode: LinkMode = "replace"
+    name_pointer: str | None = None
 
 
 class Owner(msgspec.Struct, frozen=True):

@@ -25,9 +25,12 @@ from querybuild.clauses import (
     PATH,
     column,
     columns,
+    cursor_columns,
+    follows,
     join,
     link_table,
     order,
+    order_terms,
     scope_criterion,
     table,
     where,
@@ -44,6 +47,7 @@ class ReadStatements(msgspec.Struct, frozen=True):
     """primary, and the count where the plan wants one. branches: of the whole tree in pre-order; None where a
     branch's linkage needs no rows. parent: whether the resource is there that the rows are related to. at_once: primary
     and branches as one statement, for a read that has no snapshot of its own; None where it would have one part.
+    locked: the one row of a to-one, kept from being written by others; None of other reads.
     """
 
     primary: Statement
@@ -51,6 +55,7 @@ class ReadStatements(msgspec.Struct, frozen=True):
     branches: tuple[Statement | None, ...]
     parent: Statement | None
     at_once: Statement | None
+    locked: Statement | None
 
     def all(self) -> Iterator[Statement]:
         for statement in (self.primary, self.count, self.parent, self.at_once, *self.branches):
@@ -59,12 +64,14 @@ class ReadStatements(msgspec.Struct, frozen=True):
 
 
 def compile_read(plan: ReadPlan) -> ReadStatements:
+    primary = _primary(plan)
     return ReadStatements(
-        primary=_primary(plan),
+        primary=primary,
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
         at_once=_at_once(plan) if plan.answers_writes and any(map(needs_rows, plan.node.branches)) else None,
+        locked=Statement(f"{primary.sql} FOR UPDATE", primary.slots) if plan.is_to_one_linkage else None,
     )
 
 
@@ -72,11 +79,15 @@ def _primary(plan: ReadPlan) -> Statement:
     """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`: the exact total
     rides along as the last column, which saves a round trip and the transaction that two statements would need."""
     binds = Binds()
-    query = _with_total(_matching(plan, binds).select(*columns(plan.node, "t0")), plan, binds)
+    query = _with_total(_page(plan, binds).select(*_primary_columns(plan)), plan, binds)
     query = join(query, plan.joins)
     query = order(query, plan.order)
     query = _limit(query, plan, binds)
     return Statement(query.get_sql(), binds.slots)
+
+
+def _primary_columns(plan: ReadPlan) -> list[Term]:
+    return [*columns(plan.node, "t0"), *cursor_columns(plan.cursor_keys)]
 
 
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
@@ -114,12 +125,18 @@ def _matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     return where(query, plan.conditions, binds)
 
 
+def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    """FROM and WHERE of the rows of the page, which a cursor may have begin somewhere."""
+    query = _matching(plan, binds)
+    return query if plan.place is None else query.where(follows(plan.place, binds))
+
+
 def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool = False) -> QueryBuilder:
     """is_page: without the row more that tells whether there is another page."""
     if plan.limit is not None:
         # PyPika's hint is of plain numbers.
         limit: Any = binds.request(plan.limit)
-        limit = Template("{}-1", limit) if is_page and plan.total != "exact" else limit
+        limit = Template("{}-1", limit) if is_page and plan.reads_one_more else limit
         query = query.limit(limit)
     if plan.offset is not None:
         query = query.offset(binds.request(plan.offset))  # type: ignore[arg-type]  # as above
@@ -196,8 +213,9 @@ def _at_once(plan: ReadPlan) -> Statement:
         ORDER BY "n0","n1"
     """
     binds = Binds()
-    primary = _matching(plan, binds)
-    shown = _with_total(primary.select(_number(plan.node, 0), *columns(plan.node, "t0")), plan, binds)
+    primary = _page(plan, binds)
+    number = _numbered(order_terms(plan.order) or [_id_of(plan.node)], 0)
+    shown = _with_total(primary.select(number, *_primary_columns(plan)), plan, binds)
     parts = [_limit(order(shown, plan.order), plan, binds)]
     _add_parts(plan.node, _limit(order(primary, plan.order), plan, binds, is_page=True), parts)
     sql = f'({parts[0].get_sql()}) "p0"'
@@ -214,9 +232,10 @@ def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder]) -> Non
             continue
         keys = Template("ARRAY{}", rows.select(_near_key(node, branch)))
         related = _related(branch, keys)
-        parts.append(related.select(_number(branch.node, len(parts)), *_branch_columns(branch)))
+        parts.append(related.select(_numbered([_id_of(branch.node)], len(parts)), *_branch_columns(branch)))
         _add_parts(branch.node, related, parts)
 
 
-def _number(node: Node, part: int) -> Term:
-    return Template("row_number() OVER (ORDER BY {})", _id_of(node)).as_(f"n{part}")
+def _numbered(order_by: list[Term], part: int) -> Term:
+    listed = ",".join(["{}"] * len(order_by))
+    return Template(f"row_number() OVER (ORDER BY {listed})", *order_by).as_(f"n{part}")

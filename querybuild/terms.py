@@ -36,10 +36,13 @@ def equals_any(term: Term, array: Term) -> Criterion:
     return Template("{}=ANY({})", term, array)
 
 
-def ordered(term: Term, *, is_descending: bool, is_nullable: bool) -> Term:
-    """`"t0"."age" DESC NULLS LAST`. NULLS LAST is written only where it changes something: ascending order has
-    nulls last already, and over a NOT NULL column it would keep PostgreSQL from reading a plain index backwards."""
-    return Template("{}" + (" DESC" + " NULLS LAST" * is_nullable if is_descending else ""), term)
+def ordered(term: Term, *, is_descending: bool, is_nullable: bool, is_backwards: bool = False) -> Term:
+    """`"t0"."age" DESC NULLS LAST`; backwards `"t0"."age" NULLS FIRST`. Where nulls go is written only where it changes
+    something: ascending order has them last already and descending order first, and over a NOT NULL column it would
+    keep PostgreSQL from reading a plain index backwards."""
+    direction = " DESC" if is_descending != is_backwards else ""
+    nulls = " NULLS FIRST" if is_backwards else " NULLS LAST"
+    return Template("{}" + direction + nulls * (is_nullable and is_descending), term)
 
 
 def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:

@@ -11,11 +11,9 @@ from typing import Any, Literal
 
 from querybuild.changes import escape_pointer
 from querybuild.errors import ApiError
-from querybuild.query import Change, Identifier, LinkageChange
+from querybuild.query import Change, Identifier, LinkageChange, LinkMode
 from querybuild.values import JsonFault, load_json
 from serializers.errors import InvalidDocument, MalformedJson
-
-Mode = Literal["replace", "add", "remove"]
 
 
 def decode_resource_document(
@@ -30,7 +28,9 @@ def decode_resource_document(
     return None if document is None else decoder.resource(document["data"], "/data", kind=kind)
 
 
-def decode_linkage_document(body: bytes, errors: list[ApiError], *, mode: Mode, max_depth: int) -> LinkageChange | None:
+def decode_linkage_document(
+    body: bytes, errors: list[ApiError], *, mode: LinkMode, max_depth: int
+) -> LinkageChange | None:
     """The document of a relationship route; None when it has no linkage to go on with. Raises and appends as above."""
     decoder = Decoder(errors, takes_lids=False)
     document = decoder.document(body, max_depth)
@@ -99,7 +99,7 @@ class Decoder:
             pointer=pointer,
         )
 
-    def linkage(self, data: Any, pointer: str, *, mode: Mode = "replace") -> LinkageChange | None:
+    def linkage(self, data: Any, pointer: str, *, mode: LinkMode = "replace") -> LinkageChange | None:
         """Resource linkage: null, one resource identifier object, or an array of them."""
         if data is None:
             return LinkageChange((), False, pointer, mode)

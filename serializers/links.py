@@ -52,20 +52,26 @@ def with_query(path: str, query: str) -> str:
     return f"{path}?{query}" if query else path
 
 
-PLACE_KEYS = {"number": "page[number]", "offset": "page[offset]"}
+PLACE_KEYS = {
+    "number": ("page[number]",),
+    "offset": ("page[offset]",),
+    "cursor": ("page[after]", "page[before]"),
+}
 
 
 class PageQueries(msgspec.Struct, frozen=True):
-    """own: the query as it was sent. others: without the place of the page, and its name, ready for a number."""
+    """own: the query as it was sent. others: without the place of the page, with what stands before the next one."""
 
     own: str
     others: str
 
 
 def page_queries(pairs: Pairs, page: Page) -> PageQueries:
-    key = PLACE_KEYS[page.family]
-    others = query_text(tuple(pair for pair in pairs if pair[0] != key))
-    return PageQueries(query_text(pairs), f"{others}&{quote_segment(key)}=".lstrip("&"))
+    keys = PLACE_KEYS[page.family]
+    others = query_text(tuple(pair for pair in pairs if pair[0] not in keys))
+    if others:
+        others += "&"
+    return PageQueries(query_text(pairs), others if page.family == "cursor" else f"{others}{quote_segment(keys[0])}=")
 
 
 def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:
@@ -92,6 +98,27 @@ def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None
         links["prev"] = at(last if is_past_the_end and last is not None else max(page.offset - page.size, 0))
     if has_next:
         links["next"] = at(page.offset + page.size)
+    return links
+
+
+def cursor_links(
+    path: str, queries: PageQueries, page: Page, first: str, last: str, *, has_more: bool
+) -> dict[str, str]:
+    """self, first, prev and next of a page that a cursor begins.
+
+    first, last: cursors of its first and last row, "" where it has none. has_more: whether there are rows beyond it, in
+    the direction in which it was read; in the other direction are those that the client comes from.
+    """
+
+    def at(key: str, cursor: str) -> str:
+        return f"{path}?{queries.others}{quote_segment(key)}={quote_segment(cursor)}"
+
+    links = {"self": with_query(path, queries.own), "first": at("page[after]", "")}
+    has_prev, has_next = (has_more, True) if page.is_before else (bool(page.cursor), has_more)
+    if has_prev and first:
+        links["prev"] = at("page[before]", first)
+    if has_next and last:
+        links["next"] = at("page[after]", last)
     return links
 
 

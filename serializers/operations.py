@@ -13,15 +13,15 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.errors import ApiError
-from querybuild.query import Change, Identifier, Lid
-from serializers.decode import Decoder, Mode, load_document
+from querybuild.query import Change, Identifier, Lid, LinkMode
+from serializers.decode import Decoder, load_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
 
 MEMBER = "atomic:operations"
 POINTER = f"/{MEMBER}"
 
-_MODES: dict[str, Mode] = {"add": "add", "update": "replace", "remove": "remove"}
+_MODES: dict[str, LinkMode] = {"add": "add", "update": "replace", "remove": "remove"}
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -36,9 +36,16 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def decode_operations(
-    body: bytes, errors: list[ApiError], *, max_depth: int, max_operations: int, takes_relationships: bool
-) -> tuple[Operation, ...]:
-    """The operations in their order. takes_relationships: whether a `ref` may name a relationship, as the extension has
+    body: bytes,
+    operations: list[Operation],
+    errors: list[ApiError],
+    *,
+    max_depth: int,
+    max_operations: int,
+    takes_relationships: bool,
+) -> None:
+    """Appends to operations, in their order: errors that are raised halfway are about what is there already.
+    takes_relationships: whether a `ref` may name a relationship, as the extension has
     it.
 
     Raises MalformedJson, MalformedOperations. Appends MalformedOperations and InvalidDocument to errors.
@@ -51,7 +58,11 @@ def decode_operations(
         detail = f"There are {len(listed)} operations; a request has at most {max_operations}."
         raise MalformedOperations(detail, pointer=POINTER)
     reader = _Reader(errors, takes_relationships)
-    return tuple([reader.operation(item, f"{POINTER}/{index}") for index, item in enumerate(listed)])
+    for index, item in enumerate(listed):
+        pointer = f"{POINTER}/{index}"
+        # It is there before it is looked at: what is wrong with it is told with it.
+        operations.append(Operation(_op_of(item), pointer, None, False, _object(item)))
+        operations[-1] = reader.operation(item, pointer)
 
 
 class _Reader:
@@ -67,7 +78,7 @@ class _Reader:
         if not isinstance(item, dict):
             self._malformed("An operation must be an object.", pointer)
             return Operation("", pointer, None, False, {})
-        op, is_linkage = item.get("op"), _relationship_of(item) is not None
+        op, is_linkage = item.get("op"), "relationship" in _object(item.get("ref"))
         change = None
         if not isinstance(op, str) or op not in _MODES:
             self._malformed("`op` must be add, update or remove.", f"{pointer}/op")
@@ -79,7 +90,7 @@ class _Reader:
             change = self._resource(item, op, pointer)
         if change is not None:
             self._check_lids(change, pointer)
-        return Operation(op if isinstance(op, str) else "", pointer, change, is_linkage, item)
+        return Operation(_op_of(item), pointer, change, is_linkage, item)
 
     def _resource(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
         if op == "remove":
@@ -141,7 +152,7 @@ class _Reader:
             detail = "Relationships are changed here with the media type's `ext` of atomic operations alone."
             self._malformed(detail, f"{pointer}/ref/relationship")
             return None
-        name = _relationship_of(item)
+        name = item["ref"]["relationship"]
         if not isinstance(name, str):
             self._malformed("`relationship` must be a string.", f"{pointer}/ref/relationship")
             return None
@@ -151,6 +162,7 @@ class _Reader:
         linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=_MODES[op])
         if target is None or linkage is None:
             return None
+        linkage = msgspec.structs.replace(linkage, name_pointer=f"{pointer}/ref/relationship")
         return msgspec.structs.replace(target, relationships={name: linkage})
 
     def _check_lids(self, change: Change, pointer: str) -> None:
@@ -176,14 +188,14 @@ class _Reader:
         self._errors.append(InvalidDocument(detail, pointer=pointer))
 
 
-def _relationship_of(item: dict[str, Any]) -> Any:
-    ref = item.get("ref")
-    return ref.get("relationship") if isinstance(ref, dict) else None
-
-
 def _identifiers(change: Change) -> Iterator[Identifier]:
     for linkage in change.relationships.values():
         yield from linkage.identifiers
+
+
+def _op_of(item: Any) -> str:
+    op = _object(item).get("op")
+    return op if isinstance(op, str) and op in _MODES else ""
 
 
 def uses_lid_of(change: Change, made: set[Lid]) -> bool:
@@ -225,7 +237,7 @@ def encode_operation_error(operations: Sequence[Operation], errors: Sequence[Err
     found = [(error, path) for error, (index, path) in zip(errors, places, strict=True) if index == first]
     faults = [OperationFault(path, error.detail, error.code) for error, path in found]
     what = "Validation error" if found[0][0].status == "422" else found[0][0].title
-    where = "" if operation is None else f" {operation.op} (at position {first})"
+    where = "" if operation is None else " ".join(["", *filter(None, [operation.op]), f"(at position {first})"])
     data = _object(None if operation is None else operation.object.get("data"))
     detail = OperationErrorDetail(
         data=None if operation is None else {name: data.get(name) for name in _DATA_MEMBERS},
@@ -233,7 +245,10 @@ def encode_operation_error(operations: Sequence[Operation], errors: Sequence[Err
         message=f"{what} on operation{where}" if where else f"{what} on operations",
         ref=None if operation is None else operation.object.get("ref"),
     )
-    return msgspec.json.encode(OperationErrorDocument(detail))
+    return _ENCODER.encode(OperationErrorDocument(detail))
+
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def _object(value: Any) -> dict[str, Any]:

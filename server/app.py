@@ -36,7 +36,7 @@ from tornado.routing import Router
 from tornado.web import Application
 
 import migrations
-from querybuild.resource import Catalog
+from querybuild.catalog import Catalog
 from server import embedded, workers
 from server.database import Database, open_database
 from server.declarations import Declarations, load_declarations

@@ -57,6 +57,13 @@ class Connection(asyncpg.Connection):
         is_held, self._is_held = self._is_held, False
         return RESET if is_held else ""
 
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        status = await super().execute(query, *args, **options)
+        if query == "COMMIT;" and status == "ROLLBACK":
+            # What is sent by asyncpg's transactions. PostgreSQL says it in the tag alone.
+            raise RuntimeError("a statement had failed, and custom code went on: nothing was written")
+        return status
+
     async def set_type_codec(self, *args: Any, **options: Any) -> None:
         self.is_altered = True
         await super().set_type_codec(*args, **options)
@@ -101,7 +108,7 @@ class Database:
     async def _release(self, connection: Connection) -> None:
         # asyncpg detaches the proxy of a connection that broke.
         if getattr(connection, "is_altered", False):
-            await connection.close()
+            connection.terminate()
         await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
     async def _acquire(self) -> Connection:
@@ -176,6 +183,27 @@ def _is_gone(connection: Connection) -> bool:
         return connection.is_closed()
     except pg.InterfaceError:
         return True
+
+
+class HeldDatabase:
+    """The doors as custom code has them: every connection that it holds is reset in full when it goes back."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
+        return await self._database.read(_held(work), is_snapshot=is_snapshot)
+
+    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        return await self._database.write(_held(work))
+
+
+def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+    async def held(connection: Connection) -> Result:
+        connection.hold()
+        return await work(connection)
+
+    return held
 
 
 async def _transaction(

@@ -17,8 +17,9 @@ from types import ModuleType
 
 import msgspec
 
+from querybuild.catalog import Catalog, CatalogError
 from querybuild.errors import listed, nearest, quoted
-from querybuild.resource import Catalog, CatalogError, Resource
+from querybuild.resource import Resource
 from server.handlers.custom import CustomHandler
 from server.settings import StartError
 

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from querybuild.cache import BoundedCache
+from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
@@ -21,7 +22,7 @@ from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Query
-from querybuild.resource import Catalog, Relationship, Resource
+from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
 from querybuild.select import ReadStatements, compile_read
 from serializers.encode import DocumentEncoder, ResourceEncoder
@@ -100,6 +101,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     queries: PageQueries
     plan: ReadPlan
     values: Values
+    cursor_mark: str
     compiled: CompiledRead
 
 
@@ -169,9 +171,8 @@ class Engine:
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
-        return PreparedRead(
-            query, page_queries(pairs, query.page), planned.plan, planned.values, self._compiled(planned.plan)
-        )
+        queries, compiled = page_queries(pairs, query.page), self._compiled(planned.plan)
+        return PreparedRead(query, queries, planned.plan, planned.values, planned.cursor_mark, compiled)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)

@@ -218,7 +218,7 @@ def row_of(error: BaseException) -> ErrorRow:
 
 
 def _error_object(error: BaseException, error_id: str) -> ErrorObject:
-    if isinstance(error, HTTPError):
+    if isinstance(error, HTTPError) and error.status_code >= 400:
         return _http_error_object(error, error_id)
     row = row_of(error)
     if not isinstance(error, ApiError) or row is INTERNAL:
@@ -240,7 +240,8 @@ def _http_error_object(error: HTTPError, error_id: str) -> ErrorObject:
         title = error.reason or http.HTTPStatus(error.status_code).phrase
     except ValueError:
         title = "Error"
-    detail = INTERNAL_DETAIL if error.status_code >= 500 else error.log_message or title
+    message = error.log_message % error.args if error.log_message and error.args else error.log_message
+    detail = INTERNAL_DETAIL if error.status_code >= 500 else message or title
     pointer = getattr(error, "pointer", None)
     source = None if pointer is None else ErrorSource(pointer=pointer)
     return ErrorObject(error_id, str(error.status_code), _code_of(title), title, detail, source)

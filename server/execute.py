@@ -1,6 +1,5 @@
-"""Runs prepared reads on a connection. What comes in: statements, values, a connection inside its transaction.
-What goes
-out: rows by node and a total; or the answer that the database's word amounts to.
+"""Runs prepared reads on a connection. What comes in: statements, values, a connection inside its transaction. What
+goes out: rows by node and a total; or the answer that the database's word amounts to.
 
 Nothing here writes SQL, and nothing encodes.
 """
@@ -13,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.cursors import encode_cursor
 from querybuild.errors import resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
@@ -61,13 +61,16 @@ async def run_read(
             statements.primary.sql, *arguments(statements.primary, read.values, path_id)
         )
         rows, has_more = _page(primary, read, engine)
-        if not rows and not is_snapshot and (plan.scope is not None or page.offset):
+        if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
             return None
         total = await _total(connection, read, path_id, rows, has_more)
     except REFUSED as error:
-        if not read.query.filter:
-            raise
-        raise _refused_value(error, read.query.filter) from error
+        if read.query.filter:
+            raise _refused_value(error, read.query.filter) from error
+        if plan.place is not None:
+            parameter = "page[before]" if page.is_before else "page[after]"
+            raise ValueRefused(f"PostgreSQL refuses the cursor: {words(error)}.", parameter=parameter) from error
+        raise
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
@@ -103,7 +106,9 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     for node, branch in nodes(plan.node):
         part: list[Row] = []
         if branch is None or needs_rows(branch):
-            width = row_width(node, branch) + (branch is None and plan.total == "exact")
+            width = row_width(node, branch)
+            if branch is None:
+                width += len(plan.cursor_keys) + (plan.total == "exact")
             part = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
             begin += 1 + width
         found.append(part)
@@ -118,7 +123,7 @@ def _included(read: PreparedRead, primary: Sequence[Row], engine: Engine) -> _In
 
 def _result(read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool) -> ReadResult:
     page, is_estimated = read.query.page, total is not None and read.plan.total == "estimated"
-    if total is not None and not is_estimated:
+    if total is not None and not is_estimated and not read.plan.has_cursors:
         has_more = 0 < page.size < total - page.offset
     return ReadResult(_computed(read, found), total, is_estimated, has_more)
 
@@ -132,6 +137,27 @@ def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Ro
     if not read.compiled.has_computed:
         return rows
     return [with_computed(node, those) for (node, _), those in zip(nodes(read.plan.node), rows, strict=True)]
+
+
+async def lock_row(connection: Connection, read: PreparedRead, path_id: Any) -> Any:
+    """The id at the other end of a to-one, its row locked; None where there is none. Raises ResourceNotFound of the
+    resource of the path."""
+    statement = read.compiled.statements.locked
+    assert statement is not None
+    found = await connection.fetchval(statement.sql, *arguments(statement, read.values, path_id))
+    if found is None:
+        await _check_parent(connection, read, path_id)
+    return found
+
+
+def cursors(read: PreparedRead, result: ReadResult) -> tuple[str, str]:
+    """Of the first and the last row of the page; "" where it has none."""
+    begin = row_width(read.plan.node, None)
+    end = begin + len(read.plan.cursor_keys)
+    rows = result.rows[0]
+    ends = (rows[0], rows[-1]) if rows else ()
+    first, last = [encode_cursor(read.cursor_mark, row[begin:end]) for row in ends] or ("", "")
+    return first, last
 
 
 def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:
@@ -174,7 +200,8 @@ def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequ
         detail = f"There are more than {most} resources: ask for pages."
         parameter = "page[size]" if read.query.page.family == "number" else "page[limit]"
         raise TooManyRows(detail, parameter=parameter)
-    return (rows[:size], True) if 0 < size < len(rows) else (rows, False)
+    page, has_more = (rows[:size], True) if 0 < size < len(rows) else (rows, False)
+    return page[::-1] if read.query.page.is_before else page, has_more
 
 
 async def _total(
@@ -188,7 +215,8 @@ async def _total(
     if rows and plan.total == "exact":
         return int(rows[0][-1])
     seen = page.offset + len(rows)
-    if page.size == 0 or (len(rows) < page.size and (rows or not page.offset)):
+    is_last = page.size == 0 or (len(rows) < page.size and (rows or not page.offset))
+    if is_last and plan.place is None:
         return seen
     statement = read.compiled.statements.count
     assert statement is not None

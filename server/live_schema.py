@@ -14,9 +14,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from querybuild.catalog import Catalog
 from querybuild.errors import listed, nearest, quoted
 from querybuild.plan import ReadPlan, node_of
-from querybuild.resource import Attribute, Catalog, Relationship, Resource, ToOne, link_of
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
 
@@ -219,11 +220,13 @@ def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
         if column is None:
             yield from (label + fault for fault in _missing(attribute.column_name, resource.table, columns))
             continue
-        for fault in _column_faults(attribute, column):
+        is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
+        for fault in _column_faults(attribute, column, is_filled=is_filled):
             yield label + fault
 
 
-def _column_faults(attribute: Attribute, column: Column) -> Iterator[str]:
+def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
+    """is_filled: whether nobody creates it here, or custom code may set what a client leaves out."""
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
         yield f"it is declared as {attribute.type.name}, and its column is {column.type}, not {listed(names)}"
@@ -231,7 +234,7 @@ def _column_faults(attribute: Attribute, column: Column) -> Iterator[str]:
         yield "it is declared nullable, and its column is NOT NULL"
     if not attribute.nullable and not column.is_not_null:
         yield "it is not declared nullable, and its column is"
-    must_be_sent = column.is_not_null and not column.has_default
+    must_be_sent = column.is_not_null and not column.has_default and not is_filled
     if must_be_sent and not attribute.required and attribute.is_writable(on_create=True):
         yield "it is not required on create, and its column is NOT NULL without a default"
 

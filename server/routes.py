@@ -10,7 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from querybuild.resource import Catalog, Relationship, Resource
+from querybuild.catalog import Catalog
+from querybuild.resource import Relationship, Resource
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 
 

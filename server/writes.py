@@ -6,8 +6,10 @@ Nothing here writes SQL, and nothing encodes.
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
@@ -38,7 +40,7 @@ Result = TypeVar("Result")
 class Client(Protocol):
     """The other end of the connection."""
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Awaitable[Result]:
+    def run(self, work: Awaitable[Result]) -> Awaitable[Result]:
         """Runs what is to be given up when the client goes."""
 
     def let_go(self) -> None:
@@ -122,11 +124,12 @@ class Transaction:
         before = first.resource.hooks.before(first.change.kind)
         assert before is not None
         sent = [write.change for write in writes]
-        changes = await self._custom(before, list(sent))
+        # A transaction may be tried again, with what was sent and not with what custom code has made of it.
+        changes = await self._custom(before, copy.deepcopy(sent))
         if changes is None:
             changes = sent
-        if len(changes) != len(sent):
-            raise ValueError(f"custom code was given {len(sent)} changes and gives {len(changes)}")
+        if [(one.kind, one.lid) for one in changes] != [(one.kind, one.lid) for one in sent]:
+            raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
         planned = self._engine.plan_writes(first.resource, changes)
         changed = zip(writes, changes, strict=True)
         return [msgspec.structs.replace(write, change=change) for write, change in changed], planned
@@ -164,8 +167,9 @@ class Transaction:
         return rows
 
     async def _one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
-        with refusals(write, self._engine):
-            return await run_write(self.connection, write, self._values(write), statements)
+        resolved = msgspec.structs.replace(write, values=self._values(write)) if write.has_lids else write
+        with refusals(resolved, self._engine):
+            return await run_write(self.connection, resolved, resolved.values, statements)
 
     def _values(self, write: PlannedWrite) -> Values:
         """The values, with the ids of what was made meanwhile where a Lid stood for them."""
@@ -224,7 +228,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
     def _alone(self, write: PreparedWrite, returning: Node | None) -> WriteStatements | None:
         """The statements of a write that is one of them, and so its own transaction."""
-        if write.planned is None or write.is_hooked:
+        hooks = write.resource.hooks
+        if write.planned is None or write.is_hooked or hooks.after_commit is not None:
             return None
         statements = self.engine.write_statements(msgspec.structs.replace(write.planned.plan, returning=returning))
         return statements if statements.is_single else None
@@ -233,11 +238,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         planned = write.planned
         assert planned is not None
         with refusals(planned, self.engine):
-            outcome = await self.database.write_statement(
-                lambda connection: run_write(connection, planned, planned.values, statements)
+            return await self.client.run(
+                self.database.write_statement(
+                    lambda connection: run_write(connection, planned, planned.values, statements)
+                )
             )
-        await _after_commit(write.resource, [Written(write.change, outcome.id)])
-        return outcome
 
 
 def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
@@ -257,7 +262,7 @@ async def _after_commit(resource: Resource, written: list[Written]) -> None:
         return
     try:
         await after_commit(written)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         log.exception("after_commit of %s failed; what was written stands", resource.type)
 
 
@@ -341,8 +346,9 @@ async def _write_link(
     row_id: Any,
 ) -> None:
     async def run(statement: Statement) -> list[asyncpg.Record]:
-        return await connection.fetch(statement.sql, *arguments(statement, values, row_id=row_id))
+        return await connection.fetch(statement.sql, *arguments(statement, values, keys=leaving, row_id=row_id))
 
+    leaving: list[Any] = []
     wanted: list[Any] = values[link.slot]
     named = frozenset(wanted)
     rows = [] if statements.lock is None else await run(statements.lock)

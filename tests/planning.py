@@ -13,13 +13,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, addressed, plan_write
 from querybuild.errors import ApiError, Several, raise_all
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.planner import PlannedRead, plan_collection, plan_resource
-from querybuild.query import Change, Context, Limits, Query
-from querybuild.resource import Catalog
-from serializers.decode import Mode, decode_linkage_document, decode_resource_document
+from querybuild.query import Change, Context, Limits, LinkMode, Query
+from serializers.decode import decode_linkage_document, decode_resource_document
 from serializers.encode import DocumentEncoder
 from serializers.objects import Meta
 from tests.catalog import CATALOG
@@ -112,7 +112,7 @@ def delete(type_name: str, id_text: str) -> PlannedWrite:
     return planned
 
 
-def link(type_name: str, id_text: str, relationship: str, mode: Mode, data: Any) -> PlannedWrite:
+def link(type_name: str, id_text: str, relationship: str, mode: LinkMode, data: Any) -> PlannedWrite:
     """The write of a relationship route. data: linkage. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     linkage = decode_linkage_document(_JSON.encode({"data": data}), errors, mode=mode, max_depth=64)

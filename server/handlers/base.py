@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -63,29 +63,31 @@ class Lifeline:
     """Work that is given up when the client goes, so that no transaction and no lock outlives its request."""
 
     def __init__(self) -> None:
-        self._work: asyncio.Future[Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._is_cut = False
 
-    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def run(self, work: Awaitable[Result]) -> Result:
         """Raises ClientGone."""
-        self._work = future = asyncio.ensure_future(work)
+        self._task = task = asyncio.current_task()
+        assert task is not None
         try:
-            return await future
-        except asyncio.CancelledError:
-            if self._is_cut:
-                raise ClientGone from None
-            raise RuntimeError("the work was cancelled, and not because the client has gone") from None
+            return await work
+        except asyncio.CancelledError as error:
+            if not self._is_cut:
+                raise RuntimeError("what the request was waiting for has been cancelled") from error
+            task.uncancel()
+            raise ClientGone from None
         finally:
-            self._work = None
+            self._task = None
 
     def let_go(self) -> None:
         """From here on the work is finished, whoever is there to hear of it."""
-        self._work = None
+        self._task = None
 
     def cut(self) -> None:
-        if self._work is not None:
+        if self._task is not None:
             self._is_cut = True
-            self._work.cancel()
+            self._task.cancel()
 
 
 class Running:
@@ -304,6 +306,7 @@ class Handler(RequestHandler):
 
     def answer_error(self, error: BaseException) -> None:
         if isinstance(error, ClientGone):
+            log.info("request %s: the client has gone: %s %s", self.request_id, self.request.method, self.request.path)
             return
         if self._headers_written:
             # Too late for an error document: what was sent must not be taken for whole.
@@ -312,7 +315,11 @@ class Handler(RequestHandler):
             return
         self._is_refused = True
         self._chunks.clear()
-        made = self.error_answer(error)
+        try:
+            made = self.error_answer(error)
+        except Exception as fault:
+            # An error that cannot be shown, such as one of custom code, must not leave the client without an answer.
+            error, made = fault, answer(fault, self.request_id)
         if made.is_fault:
             log.error(
                 "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error

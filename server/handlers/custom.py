@@ -4,9 +4,14 @@ the user's handler answers; what it raises is an error document like any other.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tornado.web import RequestHandler
 
-from server.handlers.base import Handler
+from server.database import Database, HeldDatabase
+from server.engine import Engine
+from server.handlers.base import Handler, Running
+from server.routes import Route
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -20,6 +25,11 @@ class CustomHandler(Handler):
     """
 
     body_methods = frozenset(METHODS[1:])
+    database: Any
+
+    def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
+        super().initialize(engine, database, route, running)
+        self.database = HeldDatabase(database)
 
     def allowed(self) -> tuple[str, ...]:
         """The methods that the class defines."""

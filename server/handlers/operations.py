@@ -42,28 +42,28 @@ class OperationsHandler(WritingHandler):
     methods = ("POST",)
     extensions = frozenset({ATOMIC})
 
-    _is_begun = False
-    _operations: tuple[Operation, ...] = ()
+    _operations: list[Operation] | None = None
 
     async def post(self) -> None:
-        self._is_begun = True
         self.engine.check_no_parameters(self.request.query)
         errors = Errors()
+        self._operations = operations = list[Operation]()
         self.stage("parse")
-        self._operations = decode_operations(
+        decode_operations(
             self.body,
+            operations,
             errors,
             max_depth=self.engine.settings.max_json_depth,
             max_operations=self.engine.settings.max_operations,
             takes_relationships=self._is_extended,
         )
         self.stage("plan")
-        items = [item for operation in self._operations if (item := self._prepared(operation, errors)) is not None]
+        items = [item for operation in operations if (item := self._prepared(operation, errors)) is not None]
         raise_all(errors)
         self.stage("execute")
         objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
         self.stage("encode")
-        if all(operation.op == "remove" for operation in self._operations):
+        if all(operation.op == "remove" for operation in operations):
             self.set_status(204)
             self.clear_header("Content-Type")
             self.finish()
@@ -78,7 +78,7 @@ class OperationsHandler(WritingHandler):
 
     def _prepared(self, operation: Operation, errors: list[ApiError]) -> Item | None:
         """The write of an operation; None where its faults are kept."""
-        change, faults = operation.change, Errors()
+        change, faults = operation.change, list[ApiError]()
         if change is None or change.type is None:
             return None
         resource = self._resource_of(change.type, operation, faults)
@@ -140,7 +140,7 @@ class OperationsHandler(WritingHandler):
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         """Without the extension, what is the client's doing has the form of service.md."""
         made = super().error_answer(error)
-        if made.status >= 500 or not self._is_begun:
+        if made.status >= 500 or self._operations is None:
             return made
         if self._is_extended:
             return msgspec.structs.replace(made, headers=(*made.headers, ("Content-Type", EXTENDED)))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from querybuild.errors import resource_not_found
-from serializers.links import page_count, page_links, with_query
+from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from server.engine import PreparedRead, ReadShape
-from server.execute import ReadResult, execute_read
+from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
 
 
@@ -21,7 +21,7 @@ class ReadingHandler(Handler):
         self.stage("plan")
         prepared = self.engine.prepare_read(shape, self.request.query)
         self.stage("execute")
-        result = await execute_read(self.database, prepared, path_id, self.engine)
+        result = await self.lifeline.run(execute_read(self.database, prepared, path_id, self.engine))
         if shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(shape.resource.type, self.route.id)
         self.stage("encode")
@@ -39,7 +39,10 @@ class ReadingHandler(Handler):
         page, total = prepared.query.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
-        if self.is_readable():
+        if self.is_readable() and page.family == "cursor":
+            first, last = cursors(prepared, result)
+            pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
+        elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
         counted = Meta(
             message=None if meta is None else meta.message,

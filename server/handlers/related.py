@@ -12,7 +12,7 @@ from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
 from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.execute import ReadResult, run_read
+from server.execute import ReadResult, lock_row
 from server.handlers.resource import DELETED
 from server.handlers.writing import WritingHandler
 from server.writes import Transaction
@@ -78,7 +78,9 @@ class RelatedHandler(WritingHandler):
     def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
         """The write of what is related now, which is known inside the transaction alone."""
         errors = Errors()
-        write = self.engine.prepare_write(self.target, addressed(change, related_id, errors), errors)
+        write = self.engine.prepare_write(
+            self.target, addressed(change, related_id, errors, of="the related resource"), errors
+        )
         raise_all(errors)
         return write
 
@@ -86,9 +88,9 @@ class RelatedHandler(WritingHandler):
         """Raises ResourceNotFound: of the path's resource, or where nothing is related to it."""
         assert self.route is not None
         linkage = self.engine.prepare_read(ReadShape("linkage", self.resource, self.relationship), "")
-        result = await run_read(transaction.connection, linkage, path_id, self.engine)
-        assert result is not None
-        if not result.rows[0]:
+        # Locked, so that it is not another's by the time that it is written.
+        related_id = await lock_row(transaction.connection, linkage, path_id)
+        if related_id is None:
             owner = f"The {self.resource.type} {quoted(self.route.id)}"
             raise ResourceNotFound(f"{owner} has no {quoted(self.relationship.name)} to write.")
-        return str(result.rows[0][0][0])
+        return str(related_id)

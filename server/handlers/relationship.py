@@ -4,8 +4,7 @@ has the relationship."""
 from __future__ import annotations
 
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.query import Change
-from serializers.decode import Mode
+from querybuild.query import Change, LinkMode
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.engine import ReadShape
@@ -42,7 +41,7 @@ class RelationshipHandler(WritingHandler):
         self.stage("encode")
         self.finish_document(self.document(read, result, self._related(), Meta(UPDATED)))
 
-    async def _change_some(self, mode: Mode, answer: bytes) -> None:
+    async def _change_some(self, mode: LinkMode, answer: bytes) -> None:
         self.path_id(self.resource)
         errors = Errors()
         self.engine.check_no_parameters(self.request.query)
@@ -55,7 +54,7 @@ class RelationshipHandler(WritingHandler):
         await self.writer.one_unread(write)
         self.finish_document(answer)
 
-    def _decoded(self, mode: Mode, errors: list[ApiError]) -> Change | None:
+    def _decoded(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
         linkage = self.decode_linkage(mode, errors)
         if linkage is None:

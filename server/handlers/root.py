@@ -17,7 +17,7 @@ class RootHandler(Handler):
         links.update({resource.path[1:]: base + resource.path for resource in listed})
         operations_path = self.engine.settings.operations_path
         if operations_path:
-            links[operations_path[1:]] = base + operations_path
+            links["operations"] = base + operations_path
         self.finish_document(msgspec.json.encode(LinksDocument(links, {})))
 
 

@@ -9,9 +9,9 @@ import msgspec
 
 from querybuild.changes import written_relationships
 from querybuild.errors import ApiError, raise_all
-from querybuild.query import Change, LinkageChange
+from querybuild.query import Change, LinkageChange, LinkMode
 from querybuild.resource import Resource
-from serializers.decode import Mode, decode_linkage_document, decode_resource_document
+from serializers.decode import decode_linkage_document, decode_resource_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
@@ -28,7 +28,7 @@ class WritingHandler(ReadingHandler):
         self.stage("parse")
         return decode_resource_document(self.body, errors, kind=kind, max_depth=self.engine.settings.max_json_depth)
 
-    def decode_linkage(self, mode: Mode, errors: list[ApiError]) -> LinkageChange | None:
+    def decode_linkage(self, mode: LinkMode, errors: list[ApiError]) -> LinkageChange | None:
         self.stage("parse")
         return decode_linkage_document(self.body, errors, mode=mode, max_depth=self.engine.settings.max_json_depth)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from tornado.netutil import bind_sockets
 
-from querybuild.resource import Catalog
+from querybuild.catalog import Catalog
 from server.app import make_app, make_server
 from server.database import open_database
 from server.live_schema import read_live_schema

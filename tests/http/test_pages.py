@@ -208,7 +208,10 @@ def refused(parameter: str, detail: str) -> dict[str, Any]:
 
 
 MIXED = "page[size] and page[number] do not mix with page[limit] and page[offset]."
-UNKNOWN = "There is no such page parameter; there are page[size], page[number], page[limit], page[offset], page[total]."
+UNKNOWN = (
+    "There is no such page parameter; there are page[size], page[number], page[limit], page[offset], page[after],"
+    " page[before], page[total]."
+)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def test_many_conditions_over_relationships_are_planned_in_time(api: Api) 
     begin = time.perf_counter()
     answer = await api.get(f"/users?filter={quote(json.dumps(filters))}")
     assert answer.status == 200
-    assert time.perf_counter() - begin < 5
+    assert time.perf_counter() - begin < 15
 
 
 async def test_a_large_set_is_compared_in_time(api: Api) -> None:

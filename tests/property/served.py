@@ -21,7 +21,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 import migrations
-from querybuild.resource import Catalog
+from querybuild.catalog import Catalog
 from server.app import make_app, make_server
 from server.database import Database, open_database
 from server.live_schema import read_live_schema

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from querybuild.resource import Catalog
+from querybuild.catalog import Catalog
 from server.resources import built_in
 from tests import catalog as corner
 from tests.property.rows import HIDDEN, make_rows, store

@@ -105,19 +105,19 @@ def test_page(query_string: str, page: Page) -> None:
             "page[sizes]=1",
             "page[sizes]",
             "There is no such page parameter; there are page[size], page[number], page[limit], page[offset],"
-            " page[total].",
+            " page[after], page[before], page[total].",
         ),
         (
             "page=1",
             "page",
             "There is no such page parameter; there are page[size], page[number], page[limit], page[offset],"
-            " page[total].",
+            " page[after], page[before], page[total].",
         ),
         (
             "page[size][x]=1",
             "page[size][x]",
             "There is no such page parameter; there are page[size], page[number], page[limit], page[offset],"
-            " page[total].",
+            " page[after], page[before], page[total].",
         ),
         ("page[size=1", "page[size", "The brackets of this parameter do not fit."),
         (

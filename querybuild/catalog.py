@@ -1,0 +1,286 @@
+"""The Catalog: all declarations, cross-checked. What comes in: resources, written by us in `server/resources/` and by
+users in a module of their own. What goes out: one frozen Catalog, the only list of names in the house, or every fault
+of the declarations at once.
+
+Nothing here knows a request, a statement or a document; the live tables are looked at in `server/live_schema.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from querybuild.errors import listed, nearest, quoted
+from querybuild.hooks import Hooks, is_async, takes
+from querybuild.resource import (
+    RELATIONSHIP_METHODS,
+    RESOURCE_METHODS,
+    Attribute,
+    Link,
+    Relationship,
+    Resource,
+    ToMany,
+    ToOne,
+    link_of,
+    own_key_of,
+    turned_link,
+)
+from querybuild.types import ID_TYPES, is_bound_of
+
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
+"""JSON:API 1.0 "Member Names", without the space that it allows and warns of."""
+_PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
+_RESERVED_PATHS = frozenset({"-", "operations"})
+
+
+class CatalogError(ValueError):
+    """One or more declarations are wrong; the text has a line for each, which names the declaration."""
+
+
+def _is_same(one: Link | None, other: Link | None) -> bool:
+    return one is not None and other is not None and msgspec.structs.astuple(one) == msgspec.structs.astuple(other)
+
+
+class Catalog:
+    """All resources, checked as a whole. Frozen: a changed catalogue is another Catalog.
+
+    Raises CatalogError for unknown targets, names that clash or that JSON:API forbids, paths that collide, and
+    types that cannot be.
+    """
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self.resources = tuple(resources)
+        self.by_type = {resource.type: resource for resource in self.resources}
+        self.by_path = {resource.path: resource for resource in self.resources}
+        faults = list(_faults(self))
+        if faults:
+            raise CatalogError("\n".join(faults))
+        self._ids = {resource: _id_attribute(resource, resource.id.column, False) for resource in self}
+        self._keys = {
+            own: _id_attribute(self.target(own), own.column_name, own.nullable)
+            for resource in self
+            for relationship in resource.relationships
+            if (own := own_key_of(relationship)) is not None
+        }
+
+        # Plans compare declarations by identity: each has to be made once.
+        self._turned = {
+            one: ToMany(one.name, resource.type, through=turned_link(link))
+            for resource in self
+            for one in resource.relationships
+            if (link := link_of(one)) is not None
+        }
+        self._declared_turned = {
+            one: other
+            for one, turned in self._turned.items()
+            for other in self.target(one).relationships
+            if other.target == turned.target and _is_same(link_of(other), link_of(turned))
+        }
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(self.resources)
+
+    def target(self, relationship: Relationship) -> Resource:
+        return self.by_type[relationship.target]
+
+    def id_of(self, resource: Resource) -> Attribute:
+        """The id as filters and sorts see it: its value is an id's text or a JSON number."""
+        return self._ids[resource]
+
+    def key_of(self, relationship: ToOne) -> Attribute:
+        """The key of a to-one in the resource's own row, as filters and sorts see it."""
+        return self._keys[relationship]
+
+    def holder(self, relationship: Relationship) -> ToOne | None:
+        """The to-one on the other side that writes the same key as this relationship, if it is declared."""
+        foreign_key = relationship.foreign_key
+        for other in self.target(relationship).relationships if foreign_key else ():
+            own = own_key_of(other)
+            if own is not None and own.column_name == foreign_key:
+                return own
+        return None
+
+    def other_side(self, relationship: Relationship) -> Relationship | None:
+        """The relationship of the target that is made of the same links, if it is declared."""
+        return self.holder(relationship) if link_of(relationship) is None else self._declared_turned.get(relationship)
+
+    def turned(self, relationship: Relationship) -> Relationship:
+        """A many-to-many relationship seen from its target, declared or not."""
+        return self._declared_turned.get(relationship) or self._turned[relationship]
+
+    def is_detachable(self, relationship: Relationship) -> bool:
+        """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
+        link table."""
+        own = own_key_of(relationship)
+        if own is not None:
+            return own.nullable
+        holder = self.holder(relationship)
+        return holder is None or holder.nullable
+
+
+def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
+    id_type = resource.id_type
+
+    def read(value: Any) -> Any:
+        return id_type.read(value) if isinstance(value, str) else id_type.column_type.from_json(value)
+
+    return Attribute(
+        "id",
+        msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read),
+        column=column,
+        nullable=nullable,
+    )
+
+
+def _faults(catalog: Catalog) -> Iterator[str]:
+    if not catalog.resources:
+        yield "the catalogue declares no resource"
+    yield from _repeated("type", (resource.type for resource in catalog))
+    yield from _repeated("path", (resource.path for resource in catalog))
+    for resource in catalog:
+        where = f"resource {quoted(resource.type)}: "
+        for fault in _resource_faults(resource):
+            yield where + fault
+        for relationship in resource.relationships:
+            for fault in _relationship_faults(catalog, relationship):
+                yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+        yield from (where + fault for fault in _path_faults(catalog, resource))
+
+
+def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield f"the {what} {quoted(name)} is declared twice"
+        seen.add(name)
+
+
+def _resource_faults(resource: Resource) -> Iterator[str]:
+    if not _MEMBER_NAME.fullmatch(resource.type):
+        yield "the type is not a JSON:API member name"
+    if resource.id.type not in ID_TYPES:
+        yield f"an id is bigint, int, text or uuid, not {resource.id.type.name}"
+    unknown = resource.methods - RESOURCE_METHODS
+    if unknown:
+        yield f"methods are {listed(sorted(RESOURCE_METHODS))}, not {listed(sorted(unknown))}"
+    names = [field.name for field in (*resource.attributes, *resource.relationships)]
+    yield from _repeated("field", names)
+    for name in names:
+        if not _MEMBER_NAME.fullmatch(name):
+            yield f"{quoted(name)} is not a JSON:API member name"
+        if name in ("id", "type"):
+            yield f"no field may be called {quoted(name)}"
+    for identifier in _identifiers(resource):
+        if not identifier or '"' in identifier or "\0" in identifier or len(identifier.encode()) > 63:
+            yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+    yield from _hook_faults(resource.hooks)
+    for attribute in resource.attributes:
+        for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):
+            yield f"attribute {quoted(attribute.name)}: {fault}"
+
+
+def _identifiers(resource: Resource) -> Iterator[str]:
+    yield from (resource.table, resource.id.column)
+    if resource.schema is not None:
+        yield resource.schema
+    for attribute in resource.attributes:
+        yield attribute.column_name
+    for relationship in resource.relationships:
+        own, link = own_key_of(relationship), link_of(relationship)
+        if own is not None:
+            yield own.column_name
+        if relationship.foreign_key:
+            yield relationship.foreign_key
+        if link is not None:
+            yield from (link.table, link.source, link.target)
+
+
+def _attribute_faults(attribute: Attribute) -> Iterator[str]:
+    if attribute.required and not attribute.is_writable(on_create=True):
+        yield "it is required on create, and cannot be written then"
+    if (attribute.min_length, attribute.max_length) != (None, None) and not (
+        attribute.type.is_text or attribute.type.element is not None
+    ):
+        yield f"lengths are for texts and arrays, not {attribute.type.name}"
+    if attribute.pattern is not None and not attribute.type.is_text:
+        yield f"patterns are for texts, not {attribute.type.name}"
+    for bound in (attribute.minimum, attribute.maximum):
+        if bound is not None and not is_bound_of(bound, attribute.type):
+            yield f"{bound!r} is no minimum or maximum of {attribute.type.name}"
+    if attribute.pattern is not None:
+        try:
+            re.compile(attribute.pattern)
+        except re.error as error:
+            yield f"the pattern is no regular expression: {error}"
+    yield from _repeated("operator", (operator.name for operator in attribute.operators))
+    if any(operator.name in ("any", "has") for operator in attribute.operators):
+        yield "`any` and `has` are operators of relationships"
+
+
+_GIVEN = {"before": "writing, changes", "after": "writing, written"}
+
+
+def _hook_faults(hooks: object) -> Iterator[str]:
+    if not isinstance(hooks, Hooks):
+        yield f"hooks must be a Hooks(...), not {type(hooks).__name__}"
+        return
+    for name in Hooks.__struct_fields__:
+        hook, given = getattr(hooks, name), _GIVEN[name.partition("_")[0]]
+        given = "written" if name == "after_commit" else given
+        if hook is not None and not (is_async(hook) and takes(hook, given.count(",") + 1)):
+            yield f"hooks: {name} must be an async function of ({given})"
+
+
+def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
+    if attribute.sql is not None and attribute.compute is not None:
+        yield "`sql` and `compute` exclude each other"
+    if attribute.compute is not None and (is_async(attribute.compute) or not takes(attribute.compute, 1)):
+        yield "`compute` must be a function of a list of tuples, and not async"
+    names: object = attribute.of
+    if isinstance(names, str):
+        yield f'`of` is a text: write it as a tuple, ("{names}",)'
+        return
+    if attribute.of and attribute.compute is None:
+        yield "`of` has a meaning with `compute` alone"
+    for name in attribute.of:
+        source = resource.attribute(name)
+        if source is None:
+            known = [known.name for known in resource.attributes]
+            yield f"it is made of {quoted(name)}, which is not declared.{nearest(name, known)}"
+        elif source.compute is not None:
+            yield f"it is made of {quoted(name)}, which is computed in Python as well"
+
+
+def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterator[str]:
+    if relationship.name == "relationships":
+        yield "the name belongs to the relationship routes"
+    unknown = relationship.methods - RELATIONSHIP_METHODS
+    if unknown:
+        yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
+    if relationship.target not in catalog.by_type:
+        yield (
+            f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
+        )
+    if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
+        yield "`column` and `foreign_key` exclude each other"
+    if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
+        yield "a to-one whose key is the other's may be empty: whether it must not is for the other to say"
+    if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
+        yield "a to-many has either `foreign_key` or `through`"
+
+
+def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:
+    if not resource.path.startswith("/"):
+        yield f"the path {quoted(resource.path)} does not begin with /"
+        return
+    segments = resource.path[1:].split("/")
+    if not all(_PATH_SEGMENT.fullmatch(segment) for segment in segments):
+        yield f"the path {quoted(resource.path)} has a segment that is not of letters, digits, and . _ ~ -"
+    if segments[0] in _RESERVED_PATHS:
+        yield f"the path {quoted(resource.path)} belongs to the server"
+    for other in catalog:
+        if other is not resource and other.path.startswith(resource.path + "/"):
+            yield f"its path {quoted(resource.path)} is the beginning of {quoted(other.path)}"
