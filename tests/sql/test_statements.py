@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import asyncpg
@@ -11,10 +11,12 @@ from tornado.ioloop import IOLoop
 from querybuild.changes import PlannedWrite
 from querybuild.modify import compile_write
 from querybuild.plan import Scope, Statement
-from querybuild.planner import Context, plan_linkage
+from querybuild.planner import plan_linkage
+from querybuild.query import Context
 from querybuild.select import compile_read
 from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE
+from tests.link_statements import JOINS, LINKS
 from tests.planning import (
     LIMITS,
     create,
@@ -26,7 +28,7 @@ from tests.planning import (
     read_resource,
     update,
 )
-from tests.statements import JOINS, LINKS, READS, WHERES, WRITES, linkage_of
+from tests.statements import READS, WHERES, WRITES, linkage_of
 
 ROWS = """
 INSERT INTO authors (given, family, born) VALUES ('A', 'B', 1900), ('C', 'D', NULL);
@@ -82,11 +84,16 @@ async def refusals(url: str, run: Run) -> dict[str, Any]:
 
 
 async def execute(
-    connection: asyncpg.Connection[Any], statement: Statement | None, write: PlannedWrite, row_id: Any = None
+    connection: asyncpg.Connection[Any],
+    statement: Statement | None,
+    write: PlannedWrite,
+    row_id: Any = None,
+    leaving: Sequence[Any] = (),
 ) -> list[Any]:
     if statement is None:
         return []
-    values = [row_id if slot.source == "row" else write.values[slot.index] for slot in statement.slots]
+    others = {"row": row_id, "keys": list(leaving)}
+    values = [write.values[slot.index] if slot.source == "request" else others[slot.source] for slot in statement.slots]
     return [tuple(row) for row in await connection.fetch(statement.sql, *values)]
 
 
@@ -171,8 +178,13 @@ def test_what_writes_of_links_leave(io_loop: IOLoop, corner_url: str) -> None:
             write = link(case.type, case.id, case.relationship, case.mode, linkage_of(case.data))
             transaction = connection.transaction()
             await transaction.start()
+            found: list[Any] = []
             for _, statement, row_id in statements_of(write):
-                await execute(connection, statement, write, row_id)
+                # Of the rows that the lock before it gives, those that leave.
+                named = write.values[write.plan.links[0].slot] if write.plan.links else []
+                is_leaving = case.mode == "remove"
+                leaving = [row[0] for row in found if row[1:] == (row_id,) and (row[0] in named) == is_leaving]
+                found = await execute(connection, statement, write, row_id, leaving)
             rows = [tuple(row) for row in await connection.fetch(LINKS_OF[case.type, case.relationship])]
             if rows != case.left:
                 wrong[f"{case.mode} {case.type}.{case.relationship} {case.data}"] = rows

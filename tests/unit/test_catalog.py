@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from waterspout import (
     Attribute,
     Catalog,
     CatalogError,
+    Hooks,
     Id,
     Link,
     Operator,
@@ -55,6 +57,15 @@ CUSTOM = Operator(
     "near", read=lambda value: value, criterion=lambda attribute, column, bound, name: (column == bound, [])
 )
 NOT_KEPT = "is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+
+
+def values(rows: Any) -> list[str]:
+    return ["" for _ in rows]
+
+
+async def later(rows: Any) -> list[str]:
+    return values(rows)
+
 
 CASES: list[tuple[Resource, str]] = [
     # names
@@ -119,6 +130,66 @@ ATTRIBUTES: list[tuple[Attribute, str]] = [
     ),
 ]
 
+NOT_COMPUTED = "`compute` must be a function of a list of tuples, and not async"
+COMPUTED: list[tuple[Attribute, str]] = [
+    (Attribute("b", TEXT, of=("c",), compute=values), "it is made of “c”, which is not declared."),
+    (Attribute("b", TEXT, of=("aa",), compute=values), "it is made of “aa”, which is not declared. Did you mean “a”?"),
+    (Attribute("b", TEXT, of=("id",), compute=values), "it is made of “id”, which is not declared."),
+    (Attribute("b", TEXT, of=("to",), compute=values), "it is made of “to”, which is not declared."),
+    (Attribute("b", TEXT, of=("b",), compute=values), "it is made of “b”, which is computed in Python as well"),
+    (Attribute("b", TEXT, of=("other",), compute=values), "it is made of “other”, which is computed in Python as well"),
+    (Attribute("b", TEXT, of=("a",)), "`of` has a meaning with `compute` alone"),
+    (
+        Attribute("b", TEXT, of=("a",), compute=values, sql=lambda column: Template("now()")),
+        "`sql` and `compute` exclude each other",
+    ),
+    (
+        Attribute("b", TEXT, of=("a",), compute=values, required=True),
+        "it is required on create, and cannot be written then",
+    ),
+    (Attribute("b", TEXT, of="a", compute=values), '`of` is a text: write it as a tuple, ("a",)'),  # type: ignore[arg-type]
+    (Attribute("b", TEXT, of=("a",), compute=later), NOT_COMPUTED),  # type: ignore[arg-type]
+    (Attribute("b", TEXT, of=("a",), compute=lambda: []), NOT_COMPUTED),  # type: ignore[arg-type, misc]
+    (Attribute("b", TEXT, of=("a",), compute=lambda a, b: []), NOT_COMPUTED),  # type: ignore[arg-type, misc]
+    (Attribute("b", TEXT, of=("a",), compute="a"), NOT_COMPUTED),  # type: ignore[arg-type]
+]
+
+
+async def around(writing: Any, items: Any) -> None:
+    pass
+
+
+async def alone(items: Any) -> None:
+    pass
+
+
+def sync(writing: Any, items: Any) -> None:
+    pass
+
+
+class Called:
+    async def __call__(self, writing: Any, items: Any) -> None:
+        pass
+
+    async def method(self, writing: Any, items: Any) -> None:
+        pass
+
+
+@functools.wraps(around)
+def wrapping(*arguments: Any) -> Any:
+    return around(*arguments)
+
+
+HOOKS: list[tuple[dict[str, Any], str]] = [
+    ({"before_create": sync}, "before_create must be an async function of (writing, changes)"),
+    ({"before_update": alone}, "before_update must be an async function of (writing, changes)"),
+    ({"before_delete": "around"}, "before_delete must be an async function of (writing, changes)"),
+    ({"after_create": alone}, "after_create must be an async function of (writing, written)"),
+    ({"after_update": lambda writing, items: None}, "after_update must be an async function of (writing, written)"),
+    ({"after_delete": sync}, "after_delete must be an async function of (writing, written)"),
+    ({"after_commit": around}, "after_commit must be an async function of (written)"),
+]
+
 RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
     (ToOne("relationships", "thing"), "the name belongs to the relationship routes"),
     (ToOne("a", "thing", methods=frozenset({"list"})), "methods are add, read, remove, replace, not list"),
@@ -142,6 +213,39 @@ def test_resource(resource: Resource, fault: str) -> None:
 @pytest.mark.parametrize(("attribute", "fault"), ATTRIBUTES)
 def test_attribute(attribute: Attribute, fault: str) -> None:
     assert faults(thing(attributes=(attribute,))) == [f"resource “thing”: attribute “a”: {fault}"]
+
+
+@pytest.mark.parametrize(("attribute", "fault"), COMPUTED)
+def test_attribute_computed_in_python(attribute: Attribute, fault: str) -> None:
+    other = Attribute("other", TEXT, of=("a",), compute=values)
+    found = faults(thing(attributes=(Attribute("a", TEXT), other, attribute), relationships=(ToOne("to", "thing"),)))
+    assert found == [f"resource “thing”: attribute “b”: {fault}"]
+
+
+def test_attributes_computed_in_python_that_are_taken() -> None:
+    hidden = Attribute("a", TEXT, readable=False)
+    in_sql = Attribute("c", TEXT, sql=lambda column: Template("now()"))
+    made = Attribute("b", TEXT, of=("a", "c"), compute=values)
+    Catalog([thing(attributes=(hidden, in_sql, made, Attribute("d", TEXT, compute=values)))])
+    assert not made.is_writable(on_create=True)
+    assert not made.is_writable(on_create=False)
+    assert (made.is_stored, made.is_filterable, made.is_sortable) == (False, False, False)
+
+
+@pytest.mark.parametrize(("hooks", "fault"), HOOKS)
+def test_hooks(hooks: dict[str, Any], fault: str) -> None:
+    assert faults(thing(hooks=Hooks(**hooks))) == [f"resource “thing”: hooks: {fault}"]
+
+
+def test_hooks_that_are_none() -> None:
+    hooks: Any = {"before_create": around}
+    assert faults(thing(hooks=hooks)) == ["resource “thing”: hooks must be a Hooks(...), not dict"]
+
+
+@pytest.mark.parametrize("hook", [around, Called(), Called().method, functools.partial(around), wrapping])
+def test_hooks_that_are_taken(hook: Any) -> None:
+    """Functions, methods, objects, and what functools makes of them."""
+    Catalog([thing(hooks=Hooks(before_create=hook, after_update=hook, after_commit=alone))])
 
 
 def test_a_pattern_that_is_none() -> None:

@@ -11,14 +11,16 @@ from querybuild.changes import PlannedWrite
 from querybuild.modify import WriteStatements, compile_write
 from querybuild.plan import Statement
 from server.resources import built_in
+from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, link, read_resource, update
-from tests.statements import JOINS, LINKS, ROW, TOKEN, WRITES, Join, LinkCase, Sent, Write, linkage_of
+from tests.statements import LEAVING, ROW, TOKEN, WRITES, Sent, Write, linkage_of
 
 
 def sent(statement: Statement | None, write: PlannedWrite) -> Sent | None:
     if statement is None:
         return None
-    bound = tuple(ROW if slot.source == "row" else write.values[slot.index] for slot in statement.slots)
+    stand_ins = {"row": ROW, "keys": LEAVING}
+    bound = tuple(stand_ins.get(slot.source) or write.values[slot.index] for slot in statement.slots)
     return Sent(statement.sql, bound)
 
 
