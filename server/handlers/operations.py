@@ -159,21 +159,31 @@ def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Neighbours of one resource and one kind, none of which needs what another of them makes, or writes it again."""
     run: list[Item] = []
     made: set[Lid] = set()
-    named: set[tuple[str | None, str | None]] = set()
+    written: set[str | Lid] = set()
+    ids: dict[Lid, str] = {}
     for item in items:
         write = item[1]
-        name = (write.change.id, write.change.lid)
-        is_apart = name in named or uses_lid_of(write.change, made)
-        if run and (is_apart or not _is_alike(run[0][1], write)):
+        name = _name_of(write, ids)
+        if run and (name in written or uses_lid_of(write.change, made) or not _is_alike(run[0][1], write)):
             yield run
-            run, made, named = [], set(), set()
+            run, made, written = [], set(), set()
         run.append(item)
         if write.change.kind != "create":
-            named.add(name)
+            written.add(name)
         elif write.change.lid is not None:
-            made.add(Lid(write.resource.type, write.change.lid))
+            lid = Lid(write.resource.type, write.change.lid)
+            made.add(lid)
+            if write.change.id is not None:
+                ids[lid] = write.change.id
     if run:
         yield run
+
+
+def _name_of(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
+    """What is written, by the one name that it has: a client may have given a new resource both a lid and an id."""
+    change = write.change
+    lid = Lid(write.resource.type, change.lid or "")
+    return change.id if change.id is not None else ids.get(lid) or lid
 
 
 def _is_alike(one: PreparedWrite, other: PreparedWrite) -> bool:

@@ -1,0 +1,484 @@
+"""What writes leave, in plain Python: resources as dicts, links as pairs. What comes in: requests as their documents.
+What goes out: which statuses the answer may have, and the resources and links after it.
+
+It is written from the contract and shares nothing with the server, so that the two can disagree. Where a document
+contradicts itself (a node that is its own parent and has no children) the keys of its own row are written first, and
+then the other relationships in the order of the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from tests.property.linked_types import (
+    ID_FORMS,
+    LINK_TABLES,
+    RESTRICTED,
+    SPEECH,
+    TYPES,
+    Key,
+    Linked,
+    Reverse,
+    Row,
+    Type,
+)
+
+Json = dict[str, Any]
+Mode = Literal["add", "replace", "remove"]
+UNSAID = 0
+"""A fault of which no source says which refusal it is."""
+NEW = "new"
+"""What the texts of ids begin with that only the server knows: its answer tells them."""
+
+
+class Lid(msgspec.Struct, frozen=True):
+    type: str
+    lid: str
+
+
+Ref = str | Lid
+
+
+class Links(msgspec.Struct):
+    """name: of the relationship."""
+
+    name: str
+    mode: Mode
+    ids: list[Ref]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The resource of a related route, and its relationship."""
+
+    type: str
+    id: str
+    name: str
+
+
+class Write(msgspec.Struct, kw_only=True):
+    """A document as it was read. faults: the statuses of what is wrong with it whatever there is."""
+
+    kind: Literal["create", "update", "delete"]
+    type: str
+    id: Ref | None = None
+    lid: str | None = None
+    attributes: Json = {}
+    links: list[Links] = []
+    owner: Owner | None = None
+    faults: list[int] = []
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """refusals: the statuses with which it may be refused. can_succeed: whether it may be done, and the model's state
+    is what it leaves. written: (type, id, attributes) of what each write has written; None of one that deletes. places:
+    of the operations that fail."""
+
+    refusals: set[int] = set()
+    can_succeed: bool = True
+    written: list[tuple[str, str, Json] | None] = []
+    places: set[int] = set()
+
+
+class State(msgspec.Struct):
+    """rows: type -> id -> row. links: link table -> pairs of ids."""
+
+    rows: dict[str, dict[str, Row]]
+    links: dict[str, set[tuple[str, str]]]
+
+    def copy(self) -> State:
+        rows = {name: {key: row.copy() for key, row in rows.items()} for name, rows in self.rows.items()}
+        return State(rows, {name: set(pairs) for name, pairs in self.links.items()})
+
+
+def empty() -> State:
+    return State({name: {} for name in TYPES}, {name: set() for name in LINK_TABLES})
+
+
+class Model:
+    """The resources and links of one run. touched: (type, id, relationship) of the links that the last request
+    writes."""
+
+    def __init__(self) -> None:
+        self.state = empty()
+        self.touched: list[tuple[str, str, str]] = []
+        self._lids: dict[Lid, str] = {}
+        self._made = 0
+
+    # what there is
+
+    def ids(self, type_name: str) -> list[str]:
+        """In the order of the collection."""
+        ids = self.state.rows[type_name]
+        return sorted(ids, key=int) if TYPES[type_name].id in ("int", "bigint") else sorted(ids)
+
+    def count(self) -> int:
+        return sum(len(rows) for rows in self.state.rows.values())
+
+    def attributes(self, type_name: str, id_text: str) -> Json:
+        row = self.state.rows[type_name][id_text]
+        computed = TYPES[type_name].computed
+        return {**row.attributes, **{name: compute(row.attributes) for name, compute in computed.items()}}
+
+    def linked(self, type_name: str, id_text: str, name: str) -> list[str]:
+        """The ids at the other end; of a to-one none or one."""
+        match TYPES[type_name].relationships[name]:
+            case Key():
+                key = self.state.rows[type_name][id_text].keys[name]
+                return [] if key is None else [key]
+            case Reverse() as reverse:
+                rows = self.state.rows[reverse.target]
+                return [key for key, row in rows.items() if row.keys[reverse.key] == id_text]
+            case Linked() as linked:
+                place = 0 if linked.is_source else 1
+                pairs = self.state.links[linked.table]
+                return [pair[1 - place] for pair in pairs if pair[place] == id_text]
+
+    # requests
+
+    def write(self, write: Write) -> Outcome:
+        """One write that is a request of its own. A state after a refusal is to be thrown away."""
+        self._begin()
+        found: set[int] = set()
+        unsure: set[int] = set()
+        # Custom code sees a document before its values are looked at: its faults come in two parts.
+        refusals = common(write.faults) | (set(write.faults) if TYPES[write.type].is_hooked else set())
+        is_there = self._is_there(write)
+        if refusals:
+            return Outcome(refusals=refusals if is_there else refusals | {404}, can_succeed=False)
+        written = self._apply(write, found, unsure)
+        return Outcome(refusals=found or unsure, can_succeed=not found, written=[written])
+
+    def operations(self, writes: list[Write]) -> Outcome:
+        """Atomic operations: what is wrong with a document comes first, but for documents that custom code sees first;
+        then the first that fails."""
+        self._begin()
+        unsure: set[int] = set()
+        faulty = {place for place, write in enumerate(writes) if write.faults}
+        known = {place for place in faulty if not TYPES[writes[place].type].is_hooked}
+        faults = [fault for place in known or faulty for fault in writes[place].faults]
+        if known:
+            every = [fault for place in faulty for fault in writes[place].faults]
+            return Outcome(refusals=common(faults) | common(every), can_succeed=False, places=faulty)
+        written: list[tuple[str, str, Json] | None] = []
+        for place, write in enumerate(writes):
+            found: set[int] = set()
+            written.append(None if write.faults else self._apply(write, found, unsure))
+            if found or write.faults:
+                refusals = found | common(write.faults) | common(faults) | unsure
+                return Outcome(refusals=refusals, can_succeed=False, places={place, *faulty})
+        return Outcome(refusals=unsure, written=written, places=set(range(len(writes))))
+
+    def _begin(self) -> None:
+        self._lids = {}
+        self.touched = []
+
+    def _is_there(self, write: Write) -> bool:
+        """What the path names."""
+        if write.kind == "create":
+            return write.owner is None or write.owner.id in self.state.rows[write.owner.type]
+        return write.id in self.state.rows[write.type]
+
+    def rename(self, type_name: str, made: str, id_text: str) -> None:
+        """An id that the server has chosen takes the place of what stood for it; of a resource that is gone again,
+        too."""
+        own = self.state.rows[type_name]
+        if made in own:
+            assert id_text not in own, f"the id {id_text} is of another {type_name}"
+            own[id_text] = own.pop(made)
+        for row in (row for rows in self.state.rows.values() for row in rows.values()):
+            row.keys = {name: id_text if key == made else key for name, key in row.keys.items()}
+        for table, pairs in self.state.links.items():
+            renamed = {tuple(id_text if key == made else key for key in pair) for pair in pairs}
+            self.state.links[table] = renamed  # type: ignore[assignment]
+        self.touched = [(kind, id_text if key == made else key, name) for kind, key, name in self.touched]
+
+    # one write
+
+    def _apply(self, write: Write, found: set[int], unsure: set[int]) -> tuple[str, str, Json] | None:
+        """Adds to found the statuses of what stands against it, and to unsure of what may."""
+        if write.kind == "delete":
+            self._delete(write, found)
+            return None
+        is_create = write.kind == "create"
+        id_text = self._create(write, found, unsure) if is_create else self._updated(write, found)
+        if id_text is None or found:
+            return None
+        return write.type, id_text, self.attributes(write.type, id_text)
+
+    def _create(self, write: Write, found: set[int], unsure: set[int]) -> str:
+        rows, kind = self.state.rows[write.type], TYPES[write.type]
+        if write.owner is not None and write.owner.id not in self.state.rows[write.owner.type]:
+            found.add(404)
+        id_text = self._resolved(write.id) if write.id is not None else self._new(kind)
+        if id_text in rows:
+            found.add(409)
+        elif write.id is not None and kind.id != "uuid" and any(known.startswith(NEW) for known in rows):
+            # The server may have chosen this very id for what was added before in the same request.
+            unsure.add(409)
+        keys: dict[str, str | None] = {name: None for name, _ in kind.own_keys()}
+        rows[id_text] = Row({**kind.defaults, **write.attributes}, keys)
+        if write.lid is not None:
+            self._lids[Lid(write.type, write.lid)] = id_text
+        self._link_all(write, id_text, found)
+        if write.owner is not None and not found:
+            self._link(write.owner.type, write.owner.id, Links(write.owner.name, "add", [id_text]), found)
+        self._check_unique(write.type, id_text, found)
+        return id_text
+
+    def _updated(self, write: Write, found: set[int]) -> str | None:
+        id_text = self._there(write, found)
+        if id_text is None:
+            return None
+        row, kind = self.state.rows[write.type][id_text], TYPES[write.type]
+        before = self.attributes(write.type, id_text)
+        if any(write.attributes.get(name, before[name]) != before[name] for name in kind.computed):
+            found.add(422)
+        row.attributes.update({name: value for name, value in write.attributes.items() if name in kind.attributes})
+        self._link_all(write, id_text, found)
+        return id_text
+
+    def _delete(self, write: Write, found: set[int]) -> None:
+        id_text = self._there(write, found)
+        if id_text is None:
+            return
+        gone = {(write.type, id_text)}
+        waiting = [(write.type, id_text)]
+        while waiting:
+            for type_name, key, name, rule in self._referring(*waiting.pop()):
+                if rule == "cascade" and (type_name, key) not in gone:
+                    gone.add((type_name, key))
+                    waiting.append((type_name, key))
+                elif rule == "null":
+                    self.state.rows[type_name][key].keys[name] = None
+                elif rule == "restrict":
+                    found.add(409)
+        for type_name, key in gone:
+            del self.state.rows[type_name][key]
+        for table, types in LINK_TABLES.items():
+            for place, type_name in enumerate(types):
+                leaving = {pair for pair in self.state.links[table] if (type_name, pair[place]) in gone}
+                if leaving and (table, type_name) == RESTRICTED:
+                    found.add(409)
+                self.state.links[table] -= leaving
+
+    def _referring(self, type_name: str, id_text: str) -> Iterator[tuple[str, str, str, str]]:
+        """(type, id, key, what becomes of it) of the rows with a key to that one."""
+        for other, kind in TYPES.items():
+            for name, key in kind.own_keys():
+                if key.target == type_name:
+                    for own, row in self.state.rows[other].items():
+                        if row.keys[name] == id_text:
+                            yield other, own, name, key.on_delete
+
+    def _there(self, write: Write, found: set[int]) -> str | None:
+        id_text = None if write.id is None else self._resolved(write.id)
+        if id_text not in self.state.rows[write.type]:
+            found.add(404)
+            return None
+        return id_text
+
+    def _link_all(self, write: Write, id_text: str, found: set[int]) -> None:
+        """The row's own keys first."""
+        relationships = TYPES[write.type].relationships
+        own = [links for links in write.links if isinstance(relationships[links.name], Key)]
+        for links in own:
+            self._link(write.type, id_text, links, found)
+        self._check_unique(write.type, id_text, found)
+        for links in write.links:
+            if links not in own:
+                self._link(write.type, id_text, links, found)
+
+    def _link(self, type_name: str, id_text: str, links: Links, found: set[int]) -> None:
+        self.touched.append((type_name, id_text, links.name))
+        relationship = TYPES[type_name].relationships[links.name]
+        there = self.state.rows[relationship.target]
+        ids = {self._resolved(ref) for ref in links.ids}
+        if links.mode != "remove" and not ids <= there.keys():
+            found.add(404)
+            ids &= there.keys()
+        current = set(self.linked(type_name, id_text, links.name)) if id_text in self.state.rows[type_name] else set()
+        leaving = {"add": set(), "replace": current - ids, "remove": current & ids}[links.mode]
+        joining = set() if links.mode == "remove" else ids
+        match relationship:
+            case Key():
+                self.state.rows[type_name][id_text].keys[links.name] = next(iter(ids), None)
+            case Reverse() as reverse:
+                if leaving and TYPES[reverse.target].key(reverse.key).is_required:
+                    found.add(403)
+                for key in leaving | joining:
+                    there[key].keys[reverse.key] = id_text if key in joining else None
+            case Linked() as linked:
+                pairs = self.state.links[linked.table]
+                pairs -= {linked.pair(id_text, key) for key in leaving}
+                pairs |= {linked.pair(id_text, key) for key in joining}
+
+    def _check_unique(self, type_name: str, id_text: str, found: set[int]) -> None:
+        rows, kind = self.state.rows[type_name], TYPES[type_name]
+        row = rows[id_text]
+        others = [other for key, other in rows.items() if key != id_text]
+        for name in kind.unique:
+            value = row.attributes.get(name)
+            if value is not None and any(other.attributes[name] == value for other in others):
+                found.add(409)
+        for name, key in kind.own_keys():
+            if key.is_unique and row.keys[name] and any(other.keys[name] == row.keys[name] for other in others):
+                found.add(409)
+
+    def _resolved(self, ref: Ref) -> str:
+        return self._lids[ref] if isinstance(ref, Lid) else ref
+
+    def _new(self, kind: Type) -> str:
+        self._made += 1
+        return f"{NEW} {self._made}"
+
+
+def common(faults: Iterable[int]) -> set[int]:
+    """Errors of one status keep it; different ones together are a 400."""
+    statuses = set(faults)
+    if UNSAID in statuses:
+        return {400, 403, 405, 422}
+    return statuses if len(statuses) < 2 else {400}
+
+
+# documents
+
+
+class Reader:
+    """Reads the documents of one request. made: the lids of earlier operations; None outside of them."""
+
+    def __init__(self, made: set[Lid] | None = None) -> None:
+        self.made = made
+
+    def resource(self, kind: Literal["create", "update"], type_name: str, data: Json, owner: Owner | None) -> Write:
+        """A resource object that is right for the type, or nearly."""
+        write = Write(kind=kind, type=type_name, owner=owner)
+        if "id" in data:
+            write.id = str(data["id"])
+            if kind == "create":
+                self._client_id(write)
+        if data["type"] != type_name:
+            write.faults.append(409)
+            return write
+        write.lid = data.get("lid")
+        write.attributes = data.get("attributes", {})
+        self._attributes(write)
+        for name, sent in data.get("relationships", {}).items():
+            self.linkage(write, name, "replace", sent["data"])
+        if kind == "create":
+            self._missing(write, data)
+        return write
+
+    def _client_id(self, write: Write) -> None:
+        kind = TYPES[write.type]
+        if not kind.client_ids:
+            write.faults.append(403)
+        elif not is_canonical(kind, str(write.id)):
+            write.faults.append(422)
+
+    def _attributes(self, write: Write) -> None:
+        kind = TYPES[write.type]
+        for name, value in write.attributes.items():
+            if name in kind.computed:
+                write.faults += [422] if write.kind == "create" else []
+            elif name not in kind.attributes or not isinstance(value, kind.attributes[name]):
+                write.faults.append(422)
+
+    def _missing(self, write: Write, data: Json) -> None:
+        kind = TYPES[write.type]
+        sent = set(data.get("relationships", {}))
+        if write.owner is not None:
+            relationship = TYPES[write.owner.type].relationships[write.owner.name]
+            if isinstance(relationship, Reverse):
+                self._check_owner(write, write.owner, relationship)
+                sent.add(relationship.key)
+        missing = [name for name, key in kind.own_keys() if key.is_required and name not in sent]
+        missing += [name for name in kind.required if name not in write.attributes]
+        write.faults += [422 for _ in missing]
+
+    def _check_owner(self, write: Write, owner: Owner, reverse: Reverse) -> None:
+        named = [links.ids for links in write.links if links.name == reverse.key]
+        if named and named != [[owner.id]]:
+            write.faults.append(409)
+
+    def linkage(self, write: Write, name: str, mode: Mode, data: Any) -> None:
+        """Adds the links, and the faults of the linkage."""
+        relationship = TYPES[write.type].relationships.get(name)
+        if relationship is None or relationship.is_many != isinstance(data, list):
+            write.faults.append(422)
+            return
+        is_key = isinstance(relationship, Key)
+        if data is None and isinstance(relationship, Key) and relationship.is_required:
+            write.faults.append(422 if write.kind == "create" else 403)
+        if mode != "replace" and not relationship.is_many:
+            # A to-one is replaced and nothing else.
+            write.faults.append(UNSAID)
+        refs = []
+        for identifier in data if isinstance(data, list) else [data] if data else []:
+            ref = self._ref(identifier, relationship.target, mode, write)
+            refs += [] if ref is None else [ref]
+        write.links = [*write.links, Links(name, mode, refs[:1] if is_key else refs)]
+
+    def _ref(self, identifier: Json, target: str, mode: Mode, write: Write) -> Ref | None:
+        if identifier["type"] != target:
+            write.faults.append(409)
+        elif "id" not in identifier:
+            return self.lid(identifier["type"], identifier["lid"], write)
+        elif is_canonical(TYPES[target], str(identifier["id"])):
+            return str(identifier["id"])
+        elif mode != "remove":
+            write.faults.append(404)
+        return None
+
+    def lid(self, type_name: str, lid: str, write: Write) -> Lid | None:
+        if self.made is not None and Lid(type_name, lid) in self.made:
+            return Lid(type_name, lid)
+        write.faults.append(422)
+        return None
+
+
+def is_canonical(kind: Type, id_text: str) -> bool:
+    return re.fullmatch(ID_FORMS[kind.id], id_text) is not None
+
+
+# operations
+
+
+def read_operations(operations: list[Json], *, is_extended: bool) -> list[Write]:
+    made: set[Lid] = set()
+    return [_operation(operation, Reader(made), made, is_extended) for operation in operations]
+
+
+def _operation(operation: Json, reader: Reader, made: set[Lid], is_extended: bool) -> Write:
+    ref, data = operation.get("ref"), operation.get("data")
+    if ref is not None and "relationship" in ref:
+        write = Write(kind="update", type=ref["type"], faults=[] if is_extended else [400])
+        write.id = _target(ref, reader, write)
+        reader.linkage(write, ref["relationship"], SPEECH[operation["op"]], data)
+        return write
+    if operation["op"] == "remove":
+        assert ref is not None
+        write = Write(kind="delete", type=ref["type"])
+        write.id = _target(ref, reader, write)
+        return write
+    assert isinstance(data, dict)
+    if operation["op"] == "update":
+        write = reader.resource("update", data["type"], data, None)
+        write.id = _target(ref or data, reader, write)
+        return write
+    write = reader.resource("create", data["type"], data, None)
+    if write.lid is not None:
+        write.faults += [422] if Lid(write.type, write.lid) in made else []
+        made.add(Lid(write.type, write.lid))
+    return write
+
+
+def _target(ref: Json, reader: Reader, write: Write) -> Ref | None:
+    if "id" not in ref:
+        return reader.lid(ref["type"], ref["lid"], write)
+    if not is_canonical(TYPES[write.type], str(ref["id"])):
+        write.faults.append(404)
+    return str(ref["id"])

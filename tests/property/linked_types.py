@@ -1,0 +1,174 @@
+"""What the model of `linked_model.py` knows of the types of `linked_catalog.py`, told a second time and in other words:
+nothing is taken from the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+IdKind = Literal["int", "bigint", "text", "uuid"]
+ID_FORMS: dict[IdKind, str] = {
+    "int": r"0|-?[1-9]\d{0,8}",
+    "bigint": r"0|-?[1-9]\d{0,17}",
+    "text": r".+",
+    "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+}
+SPEECH: dict[str, Literal["add", "replace", "remove"]] = {"add": "add", "update": "replace", "remove": "remove"}
+"""The operations of a relationship."""
+
+
+class Row(msgspec.Struct):
+    """keys: relationship -> the id that the row itself holds."""
+
+    attributes: dict[str, Any]
+    keys: dict[str, str | None]
+
+    def copy(self) -> Row:
+        return Row(dict(self.attributes), dict(self.keys))
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A to-one whose key is in the row itself. on_delete: what becomes of the row when the other goes."""
+
+    target: str
+    is_required: bool = False
+    is_unique: bool = False
+    on_delete: Literal["cascade", "null", "restrict"] = "null"
+    is_many: bool = False
+
+
+class Reverse(msgspec.Struct, frozen=True):
+    """The other side of a Key. key: its name in the target."""
+
+    target: str
+    key: str
+    is_many: bool
+
+
+class Linked(msgspec.Struct, frozen=True):
+    """Many to many. is_source: whether this side's id is the first of a pair."""
+
+    target: str
+    table: str
+    is_source: bool
+    is_many: bool = True
+
+    def pair(self, own: str, other: str) -> tuple[str, str]:
+        return (own, other) if self.is_source else (other, own)
+
+
+Relationship = Key | Reverse | Linked
+
+
+class Type(msgspec.Struct, frozen=True, kw_only=True):
+    """attributes: name -> the Python types of its values, of those that can be written. defaults: of those that need
+    not be sent."""
+
+    path: str
+    id: IdKind
+    relationships: dict[str, Relationship]
+    attributes: dict[str, Any]
+    defaults: dict[str, Any] = {}
+    unique: tuple[str, ...] = ()
+    computed: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    client_ids: bool = False
+    is_hooked: bool = False
+
+    @property
+    def required(self) -> list[str]:
+        return [name for name in self.attributes if name not in self.defaults]
+
+    def own_keys(self) -> Iterator[tuple[str, Key]]:
+        for name, relationship in self.relationships.items():
+            if isinstance(relationship, Key):
+                yield name, relationship
+
+    def key(self, name: str) -> Key:
+        found = self.relationships[name]
+        assert isinstance(found, Key)
+        return found
+
+
+TYPES = {
+    "team": Type(
+        path="/teams",
+        id="bigint",
+        attributes={"name": str},
+        unique=("name",),
+        computed={"label": lambda row: f"<{row['name']}>"},
+        relationships={"members": Reverse("person", "team", True)},
+    ),
+    "person": Type(
+        path="/people",
+        id="uuid",
+        client_ids=True,
+        attributes={"name": str, "email": str | None, "score": int},
+        defaults={"email": None, "score": 1},
+        unique=("email",),
+        computed={"shout": lambda row: f"{row['name'].upper()}!"},
+        relationships={
+            "team": Key(target="team", on_delete="restrict"),
+            "mentor": Key(target="person"),
+            "pupils": Reverse("person", "mentor", True),
+            "badge": Reverse("badge", "person", False),
+            "passport": Reverse("passport", "person", False),
+            "tasks": Reverse("task", "owner", True),
+            "reviews": Reverse("task", "reviewer", True),
+            "skills": Linked("skill", "person_skills", True),
+        },
+    ),
+    "badge": Type(
+        path="/badges",
+        id="text",
+        client_ids=True,
+        attributes={"colour": str},
+        relationships={"person": Key(target="person", is_unique=True)},
+    ),
+    "passport": Type(
+        path="/passports",
+        id="bigint",
+        client_ids=True,
+        attributes={"number": str},
+        unique=("number",),
+        relationships={"person": Key(target="person", is_required=True, is_unique=True, on_delete="cascade")},
+    ),
+    "task": Type(
+        path="/tasks",
+        id="bigint",
+        attributes={"title": str},
+        relationships={
+            "owner": Key(target="person", is_required=True, on_delete="cascade"),
+            "reviewer": Key(target="person"),
+            "blockers": Linked("task", "task_blockers", True),
+            "blocks": Linked("task", "task_blockers", False),
+        },
+        is_hooked=True,
+    ),
+    "skill": Type(
+        path="/skills",
+        id="int",
+        attributes={"name": str},
+        unique=("name",),
+        relationships={"people": Linked("person", "person_skills", False)},
+    ),
+    "node": Type(
+        path="/forest/nodes",
+        id="uuid",
+        client_ids=True,
+        attributes={"title": str},
+        relationships={
+            "parent": Key(target="node", on_delete="cascade"),
+            "children": Reverse("node", "parent", True),
+            "next": Key(target="node", is_unique=True),
+            "previous": Reverse("node", "next", False),
+        },
+    ),
+}
+
+LINK_TABLES = {"person_skills": ("person", "skill"), "task_blockers": ("task", "task")}
+"""Link table -> the types of its two sides."""
+RESTRICTED = ("person_skills", "skill")
+"""The one side of a link table that cannot go while it is linked."""
