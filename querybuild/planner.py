@@ -169,9 +169,11 @@ class _ReadPlanner:
         """The sort keys, and the id in the direction of the last one, so that every order is total."""
         order = [planned for key in keys if (planned := self.order_key(key, resource, alias)) is not None]
         id_column = ColumnRef(alias, self.catalog.id_of(resource))
-        if all(key.column != id_column for key in order):
-            order.append(OrderKey(id_column, bool(order) and order[-1].is_descending, False))
-        return tuple(order)
+        for place, key in enumerate(order):
+            if key.column == id_column:
+                # Nothing is alike after it.
+                return tuple(order[: place + 1])
+        return (*order, OrderKey(id_column, bool(order) and order[-1].is_descending, False))
 
     def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
         """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""

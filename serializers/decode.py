@@ -141,6 +141,13 @@ class Decoder:
             self.fault(what, f"{pointer}/id")
         return None
 
+    def is_one_name(self, id_text: str | None, lid: str | None, pointer: str) -> bool:
+        """What exists has an id, what an operation makes has a lid."""
+        if id_text is not None and lid is not None:
+            self.fault("A resource is named by its `id` or by its `lid`, not by both.", f"{pointer}/lid")
+            return False
+        return True
+
     def _object(self, data: dict[str, Any], name: str, pointer: str) -> dict[str, Any] | None:
         if name not in data:
             return None
@@ -166,9 +173,9 @@ class Decoder:
         lid = self.lid(value, pointer)
         type_name = self.string(value, "type", pointer)
         id_text = self.id(value, pointer, is_required="lid" not in value)
-        if type_name is None or (id_text is None and lid is None):
+        if type_name is None or (id_text is None and lid is None) or not self.is_one_name(id_text, lid, pointer):
             return None
-        return Identifier(type_name, id_text or "", pointer, lid if id_text is None else None)
+        return Identifier(type_name, id_text or "", pointer, lid)
 
 
 def _is_as_read(value: Any) -> bool:

@@ -7,6 +7,7 @@ Sources: service.md "Atomic operations route"; the JSON:API extension https://js
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -107,12 +108,14 @@ class _Reader:
     def _addressed(self, change: Change, item: dict[str, Any], pointer: str) -> Change | None:
         """An update of what `ref` names, or else the document; the two must not differ."""
         if "ref" not in item:
-            if change.id is None and change.lid is None and "id" not in item["data"]:
-                self._fault("There is no `id`.", f"{change.pointer}/id")
+            if change.id is None and change.lid is None:
+                if not {"id", "lid"} & item["data"].keys():
+                    self._fault("There is no `id`.", f"{change.pointer}/id")
                 return None
-            if change.id is not None:
-                return msgspec.structs.replace(change, lid=None, id_pointer=f"{change.pointer}/id")
-            return msgspec.structs.replace(change, id_pointer=f"{change.pointer}/lid")
+            if not self._decoder.is_one_name(change.id, change.lid, change.pointer):
+                return None
+            member = "lid" if change.id is None else "id"
+            return msgspec.structs.replace(change, id_pointer=f"{change.pointer}/{member}")
         target = self._target(item["ref"], "update", f"{pointer}/ref")
         if target is None:
             return None
@@ -134,16 +137,10 @@ class _Reader:
         id_text = self._decoder.id(ref, pointer, is_required="lid" not in ref)
         if type_name is None or (id_text is None and lid is None):
             return None
-        is_lid = id_text is None
-        id_pointer = f"{pointer}/{'lid' if is_lid else 'id'}"
-        return Change(
-            kind=kind,
-            type=type_name,
-            id=id_text,
-            lid=lid if is_lid else None,
-            pointer=pointer,
-            id_pointer=id_pointer,
-        )
+        if not self._decoder.is_one_name(id_text, lid, pointer):
+            return None
+        id_pointer = f"{pointer}/{'lid' if id_text is None else 'id'}"
+        return Change(kind=kind, type=type_name, id=id_text, lid=lid, pointer=pointer, id_pointer=id_pointer)
 
     def _linkage(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
         """A relationship operation: an update of the resource that has the relationship."""
@@ -262,8 +259,10 @@ def _place(error: ErrorObject) -> tuple[int | None, list[str | int]]:
     """Which operation a pointer is in, and the path inside it."""
     pointer = None if error.source is None else error.source.pointer
     parts = [part.replace("~1", "/").replace("~0", "~") for part in (pointer or "").split("/")[1:]]
+    # Arrays are the operations and linkage; a name may be a number as well.
     path: list[str | int] = [
-        int(part) if part.isdecimal() and part.isascii() and len(part) < 10 else part for part in parts
+        int(part) if before in (MEMBER, "data") and re.fullmatch("[0-9]{1,9}", part) else part
+        for before, part in zip(["", *parts], parts, strict=False)
     ]
     if len(path) < 2 or path[0] != MEMBER or not isinstance(path[1], int):
         return None, path

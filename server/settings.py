@@ -42,12 +42,13 @@ class SettingsError(StartError):
 class About(msgspec.Struct, frozen=True):
     """What a setting is beyond its type.
 
-    Its group and its placeholder in the help, whether it is a secret, and a last check that returns the value
-    to keep or raises ValueError (whose message must not show a secret).
+    Its group and its placeholder in the help, what may be given where its type does not say it, whether it is a
+    secret, and a last check that returns the value to keep or raises ValueError (whose message must not show a secret).
     """
 
     group: str
     metavar: str | None = None
+    expected: str | None = None
     is_secret: bool = False
     check: Callable[[str], str] | None = None
 
@@ -223,9 +224,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$",
-            description="The path of atomic operations; empty for none.",
+            description="The path of atomic operations; empty, by flag or file, for none.",
         ),
-        LIMITS,
+        About("Limits of a request", metavar="PATH", expected="a path such as /operations, or an empty text"),
     ] = "/operations"
     max_operations: Annotated[Positive, Meta(description="The most operations of one request."), LIMITS] = 1000
     max_body_bytes: Annotated[
@@ -372,7 +373,7 @@ def _setting(name: str, form: Any, default: object) -> Setting:
         group=about.group,
         description=meta.description,
         form=form,
-        expected=_listed(alternatives),
+        expected=about.expected or _listed(alternatives),
         metavar=about.metavar or _placeholder(name, alternatives),
         default=default,
         is_secret=about.is_secret,
