@@ -22,7 +22,6 @@ MAY_BE_OVERRULED = {
     "update-interpret-resource-attributes",
 }
 OVERRULED, NOT_HERE = "overruled: ", "does not apply: "
-LATER = "relationship routes come with the next release"
 SECTIONS = {
     "Content negotiation": "content-negotiation",
     "Document structure": "document-structure",
@@ -75,16 +74,8 @@ def test_every_test_that_is_named_is_there(path: str) -> None:
 def test_a_row_is_tests_or_a_reason() -> None:
     for _, statement, _, said in ROWS:
         is_reason = said.startswith((OVERRULED, NOT_HERE)) and len(said) > len(NOT_HERE) + 10
-        assert is_reason or said == LATER or _TESTS_ALONE.fullmatch(said), (statement, said)
+        assert is_reason or _TESTS_ALONE.fullmatch(said), (statement, said)
 
 
 def test_nothing_else_is_overruled() -> None:
     assert {row[1] for row in ROWS if row[3].startswith(OVERRULED)} == MAY_BE_OVERRULED
-
-
-def test_only_writes_of_relationship_routes_wait_for_the_next_release() -> None:
-    waiting = {row[1] for row in ROWS if row[3] == LATER}
-    about = re.compile(
-        r"(respond-)?(patch|post|delete)(-post-delete)?-to-(one|many)\b.*|respond-patch.*|updat.*relationship-.*"
-    )
-    assert [statement for statement in waiting if not about.fullmatch(statement)] == []
