@@ -14,6 +14,7 @@ from bench.breakdown import bare_round_trip, break_down
 from bench.client import check_same_documents
 from bench.kinds import KINDS, Kind
 from bench.load import Sample, check_wrk, measure
+from bench.operations import compare
 from bench.servers import (
     Cores,
     Running,
@@ -35,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3, help="of one run of wrk, whole ones")
     parser.add_argument("--connections", type=int, default=16, help="that wrk keeps open")
     parser.add_argument("--only", default="", help="kinds whose name begins like this")
+    parser.add_argument("--operations", action="store_true", help="atomic operations against single requests instead")
     parser.add_argument("--name", default="first", help="of the files in bench/figures")
     return parser.parse_args()
 
@@ -71,6 +73,9 @@ def _run(url: str, cores: Cores, arguments: argparse.Namespace) -> report.Figure
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.operations:
+        compare(arguments.rounds)
+        return
     check_wrk()
     cores = choose_cores()
     with database(cores) as url:

@@ -1,0 +1,142 @@
+"""Atomic operations as tests write them, and the database as it was before and after. What comes in: an Api. What goes
+out: operations as plain dicts, answers, rows. It must not know the server's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from tests.http.conftest import MEDIA_TYPE, Answer, Api
+from tests.http.custom import Servers, Start
+from tests.http.refusals import contents
+
+URI = "https://jsonapi.org/ext/atomic"
+EXTENDED = f'{MEDIA_TYPE};ext="{URI}"'
+SECONDS = 10.0
+
+Operation = dict[str, Any]
+
+
+@pytest.fixture
+def start(io_loop: IOLoop) -> Iterator[Start]:
+    """Starts servers from within a test."""
+    servers = Servers()
+    yield servers.start
+    io_loop.run_sync(servers.stop)
+
+
+def add(type_name: str, attributes: Any = None, **members: Any) -> Operation:
+    """members: of the resource object: lid, id, relationships."""
+    return {"op": "add", "data": _data(type_name, attributes, members)}
+
+
+def update(type_name: str, attributes: Any = None, **members: Any) -> Operation:
+    return {"op": "update", "data": _data(type_name, attributes, members)}
+
+
+def remove(type_name: str, **members: Any) -> Operation:
+    """members: id or lid."""
+    return {"op": "remove", "ref": {"type": type_name, **members}}
+
+
+def link(op: str, type_name: str, relationship: str, data: Any, **members: Any) -> Operation:
+    """An operation on a relationship, as the extension has it. members: id or lid of the resource that has it."""
+    return {"op": op, "ref": {"type": type_name, **members, "relationship": relationship}, "data": data}
+
+
+def by_lid(type_name: str, lid: str) -> dict[str, str]:
+    return {"type": type_name, "lid": lid}
+
+
+def _data(type_name: str, attributes: Any, members: dict[str, Any]) -> dict[str, Any]:
+    return {"type": type_name, **members} | ({} if attributes is None else {"attributes": attributes})
+
+
+async def operate(api: Api, *operations: Any, media_type: str = MEDIA_TYPE, path: str = "/operations") -> Answer:
+    return await api.request("POST", path, {"atomic:operations": operations}, headers={"Content-Type": media_type})
+
+
+async def extended(api: Api, *operations: Any) -> Answer:
+    return await operate(api, *operations, media_type=EXTENDED)
+
+
+def results(answer: Answer) -> list[Any]:
+    """The resources of a plain answer's results."""
+    assert answer.status == 200, answer.body
+    assert answer.headers["Content-Type"] == MEDIA_TYPE
+    assert all(set(each) == {"data", "meta"} and each["meta"] is None for each in answer.document["atomic:results"])
+    return [each["data"] for each in answer.document["atomic:results"]]
+
+
+def extended_results(answer: Answer) -> list[Any]:
+    assert answer.status == 200, answer.body
+    assert answer.headers["Content-Type"] == EXTENDED
+    assert all(set(each) == {"data"} for each in answer.document["atomic:results"])
+    return [each["data"] for each in answer.document["atomic:results"]]
+
+
+def detail(answer: Answer) -> Any:
+    """What a failure without the extension says."""
+    assert (answer.status, answer.headers["Content-Type"]) == (422, "application/json"), answer.body
+    assert set(answer.document) == {"detail"}
+    return answer.document["detail"]
+
+
+def extended_errors(answer: Answer) -> tuple[int, list[dict[str, Any]]]:
+    assert answer.headers["Content-Type"] == EXTENDED, answer.body
+    assert set(answer.document) == {"errors", "jsonapi"}
+    return answer.status, answer.errors
+
+
+@asynccontextmanager
+async def connected(api: Api) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(api.database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def unchanged(api: Api) -> AsyncIterator[Any]:
+    """Every row of every table is the same afterwards, and no session of the server's is in a transaction or holds a
+    lock. Gives a connection to look with."""
+    async with connected(api) as watcher:
+        before = await contents(watcher)
+        yield watcher
+        await until_at_rest(watcher)
+        assert await contents(watcher) == before
+
+
+async def until_at_rest(watcher: Any) -> None:
+    """Returns when it is so, fails when it is not so in time: for a server that has nothing more to do."""
+    async with asyncio.timeout(SECONDS):
+        while (busy := await at_work(watcher)) != []:
+            assert all(state in ("active", "idle in transaction", "idle in transaction (aborted)") for state in busy)
+
+
+async def at_work(watcher: Any) -> list[str]:
+    """The state of each session of the server's that is in a transaction or holds a lock."""
+    found = await watcher.fetch(
+        "SELECT state FROM pg_stat_activity a WHERE datname = current_database() AND application_name = 'waterspout'"
+        " AND (state <> 'idle' OR xact_start IS NOT NULL OR EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid))"
+    )
+    return [row["state"] for row in found]
+
+
+async def until_blocked_by(watcher: Any, holder_pid: int) -> int:
+    """The process id of the session that waits for a lock of the other."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = await watcher.fetchval(
+                "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder_pid
+            )
+            if found is not None:
+                return int(found)

@@ -1,0 +1,167 @@
+"""serializers/operations.py: bodies as operations with their faults, and results and failures as bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from querybuild.errors import ApiError
+from querybuild.query import Change, Identifier, Lid, LinkageChange
+from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
+from serializers.operations import Operation, decode_operations, encode_results, uses_lid_of
+
+AT = "/atomic:operations/0"
+
+
+def decode(*operations: Any, takes_relationships: bool = True, max_operations: int = 10) -> tuple[Any, list[ApiError]]:
+    """The operations' changes, and the faults."""
+    found: list[Operation] = []
+    errors: list[ApiError] = []
+    body = json.dumps({"atomic:operations": operations}).encode()
+    limits = {"max_depth": 20, "max_operations": max_operations}
+    decode_operations(body, found, errors, **limits, takes_relationships=takes_relationships)
+    return [operation.change for operation in found], errors
+
+
+PERSON = {"type": "person"}
+CHANGES: list[tuple[dict[str, Any], Change]] = [
+    (
+        {"op": "add", "data": PERSON | {"lid": "a", "attributes": {"name": "x"}}},
+        Change(kind="create", type="person", lid="a", attributes={"name": "x"}, pointer=f"{AT}/data"),
+    ),
+    (
+        {"op": "add", "ref": PERSON, "data": PERSON},
+        Change(kind="create", type="person", pointer=f"{AT}/data"),
+    ),
+    (
+        {"op": "update", "data": PERSON | {"id": 7}},
+        Change(kind="update", type="person", id="7", pointer=f"{AT}/data", id_pointer=f"{AT}/data/id"),
+    ),
+    (
+        {"op": "update", "ref": PERSON | {"id": "7"}, "data": PERSON | {"attributes": {"name": "x"}}},
+        Change(
+            kind="update",
+            type="person",
+            id="7",
+            attributes={"name": "x"},
+            pointer=f"{AT}/data",
+            id_pointer=f"{AT}/ref/id",
+        ),
+    ),
+    (
+        {"op": "remove", "ref": PERSON | {"id": "7"}},
+        Change(kind="delete", type="person", id="7", pointer=f"{AT}/ref", id_pointer=f"{AT}/ref/id"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("operation", "change"), CHANGES)
+def test_changes(operation: dict[str, Any], change: Change) -> None:
+    assert decode(operation) == ([change], [])
+
+
+@pytest.mark.parametrize(("op", "mode"), [("add", "add"), ("update", "replace"), ("remove", "remove")])
+def test_a_relationship_is_an_update_of_what_has_it(op: str, mode: Any) -> None:
+    ref = {"type": "user", "id": "1", "relationship": "computers"}
+    [change], errors = decode({"op": op, "ref": ref, "data": [{"type": "computer", "id": "2"}]})
+    assert errors == []
+    assert (change.kind, change.type, change.id, change.attributes) == ("update", "user", "1", None)
+    assert change.id_pointer == f"{AT}/ref/id"
+    [(name, linkage)] = change.relationships.items()
+    assert (name, linkage.mode, linkage.is_list, linkage.pointer) == ("computers", mode, True, f"{AT}/data")
+    assert linkage.identifiers == (Identifier("computer", "2", f"{AT}/data/0"),)
+
+
+def test_lids_are_of_their_type() -> None:
+    made = [{"op": "add", "data": {"type": name, "lid": "a"}} for name in ("person", "user")]
+    changes, errors = decode(*made, {"op": "remove", "ref": PERSON | {"lid": "a"}})
+    assert errors == []
+    assert (changes[2].id, changes[2].lid, changes[2].id_pointer) == (None, "a", "/atomic:operations/2/ref/lid")
+
+
+@pytest.mark.parametrize(
+    ("operations", "pointer"),
+    [
+        ([{"op": "remove", "ref": PERSON | {"lid": "a"}}, {"op": "add", "data": PERSON | {"lid": "a"}}], "0/ref/lid"),
+        ([{"op": "add", "data": PERSON | {"lid": "a"}}] * 2, "1/data/lid"),
+        (
+            [
+                {
+                    "op": "add",
+                    "data": PERSON | {"lid": "a", "relationships": {"friend": {"data": PERSON | {"lid": "a"}}}},
+                }
+            ],
+            "0/data/relationships/friend/data/lid",
+        ),
+    ],
+    ids=["later", "repeated", "its own"],
+)
+def test_lids_that_are_faults(operations: list[Any], pointer: str) -> None:
+    _, errors = decode(*operations)
+    assert [(type(error), error.pointer) for error in errors] == [(InvalidDocument, f"/atomic:operations/{pointer}")]
+
+
+@pytest.mark.parametrize("name", [None, 7, [], {}, True])
+def test_a_relationship_that_is_no_name_is_no_removal(name: Any) -> None:
+    [change], errors = decode({"op": "remove", "ref": PERSON | {"id": "1", "relationship": name}, "data": []})
+    assert change is None
+    assert [(type(error), error.pointer) for error in errors] == [(MalformedOperations, f"{AT}/ref/relationship")]
+
+
+@pytest.mark.parametrize("value", [None, True, [], {}, 1.5])
+def test_an_update_whose_id_is_none(value: Any) -> None:
+    [change], errors = decode({"op": "update", "data": PERSON | {"id": value}})
+    assert change is None
+    assert [(type(error), error.pointer) for error in errors] == [(InvalidDocument, f"{AT}/data/id")]
+
+
+def test_faults_are_collected() -> None:
+    changes, errors = decode({"op": "nix"}, {"op": "remove"}, {"op": "add", "data": PERSON}, 7)
+    assert [change is None for change in changes] == [True, True, False, True]
+    pointers = [error.pointer for error in errors]
+    assert pointers == [f"/atomic:operations/{path}" for path in ("0/op", "1/ref", "3")]
+
+
+def test_too_many() -> None:
+    operation = {"op": "add", "data": PERSON}
+    assert len(decode(operation, operation, max_operations=2)[0]) == 2
+    with pytest.raises(MalformedOperations) as refusal:
+        decode(operation, operation, operation, max_operations=2)
+    assert (refusal.value.detail, refusal.value.pointer) == (
+        "There are 3 operations; a request has at most 2.",
+        "/atomic:operations",
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
+def test_no_json(body: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        decode_operations(body, [], [], max_depth=20, max_operations=10, takes_relationships=True)
+
+
+LINKAGE = {"friend": LinkageChange((Identifier("person", "", "", "a"),), False, "")}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_used"),
+    [
+        (Change(kind="create", type="person", lid="a"), False),
+        (Change(kind="update", type="person", lid="a"), True),
+        (Change(kind="delete", type="person", lid="a"), True),
+        (Change(kind="delete", type="user", lid="a"), False),
+        (Change(kind="update", type="person", lid="a", id="1"), False),
+        (Change(kind="create", type="user", relationships=LINKAGE), True),
+    ],
+)
+def test_what_uses_a_lid(change: Change, is_used: bool) -> None:
+    assert uses_lid_of(change, {Lid("person", "a")}) is is_used
+    assert uses_lid_of(change, set()) is False
+
+
+def test_results() -> None:
+    assert encode_results([b"{}", None], has_meta=True) == (
+        b'{"atomic:results":[{"data":{},"meta":null},{"data":null,"meta":null}]}'
+    )
+    assert encode_results([b"{}", None], has_meta=False) == b'{"atomic:results":[{"data":{}},{"data":null}]}'
