@@ -7,7 +7,7 @@ Nothing here knows SQL text, rows or HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -70,6 +70,23 @@ def plan_write(
         planner.missing()
     owner = None if change.owner is None else planner.owner(change.owner)
     return planner.planned(id_slot, owner)
+
+
+def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any]]:
+    """The rows of before the request that it writes, by a column and its value: its own, and those whose keys it sets
+    or takes away."""
+    plan = write.plan
+    row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
+    is_there = row_id is not None and not isinstance(row_id, Lid)
+    if is_there:
+        yield plan.resource, plan.resource.id.column, row_id
+    for link in plan.links:
+        key = link.relationship.foreign_key
+        for one in write.values[link.slot] if key else ():
+            if not isinstance(one, Lid):
+                yield link.target, link.target.id.column, one
+        if key and is_there and link.mode == "replace":
+            yield link.target, key, row_id
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:

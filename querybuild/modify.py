@@ -7,10 +7,11 @@ that two writes of one relationship leave what one order of the two would leave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from pypika import PostgreSQLQuery, Table
+from pypika import Parameter, PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
@@ -20,7 +21,7 @@ from querybuild.resource import Link, Resource, link_of
 from querybuild.terms import Template, equals_any
 from querybuild.types import BIGINT, INT
 
-ROW, LEAVING = Slot("row"), Slot("keys")
+ROW, KEYS = Slot("row"), Slot("keys")
 _KEY_SHARE = " FOR KEY SHARE"
 _NO_KEY_UPDATE = " FOR NO KEY UPDATE"
 """As UPDATE itself locks: rows that refer to the locked one may be written meanwhile. With FOR UPDATE, writes of one
@@ -162,6 +163,19 @@ def _lock_row(plan: WritePlan) -> Statement:
     return Statement(query.where(_is_row(plan, binds)).get_sql() + _NO_KEY_UPDATE, binds.slots)
 
 
+def compile_locks(resource: Resource, columns: Sequence[str]) -> str:
+    """Of rows that are going to be written, all at once and in the order of their ids, so that two requests that write
+    the same ones in different orders wait for each other and do not deadlock. An array is bound for each column.
+
+    `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
+    """
+    rows = table(resource)
+    id_column = rows.field(resource.id.column)
+    meets = [equals_any(rows.field(name), Parameter(f"${number}")) for number, name in enumerate(columns, 1)]
+    query = PostgreSQLQuery.from_(rows).select(id_column).where(Template(" OR ".join(["{}"] * len(meets)), *meets))
+    return query.orderby(id_column).get_sql() + _NO_KEY_UPDATE
+
+
 def _lock_owner(owner: OwnerRow) -> Statement:
     """`SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
     binds = Binds()
@@ -218,7 +232,7 @@ def _detach(link: LinkWrite) -> Statement:
     """Of the rows that were locked those that leave: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
     binds, rows = Binds(), table(link.target)
     query = _update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
-    query = query.where(equals_any(rows.field(link.target.id.column), binds(LEAVING)))
+    query = query.where(equals_any(rows.field(link.target.id.column), binds(KEYS)))
     return Statement(query.get_sql(), binds.slots)
 
 

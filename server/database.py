@@ -7,8 +7,10 @@ Two doors: `read` and `write`, one pool today.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import asyncpg
@@ -26,8 +28,9 @@ PREPARED_STATEMENT_BYTES = 4096
 """Longer ones are prepared each time: 300 long filters, kept, made a backend of PostgreSQL grow by 200 MB."""
 
 UNUSED_CONNECTION_SECONDS = 300
-ATTEMPTS = 3
-"""How often a transaction is begun that others or a migration made fail."""
+ATTEMPTS, PAUSE_SECONDS = 3, 0.02
+"""How often a transaction is begun that others or a migration made fail, and how long it waits at most before the
+second time."""
 
 RESET = (
     "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
@@ -46,8 +49,9 @@ class Connection(asyncpg.Connection):
     one that custom code has held is reset in full."""
 
     _is_held = False
-    is_altered = False
-    """Whether it has codecs that are not ours: there is no way to tell them all and take them back."""
+    is_spoilt = False
+    """Whether it must not serve another request: it has codecs that are not ours, which cannot all be taken back, or is
+    about to end."""
 
     def hold(self) -> None:
         """Custom code is given the connection."""
@@ -64,16 +68,19 @@ class Connection(asyncpg.Connection):
             raise RuntimeError("a statement had failed, and custom code went on: nothing was written")
         return status
 
+    def give_up(self) -> None:
+        self.is_spoilt = True
+
     async def set_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_altered = True
+        self.is_spoilt = True
         await super().set_type_codec(*args, **options)
 
     async def set_builtin_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_altered = True
+        self.is_spoilt = True
         await super().set_builtin_type_codec(*args, **options)
 
     async def reset_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_altered = True
+        self.is_spoilt = True
         await super().reset_type_codec(*args, **options)
 
     async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
@@ -107,8 +114,9 @@ class Database:
 
     async def _release(self, connection: Connection) -> None:
         # asyncpg detaches the proxy of a connection that broke.
-        if getattr(connection, "is_altered", False):
-            connection.terminate()
+        if getattr(connection, "is_spoilt", False):
+            with suppress(pg.InterfaceError):
+                connection.terminate()
         await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
     async def _acquire(self) -> Connection:
@@ -140,7 +148,11 @@ class Database:
         async def sent(connection: Connection) -> Result:
             try:
                 return await work(connection)
+            except pg.InternalClientError:
+                # It was never sent.
+                raise
             except LOST as error:
+                _give_up(connection)
                 raise _outcome_unknown() from error
 
         return await self._attempts(sent, None)
@@ -162,19 +174,37 @@ class Database:
                     raise Busy("Other writes were in the way; try again.") from error
             except ApiError:
                 raise
-            except (OSError, TimeoutError) as error:
-                if not _is_gone(connection):
-                    # Of custom code, which has files and networks of its own.
-                    raise
-                raise translated(error) from error
             except Exception as error:
+                if isinstance(error, LOST):
+                    _give_up(connection)
+                is_misplaced = isolation == "repeatable_read" and isinstance(error, pg.ReadOnlySQLTransactionError)
                 answer = translated(error)
-                if answer is error:
+                if answer is error or is_misplaced:
+                    # A write at the door for reads is a fault, and no state of the database.
                     raise
                 raise answer from error
             finally:
                 await self._release(connection)
+            # Two that were in each other's way must not meet again at once.
+            await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
         raise AssertionError("unreachable")
+
+
+@contextmanager
+def custom_code(connection: Connection) -> Iterator[None]:
+    """Custom code has files and networks of its own, whose failures say nothing of the database."""
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        if _is_gone(connection):
+            raise
+        raise RuntimeError("custom code failed") from error
+
+
+def _give_up(connection: Connection) -> None:
+    """A connection on which PostgreSQL has said goodbye goes back to the pool before its socket is closed."""
+    with suppress(pg.InterfaceError, AttributeError):
+        connection.give_up()
 
 
 def _is_gone(connection: Connection) -> bool:
@@ -201,7 +231,8 @@ class HeldDatabase:
 def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
     async def held(connection: Connection) -> Result:
         connection.hold()
-        return await work(connection)
+        with custom_code(connection):
+            return await work(connection)
 
     return held
 
@@ -226,6 +257,7 @@ async def _transaction(
     try:
         await transaction.commit()
     except (*LOST, pg.InterfaceError) as error:
+        _give_up(connection)
         if isolation == "read_committed":
             raise _outcome_unknown() from error
         raise

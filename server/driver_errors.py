@@ -19,8 +19,9 @@ RETRIED = (
 )
 """Others, or a migration, were in the way: the transaction is begun again."""
 
-LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, OSError)
-"""The connection broke while a statement was under way."""
+LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, pg.InternalClientError, OSError)
+"""The connection broke while a statement was under way. asyncpg has an internal error of it where PostgreSQL has said
+goodbye and the socket is not closed yet."""
 
 GONE = (
     *LOST,

@@ -60,6 +60,8 @@ _SETTINGS = {
     "jit": "off",
     # Level `log` leaves out statement errors: they reach the server anyway, and no client can fill the disk.
     "log_min_messages": "log",
+    # A deadlock is tried again, and both hold a connection until it is found out.
+    "deadlock_timeout": "100ms",
     "log_checkpoints": "off",
 }
 

@@ -240,7 +240,8 @@ def _http_error_object(error: HTTPError, error_id: str) -> ErrorObject:
         title = error.reason or http.HTTPStatus(error.status_code).phrase
     except ValueError:
         title = "Error"
-    message = error.log_message % error.args if error.log_message and error.args else error.log_message
+    # tornado doubles each % of a message that has no arguments.
+    message = error.log_message % error.args if error.log_message else None
     detail = INTERNAL_DETAIL if error.status_code >= 500 else message or title
     pointer = getattr(error, "pointer", None)
     source = None if pointer is None else ErrorSource(pointer=pointer)

@@ -16,16 +16,16 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 import msgspec
 
-from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.changes import PlannedWrite, related_not_found, rows_to_lock
 from querybuild.errors import AttributeFault, RequiredLink, quoted, raise_all, resource_not_found
 from querybuild.hooks import Writing, Written
-from querybuild.modify import LinkStatements, WriteStatements
+from querybuild.modify import LinkStatements, WriteStatements, compile_locks
 from querybuild.plan import LinkWrite, Node, Statement, Values, node_of
 from querybuild.query import Lid
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
-from server.database import Connection, Database
+from server.database import Connection, Database, custom_code
 from server.driver_errors import ENDED, REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
@@ -89,6 +89,19 @@ class Transaction:
         await self._custom(after, written)
         return [Outcome(outcome.id, None) for outcome in outcomes]
 
+    async def lock(self, writes: Sequence[PreparedWrite]) -> None:
+        """Keeps the rows that exist and are going to be written from being written by others, type by type and in the
+        order of their ids. A write of one row locks it by itself."""
+        found: dict[Resource, dict[str, set[Any]]] = {}
+        for planned in [write.planned for write in writes if write.planned is not None]:
+            for resource, column, value in rows_to_lock(planned):
+                found.setdefault(resource, {}).setdefault(column, set()).add(value)
+        if sum(len(values) for columns in found.values() for values in columns.values()) < 2:
+            return
+        for resource in sorted(found, key=lambda resource: resource.type):
+            columns = found[resource]
+            await self.connection.fetch(compile_locks(resource, list(columns)), *map(list, columns.values()))
+
     async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         node = returned(write, read)
         [outcome] = await self.run([write], node)
@@ -110,7 +123,8 @@ class Transaction:
         savepoint = self.connection.transaction()
         await savepoint.start()
         try:
-            result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
+            with custom_code(self.connection):
+                result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
             await savepoint.commit()
         except ENDED as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error

@@ -112,6 +112,7 @@ class OperationsHandler(WritingHandler):
     async def _run(self, transaction: Transaction, items: Sequence[Item]) -> list[bytes | None]:
         """The resource objects of all operations, in their order."""
         objects: list[bytes | None] = []
+        await transaction.lock([write for _, write in items])
         for run in _runs(items):
             try:
                 objects += await self._run_together(transaction, run)

@@ -254,28 +254,6 @@ COUNTING = """
 """
 
 
-async def test_two_in_a_deadlock_are_both_done(api: Api) -> None:
-    """The first has the computer and is kept from the child until the second has the parent and wants the computer;
-    then it wants the parent. PostgreSQL ends one of them, which is tried again."""
-    await create_household(api)
-    there = [update(type_name, {"name": "1"}, id="1") for type_name in ("computer", "child", "parent")]
-    back = [update(type_name, {"name": "2"}, id="1") for type_name in ("parent", "computer")]
-    async with connected(api) as holder, connected(api) as watcher:
-        await holder.execute(COUNTING)
-        await holder.execute("BEGIN; SELECT FROM children WHERE id = 1 FOR UPDATE")
-        first = asyncio.ensure_future(operate(api, *there))
-        first_pid = await until_blocked_by(watcher, holder.get_server_pid())
-        second = asyncio.ensure_future(operate(api, *back))
-        await until_blocked_by(watcher, first_pid)
-        await holder.execute("ROLLBACK")
-        answers = await asyncio.gather(first, second)
-        await until_at_rest(watcher)
-    assert [answer.status for answer in answers] == [200, 200], [answer.body for answer in answers]
-    [left] = await select(api, "SELECT (SELECT name FROM computers WHERE id = 1), (SELECT name FROM parents)")
-    assert left in (("1", "1"), ("2", "2"))
-    assert await select(api, "SELECT last_value FROM attempts") == [(3,)]
-
-
 async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
     """It undoes all, and is an answer."""
     await create_household(api)

@@ -107,10 +107,13 @@ async def test_a_length_that_is_no_number(api: Api, length: str, caplog: pytest.
     assert caplog.records == []
 
 
-def test_an_answer_without_a_row_is_a_fault_that_is_logged() -> None:
+def test_an_answer_of_custom_code_says_what_it_is() -> None:
     class Teapot(ApiError):
+        status = 418
+
+    class Plain(ApiError):
         pass
 
-    made = answer(Teapot("short and stout"), "id")
-    assert (made.status, made.is_fault) == (500, True)
-    assert b"stout" not in made.body
+    made = [answer(error("short and stout"), "id") for error in (Teapot, Plain)]
+    assert [(one.status, one.is_fault) for one in made] == [(418, False), (400, False)]
+    assert all(b'"detail":"short and stout"' in one.body for one in made)
