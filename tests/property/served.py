@@ -109,6 +109,7 @@ class Served:
         self._server: HTTPServer | None = None
         self._database: Database | None = None
         self._client: _Client | None = None
+        self._own: asyncpg.Connection[asyncpg.Record] | None = None
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._loop.run_until_complete(work)
@@ -117,12 +118,10 @@ class Served:
         """Runs statements, each with its values; gives the rows of the last."""
 
         async def fetch() -> list[asyncpg.Record]:
-            connection = await asyncpg.connect(self._url)
-            try:
-                found = [await connection.fetch(*statement) for statement in statements]
-                return list(found[-1])
-            finally:
-                await connection.close()
+            if self._own is None:
+                self._own = await asyncpg.connect(self._url)
+            found = [await self._own.fetch(*statement) for statement in statements]
+            return list(found[-1])
 
         return self.run(fetch())
 
@@ -153,6 +152,8 @@ class Served:
     async def stop(self) -> None:
         if self._client is not None:
             await self._client.close()
+        if self._own is not None:
+            await self._own.close()
         if self._server is not None:
             self._server.stop()
             await self._server.close_all_connections()

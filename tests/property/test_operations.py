@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 
@@ -174,6 +174,7 @@ def _check_refusal(answer: Answer, body: bytes, media_type: str) -> None:
 
 
 @pytest.mark.parametrize("media_type", [MEDIA_TYPE, EXTENDED])
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_operations(target: Target, media_type: str, data: DataObject) -> None:
     check(target, data.draw(bodies(target.catalog)), media_type)
