@@ -246,7 +246,6 @@ class _ReadPlanner:
     def place(self, query: Query, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
         """Where the cursor says that the page begins."""
         page = query.page
-        parameter = "page[before]" if page.is_before else "page[after]"
         for key in keys if page.family == "cursor" else ():
             element = key.column.attribute.type.element
             if element is not None and element.name == "enum":
@@ -254,13 +253,15 @@ class _ReadPlanner:
                 detail = (
                     f"A list that is sorted by {quoted(key.column.attribute.name)} has no cursors: use page[number]."
                 )
-                self.errors.append(PageError(detail, parameter=parameter))
+                self.errors.append(PageError(detail, parameter=page.cursor_parameter))
         if not page.cursor:
             return None
         try:
             values = decode_cursor(page.cursor, mark, len(keys))
         except ValueFault as error:
-            self.errors.append(PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=parameter))
+            self.errors.append(
+                PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
+            )
             return None
         return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in values))
 

@@ -88,6 +88,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str = ""
     is_before: bool = False
 
+    @property
+    def cursor_parameter(self) -> str:
+        return "page[before]" if self.is_before else "page[after]"
+
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """include: None when the parameter is absent. fields: type -> names, as sent."""

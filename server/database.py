@@ -72,15 +72,15 @@ class Connection(asyncpg.Connection):
         self.is_spoilt = True
 
     async def set_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_spoilt = True
+        self.give_up()
         await super().set_type_codec(*args, **options)
 
     async def set_builtin_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_spoilt = True
+        self.give_up()
         await super().set_builtin_type_codec(*args, **options)
 
     async def reset_type_codec(self, *args: Any, **options: Any) -> None:
-        self.is_spoilt = True
+        self.give_up()
         await super().reset_type_codec(*args, **options)
 
     async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:

@@ -68,8 +68,8 @@ async def run_read(
         if read.query.filter:
             raise _refused_value(error, read.query.filter) from error
         if plan.place is not None:
-            parameter = "page[before]" if page.is_before else "page[after]"
-            raise ValueRefused(f"PostgreSQL refuses the cursor: {words(error)}.", parameter=parameter) from error
+            detail = f"PostgreSQL refuses the cursor: {words(error)}."
+            raise ValueRefused(detail, parameter=page.cursor_parameter) from error
         raise
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)

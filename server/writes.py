@@ -84,9 +84,10 @@ class Transaction:
             if one.change.kind == "create" and one.change.lid is not None:
                 self._ids[Lid(first.resource.type, one.change.lid)] = one.id
         self.written.append((first.resource, written))
-        if after is None:
+        if after is not None:
+            await self._custom(after, written)
+        if after is None and returning is not None:
             return outcomes
-        await self._custom(after, written)
         return [Outcome(outcome.id, None) for outcome in outcomes]
 
     async def lock(self, writes: Sequence[PreparedWrite]) -> None:
@@ -105,7 +106,7 @@ class Transaction:
     async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         node = returned(write, read)
         [outcome] = await self.run([write], node)
-        if outcome.row is not None and node is not None:
+        if outcome.row is not None:
             return outcome.id, _answer_of(outcome.row, read)
         return outcome.id, await run_read_at_once(self.connection, read, outcome.id, self._engine)
 

@@ -129,12 +129,10 @@ class OperationsHandler(WritingHandler):
             return [None] * len(run)
         bare = engine.bare(resource)
         outcomes = await transaction.run(writes, bare.node if bare.is_returned else None)
-        unread = [outcome.id for outcome in outcomes if outcome.row is None or not bare.is_returned]
+        shown = [None if operation.is_linkage else one for one, (operation, _) in zip(outcomes, run, strict=True)]
+        unread = [one.id for one in shown if one is not None and one.row is None]
         read = await transaction.read_rows(resource, unread) if unread else {}
-        rows: list[Row | None] = [
-            None if operation.is_linkage else read.get(outcome.id, outcome.row)
-            for outcome, (operation, _) in zip(outcomes, run, strict=True)
-        ]
+        rows: list[Row | None] = [None if one is None else read.get(one.id, one.row) for one in shown]
         encoded = iter(bare.encode([row for row in rows if row is not None]))
         return [None if row is None else next(encoded) for row in rows]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,13 +20,14 @@ from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
-from server.database import open_database
+from server.database import Database, open_database
 from server.live_schema import read_live_schema
 from server.resources import built_in
 from server.settings import Settings
 from tests.catalog import CATALOG
 from tests.conftest import on_server, with_database
 from tests.http import rows
+from waterspout import CustomHandler
 
 MEDIA_TYPE = "application/vnd.api+json"
 
@@ -114,41 +116,56 @@ class Api:
 
 
 Serve = Callable[..., Api]
+Start = Callable[..., Awaitable[Api]]
 
 
-@pytest.fixture
-def serve(io_loop: IOLoop) -> Iterator[Serve]:
-    """Starts servers in the test's loop: `serve(url, catalog=..., page_size=5)`; keywords are settings."""
-    running: list[tuple[HTTPServer, Any, Api]] = []
+class Servers:
+    """Those of one test, started and stopped in its loop."""
 
-    def start(url: str, catalog: Catalog | None = None, **settings: Any) -> Api:
+    def __init__(self) -> None:
+        self._running: list[tuple[HTTPServer, Database, Api]] = []
+
+    async def start(
+        self, url: str, catalog: Catalog, routes: Sequence[tuple[str, type[CustomHandler]]] = (), **settings: Any
+    ) -> Api:
+        """Keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
-        declared = catalog or built_in()
+        database = await open_database(url, chosen, chosen.pool_size)
+        async with database.connection() as connection:
+            schema = await read_live_schema(connection, catalog)
+        assert not schema.faults, schema.faults
+        patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
+        server = make_server(make_app(chosen, catalog, schema.constraints, database, patterns), chosen)
+        sockets = bind_sockets(0, "127.0.0.1")
+        server.add_sockets(sockets)
+        api = Api(sockets[0].getsockname()[1], url)
+        self._running.append((server, database, api))
+        return api
 
-        async def run() -> Api:
-            database = await open_database(url, chosen, chosen.pool_size)
-            async with database.connection() as connection:
-                schema = await read_live_schema(connection, declared)
-            assert not schema.faults, schema.faults
-            server = make_server(make_app(chosen, declared, schema.constraints, database), chosen)
-            sockets = bind_sockets(0, "127.0.0.1")
-            server.add_sockets(sockets)
-            api = Api(sockets[0].getsockname()[1], url)
-            running.append((server, database, api))
-            return api
-
-        return io_loop.run_sync(run)
-
-    yield start
-
-    async def stop() -> None:
-        for server, database, api in running:
+    async def stop(self) -> None:
+        for server, database, api in self._running:
             api.close()
             server.stop()
             await server.close_all_connections()
             await database.close()
 
-    io_loop.run_sync(stop)
+
+@pytest.fixture
+def start(io_loop: IOLoop) -> Iterator[Start]:
+    """Starts servers from within a test."""
+    servers = Servers()
+    yield servers.start
+    io_loop.run_sync(servers.stop)
+
+
+@pytest.fixture
+def serve(io_loop: IOLoop, start: Start) -> Serve:
+    """Starts servers from outside of the loop: `serve(url, catalog=..., page_size=5)`; keywords are settings."""
+
+    def served(url: str, catalog: Catalog | None = None, **settings: Any) -> Api:
+        return io_loop.run_sync(lambda: start(url, catalog or built_in(), **settings))
+
+    return served
 
 
 @pytest.fixture

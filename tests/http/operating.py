@@ -5,16 +5,13 @@ out: operations as plain dicts, answers, rows. It must not know the server's cod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-import pytest
-from tornado.ioloop import IOLoop
 
 from tests.http.conftest import MEDIA_TYPE, Answer, Api
-from tests.http.custom import Servers, Start
 from tests.http.refusals import contents
 
 URI = "https://jsonapi.org/ext/atomic"
@@ -22,14 +19,6 @@ EXTENDED = f'{MEDIA_TYPE};ext="{URI}"'
 SECONDS = 10.0
 
 Operation = dict[str, Any]
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    """Starts servers from within a test."""
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 def add(type_name: str, attributes: Any = None, **members: Any) -> Operation:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tornado.ioloop import IOLoop
 from tornado.web import HTTPError
 
 from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
-from tests.http.conftest import Answer
-from tests.http.custom import Servers, Start
+from tests.http.conftest import Answer, Start
 from tests.http.people import ADA, create_household, document, linked, of, select
 from waterspout import INT, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog
 
 Rows = Sequence[tuple[Any, ...]]
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 class Initials:

@@ -13,8 +13,7 @@ from tornado.ioloop import IOLoop
 from server.database import RESET
 from tests.conftest import on_server
 from tests.http import test_docs
-from tests.http.conftest import Answer, Api
-from tests.http.custom import Servers
+from tests.http.conftest import Answer, Api, Servers
 from tests.http.test_docs import ROOT, WRITES_DOCS, Request, blocks, is_true, written
 from waterspout import Hooks
 

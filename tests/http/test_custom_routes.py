@@ -4,7 +4,6 @@ as everywhere. And what is said of ROUTES that are none."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,18 +14,10 @@ from tornado.web import HTTPError, RequestHandler
 from server.declarations import load_declarations
 from server.resources import built_in
 from server.settings import StartError
-from tests.http.conftest import MEDIA_TYPE, Answer, Api
-from tests.http.custom import Servers, Start
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.people import create_household
 from tests.http.wire import connected
 from waterspout import BadRequest, CustomHandler
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 class Report(CustomHandler):

@@ -3,24 +3,16 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tornado.ioloop import IOLoop
 from tornado.web import HTTPError
 
-from tests.http.custom import ATOMIC, Servers, Start, add, hooked, operate, written_with
+from tests.http.conftest import Start
+from tests.http.custom import ATOMIC, add, hooked, operate, written_with
 from tests.http.people import ADA, document, select
 from waterspout import ApiError, BadRequest, Change, Hooks, Writing, Written
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 class Closed(BadRequest):

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
-from tornado.ioloop import IOLoop
 
-from tests.http.conftest import MEDIA_TYPE, Api
-from tests.http.custom import Servers, Start, hooked
+from tests.http.conftest import MEDIA_TYPE, Api, Start
+from tests.http.custom import hooked
 from tests.http.people import document, select
 from tests.http.wire import SECONDS, connected
 from waterspout import BadRequest, Change, Hooks, Writing, Written
@@ -31,13 +29,6 @@ STATE = """
         (SELECT array_agg(name) FROM pg_prepared_statements WHERE from_sql) AS prepared,
         (SELECT array_agg(objid) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS locks
 """
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 def new(name: str = "new") -> dict[str, Any]:

@@ -7,18 +7,17 @@ The sessions that hooks leave behind, and transactions that are tried again: tes
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
-from tornado.ioloop import IOLoop
 
 from server.resources import built_in
 from tests.catalog import CATALOG
-from tests.http.conftest import MEDIA_TYPE, Api, Serve
-from tests.http.custom import ATOMIC, Servers, Start, add, hooked, operate, remove, update, written_with
+from tests.http.conftest import MEDIA_TYPE, Api, Serve, Start
+from tests.http.custom import ATOMIC, add, hooked, operate, remove, update, written_with
 from tests.http.people import ADA, create_household, document, linked, of, one, select
 from waterspout import Attribute, BadRequest, Catalog, Change, Hooks, Writing, Written
 
@@ -66,13 +65,6 @@ class Journal:
 @pytest.fixture
 def journal() -> Journal:
     return Journal()
-
-
-@pytest.fixture
-def start(io_loop: IOLoop) -> Iterator[Start]:
-    servers = Servers()
-    yield servers.start
-    io_loop.run_sync(servers.stop)
 
 
 @pytest.fixture

@@ -21,13 +21,10 @@ from tests.http.operating import (
     extended_errors,
     operate,
     remove,
-    start,
     unchanged,
     update,
 )
 from tests.http.people import ADA, create_household, linked, of, one
-
-__all__ = ["start"]
 
 MEMBERS = ("attributes", "id", "lid", "relationships", "type")
 FIRST = add("parent", {"name": "first"}, lid="first")

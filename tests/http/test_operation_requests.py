@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from server.resources import built_in
-from tests.http.conftest import MEDIA_TYPE, Answer, Api
-from tests.http.custom import Start
-from tests.http.operating import EXTENDED, URI, add, start, unchanged
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
+from tests.http.operating import EXTENDED, URI, add, unchanged
 from tests.http.wire import connected
-
-__all__ = ["start"]
 
 BODY = json.dumps({"atomic:operations": [add("parent", {"name": "p"})]})
 

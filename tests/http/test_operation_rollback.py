@@ -16,8 +16,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from server.resources import built_in
-from tests.http.conftest import MEDIA_TYPE, Answer, Api
-from tests.http.custom import Start
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.expected import error
 from tests.http.operating import (
     EXTENDED,
@@ -26,7 +25,6 @@ from tests.http.operating import (
     link,
     operate,
     remove,
-    start,
     unchanged,
     until_at_rest,
     until_blocked_by,
@@ -35,8 +33,6 @@ from tests.http.operating import (
 from tests.http.people import create_household, linked, of, select
 from tests.http.proxy import Moment, Proxy
 from tests.http.wire import connected as wired
-
-__all__ = ["start"]
 
 MEDIA_TYPES = pytest.mark.parametrize("media_type", [MEDIA_TYPE, EXTENDED])
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")

@@ -16,8 +16,7 @@ import pytest
 from server.database import Connection
 from server.resources import built_in
 from tests.catalog import CATALOG
-from tests.http.conftest import MEDIA_TYPE, Api
-from tests.http.custom import Start
+from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.operating import (
     EXTENDED,
     add,
@@ -27,13 +26,10 @@ from tests.http.operating import (
     operate,
     remove,
     results,
-    start,
     unchanged,
     update,
 )
 from tests.http.people import ADA, create_household, linked, of, one, select
-
-__all__ = ["start"]
 
 BEA = {
     "first_name": "Bea",

@@ -6,8 +6,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from server.resources import built_in
+from tests.property.rows import make_rows, store
+from tests.property.served import Target, served
 
 _FACTOR = int(os.environ.get("WATERSPOUT_HYPOTHESIS_FACTOR", "20"))
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -24,3 +30,12 @@ settings.register_profile(
     suppress_health_check=[*_CHECKS, HealthCheck.filter_too_much],
 )
 settings.load_profile(os.environ.get("WATERSPOUT_HYPOTHESIS", "suite"))
+
+
+@pytest.fixture(scope="module")
+def people(postgres_url: str) -> Iterator[Target]:
+    """The built-in resources over some rows."""
+    catalog = built_in()
+    with served(postgres_url, catalog) as server:
+        store(server, make_rows(0))
+        yield Target(server, catalog)

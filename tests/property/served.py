@@ -161,6 +161,14 @@ class Served:
             await self._database.close()
 
 
+class Target:
+    """A server and its catalogue."""
+
+    def __init__(self, server: Served, catalog: Catalog) -> None:
+        self.server = server
+        self.catalog = catalog
+
+
 @contextmanager
 def served(postgres_url: str, catalog: Catalog, ddl: str = "") -> Iterator[Served]:
     """The catalogue over a new database. ddl: tables besides the built-in ones."""

@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from querybuild.catalog import Catalog
-from server.resources import built_in
 from tests import catalog as corner
-from tests.property.rows import HIDDEN, make_rows, store
-from tests.property.served import MEDIA_TYPE, Answer, Served, served
+from tests.property.rows import HIDDEN
+from tests.property.served import MEDIA_TYPE, Answer, Target, served
 from tests.property.wild import IDS, Request, bodies, headers, near_filters, queries, quote_all, requests
 
 SCHEMA = jsonschema_rs.Draft202012Validator(
@@ -48,22 +46,6 @@ INSIDE = (
     ),
     *("asyncpg", "Traceback", "psql", "pypika", "msgspec", ".py", "PostgresError", "invalid input", "0x"),
 )
-
-
-class Target:
-    """A server and its catalogue."""
-
-    def __init__(self, server: Served, catalog: Catalog) -> None:
-        self.server = server
-        self.catalog = catalog
-
-
-@pytest.fixture(scope="module")
-def people(postgres_url: str) -> Iterator[Target]:
-    catalog = built_in()
-    with served(postgres_url, catalog) as server:
-        store(server, make_rows(0))
-        yield Target(server, catalog)
 
 
 @pytest.fixture(scope="module")

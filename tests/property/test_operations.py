@@ -14,11 +14,10 @@ from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 
 from querybuild.catalog import Catalog
 from querybuild.resource import Resource
-from server.resources import built_in
 from tests import catalog as corner
-from tests.property.rows import HIDDEN, make_rows, store
-from tests.property.served import MEDIA_TYPE, Answer, Served, served
-from tests.property.test_no_500 import INSIDE, Target
+from tests.property.rows import HIDDEN
+from tests.property.served import MEDIA_TYPE, Answer, Served, Target, served
+from tests.property.test_no_500 import INSIDE
 from tests.property.values import dump, texts, trees
 from tests.property.wild import IDS, documents, mutated, mutated_texts, one_of
 
@@ -26,14 +25,6 @@ EXTENDED = f'{MEDIA_TYPE};ext="https://jsonapi.org/ext/atomic"'
 MEMBERS = ("attributes", "id", "lid", "relationships", "type")
 STATUSES = (200, 204, 400, 403, 404, 409, 422)
 LIDS = ("a", "b", "c")
-
-
-@pytest.fixture(scope="module")
-def people(postgres_url: str) -> Iterator[Target]:
-    catalog = built_in()
-    with served(postgres_url, catalog) as server:
-        store(server, make_rows(0))
-        yield Target(server, catalog)
 
 
 @pytest.fixture(scope="module")
