@@ -7,7 +7,7 @@ Nothing here knows where the value stood.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,20 +15,39 @@ import msgspec
 from querybuild.resource import Attribute
 from querybuild.values import JsonFault, ValueFault, check_texts
 
+Check = Callable[[Attribute, Any, Any], None]
+"""Of an attribute, the value as sent and as bound. Raises ValueFault."""
 
-def read_attribute(attribute: Attribute, value: Any) -> Any:
-    """Raises ValueFault."""
+
+def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | None = None) -> Any:
+    """checks: those of the attribute, where they are known. Raises ValueFault."""
     if value is None:
         if not attribute.nullable:
             raise ValueFault("a value, since it cannot be null")
         return None
     native = attribute.type.from_json(value)
-    for check in (_check_texts, _check_shape, _check_length, _check_range, _check_pattern):
+    for check in checks_of(attribute) if checks is None else checks:
         check(attribute, value, native)
     return native
 
 
+def checks_of(attribute: Attribute) -> list[Check]:
+    """What the declaration asks for beside its type, in the order in which it is told."""
+    has_length = attribute.min_length is not None or attribute.max_length is not None
+    has_range = attribute.minimum is not None or attribute.maximum is not None
+    asked = {
+        _check_texts: True,
+        _check_shape: attribute.shape is not None,
+        _check_length: has_length,
+        _check_range: has_range,
+        _check_pattern: attribute.pattern is not None,
+    }
+    return [check for check, is_asked in asked.items() if is_asked]
+
+
 def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
+    if isinstance(value, int) or (isinstance(value, str) and "\0" not in value):
+        return
     try:
         check_texts(value)
     except JsonFault as error:
@@ -36,8 +55,6 @@ def _check_texts(attribute: Attribute, value: Any, native: Any) -> None:
 
 
 def _check_shape(attribute: Attribute, value: Any, native: Any) -> None:
-    if attribute.shape is None:
-        return
     try:
         msgspec.convert(value, attribute.shape)
     except msgspec.ValidationError as error:

@@ -7,6 +7,7 @@ Nothing here can fail for a request's sake, and nothing knows a value: binds han
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import assert_never
 
 from pypika import Field, PostgreSQLQuery, Table
@@ -114,41 +115,47 @@ def cursor_columns(keys: tuple[OrderKey, ...]) -> list[Term]:
     return [sql_functions.Cast(operand(key.column), "TEXT") for key in keys]
 
 
-def follows(place: Place, binds: Binds) -> Criterion:
-    """The rows after a place in the order. Where all keys go one way and none can be null that is a comparison of rows,
-    which an index answers: `("t0"."name","t0"."id")>($1,$2)`. Else it is told key by key:
-    `("t0"."age"<$1 OR "t0"."age" IS NULL OR ("t0"."age"=$1 AND "t0"."id"<$2))`"""
-    bounds = [
-        None if slot is None else _bound(key, binds.request(slot))
-        for key, slot in zip(place.keys, place.slots, strict=True)
-    ]
-    signs = {_sign(key) for key in place.keys}
-    if len(signs) == 1 and not any(key.is_nullable for key in place.keys):
-        left, right = ",".join(["{}"] * len(bounds)), [bound for bound in bounds if bound is not None]
-        text = f"({left}){signs.pop()}({left})"
-        return Template(text, *[operand(key.column) for key in place.keys], *right)
+def follows(place: Place, binds: Binds) -> list[Criterion]:
+    """The rows after a place in the order, in parts that have no row in common. Each is one stretch of an index that
+    has the keys in this order, so that PostgreSQL begins to read where it begins:
+
+        ("t0"."last_name","t0"."id")>($1,$2)                 one part: a comparison of rows
+        ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and are beyond no value
+        "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys that go two ways
+    """
+    slots = [None if slot is None else binds.request(slot) for slot in place.slots]
+    bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(place.keys, slots, strict=True)]
     found: list[Criterion] = []
     same: list[Criterion] = []
-    for key, bound in zip(place.keys, bounds, strict=True):
-        beyond = _beyond(key, bound)
-        if beyond is not None:
-            found.append(Template("(" + " AND ".join(["{}"] * (len(same) + 1)) + ")", *same, beyond))
-        term = operand(key.column)
-        same.append(Template("{} IS NULL", term) if bound is None else Template("{}={}", term, bound))
-    return Template("(" + " OR ".join(["{}"] * len(found)) + ")", *found)
+    for sign, run in groupby(zip(place.keys, bounds, strict=True), _sign):
+        keys = list(run)
+        if sign is not None:
+            found.append(_all([*same, _beyond(sign, keys)]))
+        for key, bound in keys:
+            is_null, term = Template("{} IS NULL", operand(key.column)), operand(key.column)
+            if key.is_nullable and key.is_backwards == (bound is None):
+                found.append(_all([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
+            same.append(is_null if bound is None else Template("{}={}", term, bound))
+    return found
 
 
-def _sign(key: OrderKey) -> str:
+def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
+    """How what follows compares with the bound; nothing compares with null."""
+    key, bound = bounded
+    if bound is None:
+        return None
     return "<" if key.is_descending != key.is_backwards else ">"
 
 
-def _beyond(key: OrderKey, bound: Term | None) -> Criterion | None:
-    """Beyond a key's value; nulls come last, and backwards first. Nothing is beyond the nulls that come last."""
-    term = operand(key.column)
-    if bound is None:
-        return Template("{} IS NOT NULL", term) if key.is_backwards else None
-    beyond = Template("{}" + _sign(key) + "{}", term, bound)
-    return Template("({} OR {} IS NULL)", beyond, term) if key.is_nullable and not key.is_backwards else beyond
+def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]]) -> Criterion:
+    """`("t0"."age","t0"."id")>($1,$2)`, of keys that go the same way."""
+    terms = [operand(key.column) for key, _ in keys]
+    listed = ",".join(["{}"] * len(terms))
+    return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
+
+
+def _all(criteria: list[Criterion]) -> Criterion:
+    return Template(" AND ".join(["{}"] * len(criteria)), *criteria)
 
 
 def _bound(key: OrderKey, parameter: Term) -> Term:

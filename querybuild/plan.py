@@ -24,9 +24,10 @@ class Slot(msgspec.Struct, frozen=True):
     path: the id that the path names.
     keys: ids or keys of the rows of an earlier statement, as one array.
     row: the id of the row that the write is about.
+    most: how many rows there may be.
     """
 
-    source: Literal["request", "path", "keys", "row"]
+    source: Literal["request", "path", "keys", "row", "most"]
     index: int = 0
 
 
@@ -113,11 +114,18 @@ class Place(msgspec.Struct, frozen=True):
 
 class Branch(msgspec.Struct, frozen=True):
     """A relationship whose linkage is shown, and what is shown at its other end. is_included: whether the related
-    resources are part of the compound document, or only identified."""
+    resources are part of the compound document, or only identified. is_joined: whether their rows come with the
+    primary rows, which name them."""
 
     relationship: Relationship
     node: Node
     is_included: bool
+    is_joined: bool = False
+
+    @property
+    def has_statement(self) -> bool:
+        """Linkage whose keys stand in the parents' rows needs no rows, and what is joined has them."""
+        return not self.is_joined and (self.is_included or not self.relationship.is_own_key)
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -179,6 +187,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     scope: of a related or relationship route. is_linkage: the primary data is resource identifier objects.
     includes_primary: and the resources that they identify are included.
     has_cursors: rows carry the texts of their sort keys, before an exact total. place: where the page begins.
+    is_far: the offset is so large that the page is found by ids alone before its rows are read. usual_limit: what is in
+    the slot of limit, where the page has the default size.
     """
 
     node: Node
@@ -195,6 +205,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     includes_primary: bool = False
     has_cursors: bool = False
     place: Place | None = None
+    is_far: bool = False
+    usual_limit: int | None = None
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
@@ -217,7 +229,17 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_single_statement(self) -> bool:
         """Whether the primary rows are all there is to read, unless there are none."""
-        return self.total != "estimated" and not self.node.branches
+        return self.total != "estimated" and not _has_statements(self.node)
+
+    @property
+    def finds_ids_first(self) -> bool:
+        """Whether the ids of the page are found before its rows. What is joined would else be joined to all rows that
+        are sorted."""
+        return self.is_far or (len(self.order) > 1 and any(branch.is_joined for branch in self.node.branches))
+
+
+def _has_statements(node: Node) -> bool:
+    return any(branch.has_statement or _has_statements(branch.node) for branch in node.branches)
 
 
 class Statement(msgspec.Struct, frozen=True):

@@ -26,11 +26,17 @@ from querybuild.plan import (
     Values,
     node_of,
 )
-from querybuild.query import Context, Limits, Query, SortKey
+from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
+
+JOINED_ROWS = 100
+"""Up to how many primary rows the rows of to-one includes come with them: one that many name comes as often."""
+
+FAR_ROWS = 1000
+"""An offset from which on it is cheaper to find a page by its ids and then to read its rows (docs/pages.md)."""
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
@@ -66,7 +72,7 @@ def plan_collection(
     place = planner.place(query, order, mark)
     limit, offset = planner.page_slots(query)
     plan = ReadPlan(
-        node=planner.root(query, resource, ()),
+        node=planner.root(query, resource, (), is_joining=0 < query.page.size <= JOINED_ROWS),
         conditions=conditions,
         joins=tuple(planner.joins.values()),
         order=order,
@@ -77,6 +83,8 @@ def plan_collection(
         has_included=query.include is not None,
         has_cursors=query.page.family == "cursor",
         place=place,
+        is_far=offset is not None and query.page.offset >= FAR_ROWS,
+        usual_limit=_rows_read(query.page) if query.page.size == limits.page_size else None,
     )
     return PlannedRead(plan, tuple(planner.conditions.values), mark)
 
@@ -95,7 +103,7 @@ def plan_resource(
     planner = _ReadPlanner(catalog, context, limits, errors)
     alias = planner.conditions.open_alias(resource)
     plan = ReadPlan(
-        node=planner.root(query, resource, written),
+        node=planner.root(query, resource, written, is_joining=True),
         conditions=(IdIs(alias, resource.id.column),),
         is_collection=False,
         has_included=query.include is not None,
@@ -150,9 +158,14 @@ def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedR
     )
     if not plan.is_collection:
         plan = msgspec.structs.replace(
-            plan, order=(), limit=None, offset=None, total=None, has_cursors=False, place=None
+            plan, order=(), limit=None, offset=None, total=None, has_cursors=False, place=None, is_far=False
         )
     return msgspec.structs.replace(planned, plan=plan)
+
+
+def _rows_read(page: Page) -> int:
+    """Without an exact total, and with cursors, one row more is read, which tells whether there is another page."""
+    return page.size + (page.total != "exact" or page.family == "cursor")
 
 
 class _ReadPlanner:
@@ -167,13 +180,18 @@ class _ReadPlanner:
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """The sort keys, and the id in the direction of the last one, so that every order is total."""
-        order = [planned for key in keys if (planned := self.order_key(key, resource, alias)) is not None]
+        named = [key for sort_key in keys if (key := self.order_key(sort_key, resource, alias)) is not None]
+        first: dict[ColumnRef, OrderKey] = {}
+        for key in named:
+            # A column that is there already leaves nothing to sort.
+            first.setdefault(key.column, key)
+        order = list(first.values())
         id_column = ColumnRef(alias, self.catalog.id_of(resource))
         for place, key in enumerate(order):
             if key.column == id_column:
                 # Nothing is alike after it.
                 return tuple(order[: place + 1])
-        return (*order, OrderKey(id_column, bool(order) and order[-1].is_descending, False))
+        return (*order, OrderKey(id_column, bool(named) and named[-1].is_descending, False))
 
     def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
         """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""
@@ -266,18 +284,16 @@ class _ReadPlanner:
         return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in values))
 
     def page_slots(self, query: Query) -> tuple[int | None, int | None]:
-        """Slots of LIMIT and OFFSET. Without an exact total, and with cursors, one row more is read, which tells
-        whether there is another page."""
+        """Slots of LIMIT and OFFSET."""
         page = query.page
         if page.size == 0:
             if not isinstance(self.limits.unpaginated, int):
                 return None, None
             return self.conditions.slot(self.limits.unpaginated + 1), None
-        reads_one_more = page.total != "exact" or page.family == "cursor"
-        limit = self.conditions.slot(page.size + reads_one_more)
+        limit = self.conditions.slot(_rows_read(query.page))
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
-    def root(self, query: Query, resource: Resource, written: tuple[str, ...]) -> Node:
+    def root(self, query: Query, resource: Resource, written: tuple[str, ...], *, is_joining: bool) -> Node:
         tree: IncludeTree = {}
         for path in query.include or ():
             if len(path) > self.limits.max_include_depth:
@@ -288,7 +304,7 @@ class _ReadPlanner:
                 for name in path:
                     branch = branch.setdefault(name, {})
         fieldsets = self._fieldsets(query.fields)
-        return self.node(resource, tree, written, fieldsets)
+        return self.node(resource, tree, written, fieldsets, is_joining=is_joining)
 
     def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:
         for name in path:
@@ -331,14 +347,18 @@ class _ReadPlanner:
         tree: IncludeTree,
         written: tuple[str, ...],
         fieldsets: dict[str, Fieldset],
+        *,
+        is_joining: bool,
     ) -> Node:
+        """is_joining: whether to-one includes are joined to these rows."""
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
         branches = []
         for relationship in resource.relationships:
             target = self.catalog.target(relationship)
             if relationship.name in tree:
-                child = self.node(target, tree[relationship.name], (), fieldsets)
-                branches.append(Branch(relationship, child, True))
+                is_joined = is_joining and relationship.is_own_key
+                child = self.node(target, tree[relationship.name], (), fieldsets, is_joining=is_joined)
+                branches.append(Branch(relationship, child, True, is_joined))
             elif relationship.name in written and relationship in relationships:
                 branches.append(Branch(relationship, node_of(target), False))
         keys = {own.column_name: None for branch in branches if (own := own_key_of(branch.relationship)) is not None}

@@ -58,6 +58,19 @@ def row_width(node: Node, branch: Branch | None) -> int:
     return node.position_of_parent + (branch is not None and not branch.relationship.is_own_key)
 
 
+def joined_width(node: Node) -> int:
+    """How many columns the rows of a joined node have, with those of what is joined to it in its turn."""
+    return node.position_of_parent + sum(joined_width(branch.node) for branch in node.branches if branch.is_joined)
+
+
+def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:
+    """The rows of a joined node, each once, out of the rows that it is joined to, where its columns begin there."""
+    found = {row[begin]: row for row in rows}
+    found.pop(None, None)
+    end = begin + joined_width(node)
+    return [row[begin:end] for row in found.values()]
+
+
 def nodes(node: Node, branch: Branch | None = None) -> Iterator[tuple[Node, Branch | None]]:
     """The node and all below it with the branches that lead there, in pre-order: the order of a read's statements and
     of its lists of rows."""

@@ -12,6 +12,7 @@ Nothing here can fail for a request's sake, and nothing knows a value. For a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ from querybuild.clauses import (
     table,
     where,
 )
-from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement
+from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
 from querybuild.rows import needs_rows
 from querybuild.terms import Template, equals_any
@@ -77,13 +78,28 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
 
 def _primary(plan: ReadPlan) -> Statement:
     """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`: the exact total
-    rides along as the last column, which saves a round trip and the transaction that two statements would need."""
+    rides along as the last column, which saves a round trip and the transaction that two statements would need.
+
+    So do the rows of to-one includes, where there are few primary ones: `SELECT ...,"j1"."id","j1"."name",... FROM
+    "users" "t0" LEFT JOIN "groups" "j1" ON "j1"."id"="t0"."group_id"` (docs/adr/0014-joined-includes.md)."""
     binds = Binds()
-    query = _with_total(_page(plan, binds).select(*_primary_columns(plan)), plan, binds)
-    query = join(query, plan.joins)
+    joined = list(_joined(plan.node, "t0", count(1)))
+    query = _page(plan, binds).select(*_primary_columns(plan))
+    query = query.select(*[term for step, node in joined for term in columns(node, step.alias)])
+    query = join(_with_total(query, plan, binds), (*plan.joins, *[step for step, _ in joined]))
     query = order(query, plan.order)
     query = _limit(query, plan, binds)
     return Statement(query.get_sql(), binds.slots)
+
+
+def _joined(node: Node, alias: str, numbers: Iterator[int]) -> Iterator[tuple[Step, Node]]:
+    """The joins of to-one includes, in pre-order."""
+    for branch in node.branches:
+        own = own_key_of(branch.relationship)
+        if branch.is_joined and own is not None:
+            target, joined = branch.node.resource, f"j{next(numbers)}"
+            yield Step(target, joined, alias, own.column_name, target.id.column), branch.node
+            yield from _joined(branch.node, joined, numbers)
 
 
 def _primary_columns(plan: ReadPlan) -> list[Term]:
@@ -93,7 +109,7 @@ def _primary_columns(plan: ReadPlan) -> list[Term]:
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
     if plan.total != "exact":
         return query
-    return query.select(Template("{}", _matching(plan, binds).select(sql_functions.Count("*"))))
+    return query.select(Template("{}", matching(plan, binds).select(sql_functions.Count("*"))))
 
 
 def _count(plan: ReadPlan) -> Statement | None:
@@ -102,7 +118,7 @@ def _count(plan: ReadPlan) -> Statement | None:
     if plan.total in (None, "none"):
         return None
     binds = Binds()
-    query = _matching(plan, binds).select(sql_functions.Count("*") if plan.total == "exact" else 1)
+    query = matching(plan, binds).select(sql_functions.Count("*") if plan.total == "exact" else 1)
     explain = "EXPLAIN (FORMAT JSON) " if plan.total == "estimated" else ""
     return Statement(explain + query.get_sql(), binds.slots)
 
@@ -117,7 +133,7 @@ def _parent(plan: ReadPlan) -> Statement | None:
     return Statement(query.where(column("t0", parent.id.column) == binds(PATH)).get_sql(), binds.slots)
 
 
-def _matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
+def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     """FROM and WHERE of the primary rows."""
     query = PostgreSQLQuery.from_(table(plan.node.resource, "t0"))
     if plan.scope is not None:
@@ -126,21 +142,51 @@ def _matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of the rows of the page, which a cursor may have begin somewhere."""
-    query = _matching(plan, binds)
-    return query if plan.place is None else query.where(follows(plan.place, binds))
+    """FROM and WHERE of the rows of the page. A cursor's place is one condition more where it has one part:
+
+        FROM "users" "t0" WHERE "t0"."group_id"=$1 AND ("t0"."last_name","t0"."id")>($2,$3)
+
+    Where it has several, and far into a list, the ids of the page are found first, from an index alone if there is one,
+    and then the rows (docs/adr/0011-pages.md):
+
+        FROM "users" "t0" WHERE "t0"."id"=ANY(ARRAY(
+        (SELECT "t0"."id" FROM "users" "t0" WHERE ("t0"."age","t0"."id")>($1,$2) ORDER BY "t0"."age","t0"."id" LIMIT $3)
+        UNION ALL
+        (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
+    """
+    rows = matching(plan, binds)
+    parts = [rows] if plan.place is None else [rows.where(part) for part in follows(plan.place, binds)]
+    if len(parts) == 1 and not plan.finds_ids_first:
+        return parts[0]
+    ids: Any = None
+    for part in parts:
+        own = _page_ids(part, plan, binds)
+        ids = own if ids is None else ids.union_all(own)
+    found = PostgreSQLQuery.from_(table(plan.node.resource, "t0"))
+    return found.where(equals_any(_id_of(plan.node), Template("ARRAY{}", ids)))
+
+
+def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    query = order(join(rows.select(_id_of(plan.node)), plan.joins), plan.order)
+    return _offset(_limit(query, plan, binds), plan, binds)
 
 
 def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool = False) -> QueryBuilder:
-    """is_page: without the row more that tells whether there is another page."""
+    """is_page: without the row more that tells whether there is another page.
+
+    PostgreSQL plans a statement with `LIMIT $1` each time, since it cannot know how little that is; one with a number
+    it plans once. A filter's values are worth a plan of their own: a plan for any value may walk a million rows."""
     if plan.limit is not None:
+        is_fixed = plan.usual_limit is not None and plan.scope is None and not plan.conditions
         # PyPika's hint is of plain numbers.
-        limit: Any = binds.request(plan.limit)
+        limit: Any = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.limit)
         limit = Template("{}-1", limit) if is_page and plan.reads_one_more else limit
         query = query.limit(limit)
-    if plan.offset is not None:
-        query = query.offset(binds.request(plan.offset))  # type: ignore[arg-type]  # as above
-    return query
+    return query if plan.finds_ids_first else _offset(query, plan, binds)
+
+
+def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    return query if plan.offset is None else query.offset(binds.request(plan.offset))  # type: ignore[arg-type]  # as above
 
 
 def _branches(node: Node) -> Iterator[Statement | None]:
@@ -160,7 +206,7 @@ def _branch(branch: Branch) -> Statement | None:
     `SELECT ...,"t1"."post_id" FROM "tags" "t0" JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"
     WHERE "t1"."post_id"=ANY($1) ORDER BY "t0"."id"`
     """
-    if not needs_rows(branch):
+    if not branch.has_statement:
         return None
     binds = Binds()
     query = _related(branch, binds(KEYS)).select(*_branch_columns(branch))

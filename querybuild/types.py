@@ -96,6 +96,31 @@ def _utc_between(column: Term) -> Term:
     return Function("timezone", "UTC", _between(*_MOMENTS)(column))
 
 
+def _cast_as_whole(select: Callable[[Term], Term], select_whole: Callable[[Term], Term]) -> Callable[[Term], Term]:
+    """An array whose elements need not be taken apart to be read (docs/adr/0013-values-as-text.md). Those of several
+    dimensions are, and lose them.
+
+    `CASE WHEN array_ndims("t0"."a")>1 THEN ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") ELSE
+    CAST("t0"."a" AS TEXT[]) END`
+    """
+    text = 'CASE WHEN array_ndims({0})>1 THEN ARRAY(SELECT {1} FROM unnest({0}) AS "x") ELSE {2} END'
+    element = select(Field("x"))
+    return lambda column: Template(text, column, element, select_whole(column))
+
+
+def _texts(column: Term) -> Term:
+    return functions.Cast(column, "TEXT[]")
+
+
+def _single(column: Term) -> Term:
+    """Through its text, since float4 0.1 widened to float8 reads 0.10000000149011612."""
+    return functions.Cast(_text(column), "FLOAT8")
+
+
+def _singles(column: Term) -> Term:
+    return functions.Cast(_texts(column), "FLOAT8[]")
+
+
 def _interval_bytes(column: Term) -> Term:
     return Function("interval_send", column)
 
@@ -131,7 +156,7 @@ def _integer(name: str, bits: int) -> ColumnType:
     )
 
 
-def _float(name: str, sql_name: str, largest: float, select: Callable[[Term], Term] | None) -> ColumnType:
+def _float(name: str, sql_name: str, largest: float) -> ColumnType:
     reader = values.Float(largest)
     return ColumnType(
         name=name,
@@ -140,7 +165,6 @@ def _float(name: str, sql_name: str, largest: float, select: Callable[[Term], Te
         from_json=reader,
         from_text=reader.text,
         is_ordered=True,
-        select=select,
     )
 
 
@@ -155,6 +179,7 @@ def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
         is_text=True,
         as_text=cast,
         select=_text if cast else None,
+        select_array=_cast_as_whole(_text, _texts) if cast else None,
     )
 
 
@@ -204,6 +229,7 @@ def _numeric(name: str, shown: Callable[[Any], Any] | None) -> ColumnType:
         from_text=values.decimal_of,
         is_ordered=True,
         select=_text,
+        select_array=_cast_as_whole(_text, _texts),
         shown=shown,
     )
 
@@ -226,19 +252,17 @@ NUMERIC = _numeric("numeric", None)
 """A JSON string, so that no client rounds it."""
 NUMERIC_NUMBER = _numeric("numeric as a number", _finite_raw)
 """A JSON number, digit by digit; NaN and infinities read as null."""
-FLOAT = _float("float", "float8", 1.7976931348623157e308, None)
-REAL = _float(
-    "real",
-    "float4",
-    3.4028235e38,  # what PostgreSQL shows the largest as
-    # Through its text, since float4 0.1 widened to float8 reads 0.10000000149011612.
-    lambda column: functions.Cast(functions.Cast(column, "TEXT"), "FLOAT8"),
+FLOAT = _float("float", "float8", 1.7976931348623157e308)
+REAL = msgspec.structs.replace(
+    _float("real", "float4", 3.4028235e38),  # what PostgreSQL shows the largest as
+    select=_single,
+    select_array=_cast_as_whole(_single, _singles),
 )
 TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
 CHAR = _string("char", ("bpchar",), cast=True)
 UUID = _from_string("uuid", "uuid", values.uuid_of)
 DATE = _from_string("date", "date", values.date_of, select=_between(*_DAYS), select_array=_each_between(*_DAYS))
-TIME = _from_string("time", "time", values.time_of, select=_text)
+TIME = _from_string("time", "time", values.time_of, select=_text, select_array=_cast_as_whole(_text, _texts))
 TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between)
 TIMESTAMPTZ = _from_string(
     "timestamptz",

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Never
 
 import msgspec
@@ -63,7 +64,7 @@ def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False
     strings that PostgreSQL cannot hold: lone surrogates, and U+0000 unless the caller looks for it in each value.
     """
     try:
-        tree = json.loads(text, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
+        tree = _JSON_IN.decode(text)
     except json.JSONDecodeError as error:
         # The decoder's own words differ from one Python to the next.
         raise JsonFault(f"unexpected text at line {error.lineno}, column {error.colno}") from error
@@ -73,8 +74,10 @@ def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False
         raise
     except (ValueError, ArithmeticError) as error:
         raise JsonFault("a number has too many digits") from error
-    if "\\u" in text or text.count("[") + text.count("{") > max_depth or "\0" in text:
+    if "\\u" in text:
         _walk(tree, 0, max_depth, check_surrogates if allows_nul else check_text)
+    elif text.count("[") + text.count("{") > max_depth:
+        _check_depth(tree, max_depth)
     return tree
 
 
@@ -91,6 +94,22 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> Never:
     raise JsonFault(f"{name} is not JSON")
+
+
+_JSON_IN = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
+_CONTAINERS = (dict, list)
+
+
+def _check_depth(tree: Any, max_depth: int) -> None:
+    """All that stands at one level is looked at together, which takes a fifth of the time of `_walk`."""
+    level = [tree] if isinstance(tree, _CONTAINERS) else []
+    for _ in range(max_depth):
+        if not level:
+            return
+        inner = chain.from_iterable([one.values() if isinstance(one, dict) else one for one in level])
+        level = [one for one in inner if isinstance(one, _CONTAINERS)]
+    if level:
+        raise JsonFault(f"nested deeper than {max_depth} levels")
 
 
 def _walk(tree: Any, depth: int, max_depth: int, check: Callable[[str], None]) -> None:
@@ -125,8 +144,9 @@ def check_surrogates(text: str) -> None:
 def check_texts(value: Any) -> None:
     """Raises JsonFault for U+0000 in any string of a tree of `load_json`."""
     match value:
-        case str() if "\0" in value:
-            raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+        case str():
+            if "\0" in value:
+                raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
         case dict():
             for name, inner in value.items():
                 check_texts(name)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -23,12 +25,22 @@ Linkage = list[bytes]
 
 
 class Level(msgspec.Struct, gc=False):
-    """The resources of one node, each row once. linked: its relationships that carry data; linkage: of each of them."""
+    """The resources of one node, each row once. ids: theirs, as `id_texts` writes them, where linkage has needed them.
+    linked: its relationships that carry data; linkage: of each of them."""
 
     node: Node
     rows: Sequence[Row]
+    ids: list[bytes] | None
     linked: tuple[str, ...]
     linkage: list[Linkage]
+
+
+class Children(msgspec.Struct, gc=False):
+    """What a relationship leads to: its linkage, and the rows at its other end in the order in which it names them."""
+
+    linkage: Linkage
+    rows: Sequence[Row]
+    ids: list[bytes] | None
 
 
 class Merged(msgspec.Struct, gc=False):
@@ -49,52 +61,58 @@ def has_repeated_types(root: Node) -> bool:
 def levels(root: Node, rows: Sequence[Sequence[Row]]) -> list[Level]:
     """The primary resources and then the included ones, in pre-order. rows: of each node, in pre-order."""
     found: list[Level] = []
-    _add_level(root, rows[0], iter(rows[1:]), found)
+    _add_level(root, rows[0], None, iter(rows[1:]), found)
     return found
 
 
-def _add_level(node: Node, rows: Sequence[Row], below: Iterator[Sequence[Row]], found: list[Level]) -> None:
-    level = Level(node, rows, tuple([branch.relationship.name for branch in node.branches]), [])
+def _add_level(
+    node: Node, rows: Sequence[Row], ids: list[bytes] | None, below: Iterator[Sequence[Row]], found: list[Level]
+) -> None:
+    level = Level(node, rows, ids, tuple([branch.relationship.name for branch in node.branches]), [])
     found.append(level)
     for branch in node.branches:
-        linkage, children = (_by_own_key if branch.relationship.is_own_key else _by_parent)(
-            node, branch, rows, next(below)
-        )
-        level.linkage.append(linkage)
+        children = (_by_own_key if branch.relationship.is_own_key else _by_parent)(node, branch, rows, next(below))
+        level.linkage.append(children.linkage)
         if branch.is_included:
-            _add_level(branch.node, children, below, found)
+            _add_level(branch.node, children.rows, children.ids, below, found)
 
 
-def _by_own_key(
-    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]
-) -> tuple[Linkage, Sequence[Row]]:
+def _by_own_key(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Children:
     """Linkage, and the children in the order in which the rows name them."""
     identifier = identifiers(branch.node.resource)
     position = key_position(node, branch)
     keys = [row[position] for row in rows]
     by_id = {child[0]: child for child in children}
     ordered = [by_id[key] for key in dict.fromkeys(keys) if key in by_id]
-    return [b"null" if key is None else identifier(key) for key in keys], ordered
+    return Children([b"null" if key is None else identifier(key) for key in keys], ordered, None)
 
 
-def _by_parent(
-    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]
-) -> tuple[Linkage, Sequence[Row]]:
+def _by_parent(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Children:
     """The same, of children that carry their parent's id."""
-    identifier = identifiers(branch.node.resource)
     groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
     position = branch.node.position_of_parent
     for child in children:
         groups[child[position]].append(child)
-    data = [b",".join([identifier(child[0]) for child in groups[row[0]]]) for row in rows]
-    if branch.relationship.is_to_many:
-        linkage = [b"[" + one + b"]" for one in data]
-    else:
-        linkage = [one or b"null" for one in data]
-    ordered = [child for row in rows for child in groups[row[0]]]
-    if link_of(branch.relationship) is not None:
-        ordered = list({child[0]: child for child in ordered}.values())
-    return linkage, ordered
+    ordered = list(chain.from_iterable(groups.values()))
+    ids = id_texts(branch.node.resource)(ordered)
+    linkage = _linkage(branch, [len(group) for group in groups.values()], ids)
+    if link_of(branch.relationship) is None:
+        return Children(linkage, ordered, ids)
+    return Children(linkage, list({child[0]: child for child in ordered}.values()), None)
+
+
+def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:
+    """counts: how many of the ids each parent has, in their order."""
+    head = _identifier_head(branch.node.resource)
+    opening, between, closing, empty = b"[" + head, b'"},' + head, b'"}]', b"[]"
+    if not branch.relationship.is_to_many:
+        opening, closing, empty = head, b'"}', b"null"
+    linkage, begin = [], 0
+    for count in counts:
+        end = begin + count
+        linkage.append(opening + between.join(ids[begin:end]) + closing if count else empty)
+        begin = end
+    return linkage
 
 
 def merge(found: list[Level]) -> list[Merged]:
@@ -111,13 +129,29 @@ def merge(found: list[Level]) -> list[Merged]:
 
 def identifiers(resource: Resource) -> Callable[[Any], bytes]:
     """Writes a resource identifier object: `{"type":"user","id":"7"}`."""
-    template = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
-    text = id_text(resource)
-    return lambda value: template + text(value) + b'"}'
+    head = _identifier_head(resource)
+    text = _text if resource.id.type is TEXT else str
+    return lambda value: head + text(value).encode() + b'"}'
 
 
-def id_text(resource: Resource) -> Callable[[Any], bytes]:
-    """An id's text inside a JSON string."""
+def _identifier_head(resource: Resource) -> bytes:
+    return f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
+
+
+def id_texts(resource: Resource) -> Callable[[Sequence[Row]], list[bytes]]:
+    """Writes the ids of rows as they stand inside a JSON string."""
     if resource.id.type is TEXT:
-        return lambda value: json.dumps(value)[1:-1].encode()
-    return lambda value: str(value).encode()
+        return lambda rows: [_text(row[0]).encode() for row in rows]
+    return _plain_texts
+
+
+def _plain_texts(rows: Sequence[Row]) -> list[bytes]:
+    """Of ids whose texts have no comma: joined and split again, which is three calls for all of them."""
+    return ",".join(map(str, map(_FIRST, rows))).encode().split(b",") if rows else []
+
+
+def _text(value: str) -> str:
+    return json.dumps(value)[1:-1]
+
+
+_FIRST = itemgetter(0)

@@ -8,8 +8,11 @@ here knows SQL or HTTP.
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat, starmap
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -19,12 +22,12 @@ from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
-from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_text, identifiers, levels, merge
+from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_texts, identifiers, levels, merge
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
 
 _ENCODER = msgspec.json.Encoder()
-_HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
+HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 
 class ResourceEncoder:
@@ -34,42 +37,39 @@ class ResourceEncoder:
     def __init__(self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
         self._values = _values_of(node)
-        self._attributes_end = 1 + len(attributes)
+        self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
-        self._id_json = id_text(resource)
-        self._id_url = _id_segment if resource.id.type is TEXT else None
-        self._head = f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
-        self._mid = b'","attributes":' if attributes else b'"'
-        self._tail = [
-            piece.encode().split(_URL_ID)
-            for piece in _tail(resource, relationships, linked, base_url, has_link=has_link).split(_LINKAGE)
-        ]
-        self._places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
+        self._ids = id_texts(resource)
+        self._has_quoted_ids = resource.id.type is TEXT
+        self._has_attributes = bool(attributes)
+        places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
+        text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
+        text += _tail(resource, relationships, linked, base_url, has_link=has_link)
+        self._pieces = _pieces(text, places)
 
-    def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage]) -> list[bytes]:
-        """Of each row its object. linkage: of each relationship in `linked`, of each row.
+    def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
+        """Of each row its object. linkage: of each relationship in `linked`, of each row. ids: of the rows, where they
+        have been written already.
 
-        The texts between two ids are joined by the id itself, which writes all of them in one call.
+        Texts and values are columns, and each object is a row of them, joined: no loop of ours goes over the rows.
         """
-        head, mid, (last, *later), join = self._head, self._mid, self._tail, b"".join
-        ids = [self._id_json(row[0]) for row in rows]
-        urls = ids if self._id_url is None else [self._id_url(row[0]) for row in rows]
-        parts = zip(ids, self._attributes(rows), urls, strict=True)
-        if not later:
-            return [join((head, own, mid, attributes, url.join(last))) for own, attributes, url in parts]
-        data = zip(*[linkage[place] for place in self._places], strict=True)
-        return [
-            join((head, own, mid, attributes, url.join(last), *_alternating(links, url, later)))
-            for (own, attributes, url), links in zip(parts, data, strict=True)
+        ids = self._ids(rows) if ids is None else ids
+        columns = {_ID: ids, _URL_ID: [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids}
+        if self._has_attributes:
+            columns[_OWN] = self._attributes(rows)
+        values = [
+            repeat(piece) if isinstance(piece, bytes) else linkage[piece] if isinstance(piece, int) else columns[piece]
+            for piece in self._pieces
         ]
+        return list(map(b"".join, zip(*values, strict=False)))
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
-        end, encode, struct, values = self._attributes_end, _ENCODER.encode, self._struct, self._values
-        if end == 1:
-            return [b""] * len(rows)
-        if values is None:
-            return [encode(struct(*row[1:end])) for row in rows]
-        return [encode(struct(*shown)) for shown in values(rows)]
+        """Of each row the object of its attributes, all in one call. The lines of JSON that comes as it is, of a `json`
+        column, would be taken for objects: then each is encoded by itself."""
+        structs = list(starmap(self._struct, map(self._own, rows) if self._values is None else self._values(rows)))
+        lines = _ENCODER.encode_lines(structs).split(b"\n")
+        lines.pop()
+        return lines if len(lines) == len(rows) else [_ENCODER.encode(one) for one in structs]
 
 
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
@@ -101,13 +101,6 @@ def _computed(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]
     return lambda rows, _: ([row[place] for place in places] for row in rows)
 
 
-def _alternating(links: Sequence[bytes], url: bytes, tails: list[list[bytes]]) -> Iterator[bytes]:
-    """Linkage, and the text up to the next one."""
-    for data, tail in zip(links, tails, strict=True):
-        yield data
-        yield url.join(tail)
-
-
 def shown_values(node: Node, row: Row) -> list[Any]:
     """The attributes of a row as a client reads them: the trees that `load_json` makes of what is encoded."""
     [row] = with_computed(node, [row])
@@ -130,13 +123,21 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
     return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
 
 
-def _id_segment(value: str) -> bytes:
-    """A text id as a path segment."""
-    return quote_segment(value).encode()
+# Where the id, the attributes, the id of a URL and linkage come in; none of these characters stands in a JSON text
+# unescaped.
+_URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
 
 
-# Where the id of a URL and where linkage comes in; neither character stands in a JSON text unescaped.
-_URL_ID, _LINKAGE = b"\x00", "\x01"
+def _pieces(text: str, places: Sequence[int]) -> list[bytes | int | str]:
+    """The text of an object in pieces: constant ones, where linkage is found, and which column comes in."""
+    places = list(places)
+    pieces: list[bytes | int | str] = []
+    for piece in re.split("([\x00-\x03])", text):
+        if piece == _LINKAGE:
+            pieces.append(places.pop(0))
+        elif piece:
+            pieces.append(piece if piece in (_URL_ID, _ID, _OWN) else piece.encode())
+    return pieces
 
 
 def _tail(
@@ -148,7 +149,7 @@ def _tail(
     has_link: bool,
 ) -> str:
     """What follows the attributes of an object."""
-    path = resource_path(base_url, resource, "\x00")
+    path = resource_path(base_url, resource, _URL_ID)
     members = []
     for relationship in relationships:
         parts = []
@@ -163,8 +164,18 @@ def _tail(
     return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
 
 
+def closing(links: dict[str, str], meta: Meta | None) -> bytes:
+    """What follows the resources of a document."""
+    parts = []
+    if links:
+        parts += [b',"links":', _ENCODER.encode(links)]
+    if meta is not None:
+        parts += [b',"meta":', _ENCODER.encode(meta)]
+    return b"".join((*parts, b"}"))
+
+
 class DocumentEncoder:
-    """Documents of one plan. An answer is head, rows and tail; a whole one is the three joined."""
+    """Whole documents of one plan."""
 
     def __init__(self, plan: ReadPlan, base_url: str) -> None:
         self._plan = plan
@@ -179,38 +190,36 @@ class DocumentEncoder:
             identifier = identifiers(self._plan.node.resource)
             included = [*primary, *included] if self._plan.includes_primary else included
             primary = [identifier(row[0]) for row in rows[0]]
-        return b"".join((self.head(), self.rows(primary), self.tail(included, links, meta)))
+        shown = b",".join(primary)
+        parts = [HEAD, b"[", shown, b"]"] if self._plan.is_collection else [HEAD, shown or b"null"]
+        if self._plan.has_included:
+            parts += [b',"included":[', b",".join(included), b"]"]
+        return b"".join((*parts, closing(links, meta)))
 
     def _objects(self, found: list[Level]) -> tuple[list[bytes], list[bytes]]:
         """The primary resource objects and the included ones."""
         if self._is_merged:
-            objects = [self._merged_object(resource) for resource in merge(found)]
-            count = len(found[0].rows)
-            return objects[:count], objects[count:]
-        primary, *others = [
-            self._encoder(level.node, level.linked).encode(level.rows, level.linkage) for level in found
-        ]
-        return primary, [one for objects in others for one in objects]
+            objects = self._merged(merge(found))
+        else:
+            encoded = [
+                self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids) for level in found
+            ]
+            objects = list(chain.from_iterable(encoded))
+        count = len(found[0].rows)
+        return objects[:count], objects[count:]
 
-    def _merged_object(self, resource: Merged) -> bytes:
-        encoder = self._encoder(resource.node, tuple(resource.links))
-        return encoder.encode([resource.row], [[data] for data in resource.links.values()])[0]
-
-    def head(self) -> bytes:
-        return _HEAD + b"[" if self._plan.is_collection else _HEAD
-
-    def rows(self, objects: Iterable[bytes]) -> bytes:
-        return b",".join(objects) or (b"" if self._plan.is_collection else b"null")
-
-    def tail(self, included: Iterable[bytes], links: dict[str, str], meta: Meta | None) -> bytes:
-        parts = [b"]" if self._plan.is_collection else b""]
-        if self._plan.has_included:
-            parts += [b',"included":[', b",".join(included), b"]"]
-        if links:
-            parts += [b',"links":', _ENCODER.encode(links)]
-        if meta is not None:
-            parts += [b',"meta":', _ENCODER.encode(meta)]
-        return b"".join((*parts, b"}"))
+    def _merged(self, resources: list[Merged]) -> list[bytes]:
+        """Objects in their order, though those are encoded together that show the same."""
+        alike: dict[ResourceEncoder, list[int]] = {}
+        for place, resource in enumerate(resources):
+            alike.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(place)
+        objects = [b""] * len(resources)
+        for encoder, places in alike.items():
+            some = [resources[place] for place in places]
+            linkage = [list(column) for column in zip(*[one.links.values() for one in some], strict=True)]
+            for place, encoded in zip(places, encoder.encode([one.row for one in some], linkage), strict=True):
+                objects[place] = encoded
+        return objects
 
     def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
         encoder = self._encoders.get((node.resource, linked))

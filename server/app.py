@@ -23,13 +23,9 @@ from urllib.parse import unquote_to_bytes
 import asyncpg
 import msgspec
 import uvloop
-from tornado.httpserver import HTTPServer
 from tornado.httputil import (
     HTTPMessageDelegate,
     HTTPServerRequest,
-    ParseBodyConfig,
-    ParseUrlEncodedConfig,
-    set_parse_body_config,
 )
 from tornado.netutil import bind_sockets, bind_unix_socket
 from tornado.routing import Router
@@ -37,14 +33,15 @@ from tornado.web import Application
 
 import migrations
 from querybuild.catalog import Catalog
-from server import embedded, workers
+from server import embedded, memory, workers
 from server.database import Database, open_database
 from server.declarations import Declarations, load_declarations
 from server.engine import Engine
+from server.exchange import Server
 from server.handlers import HANDLERS, CustomHandler, NotFoundHandler
 from server.handlers.base import Handler, Running
 from server.live_schema import Constraints, read_live_schema
-from server.logs import configure_logging, log_request
+from server.logs import AccessLog, configure_logging
 from server.resources import built_in
 from server.resources.demo import load_demo
 from server.routes import Route, Shape, match_route
@@ -74,7 +71,7 @@ class Routes(Router):
         self.routes = routes
         self.database = database
         self.running = Running()
-        self.application = Application(log_function=log_request)
+        self.application = Application(log_function=AccessLog(engine.settings.log_format))
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
         for pattern, handler in self.routes:
@@ -103,17 +100,13 @@ def make_app(
     return Routes(Engine(settings, catalog, constraints), database, routes)
 
 
-def make_server(app: Routes, settings: Settings) -> HTTPServer:
-    """Bodies and parameters are measured by the handlers, which answer with a document; tornado's own limits
-    would be a bare 400."""
-    arguments = ParseUrlEncodedConfig(max_arguments=settings.max_url_bytes)
-    set_parse_body_config(ParseBodyConfig(urlencoded=arguments))
-    return HTTPServer(
+def make_server(app: Routes, settings: Settings) -> Server:
+    """Bodies are measured by the handlers, which answer with a document; tornado's own limit would be a bare 400."""
+    return Server(
         app,
         max_body_size=BODY_BYTES,
         # Twice ours, and room for a URL: tornado closes the connection over its limit without a word.
         max_header_size=2 * settings.max_header_bytes + settings.max_url_bytes,
-        idle_connection_timeout=IDLE_CONNECTION_SECONDS,
     )
 
 
@@ -323,10 +316,13 @@ async def _answer(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    memory.settle()
+    idle = asyncio.create_task(server.idle.sweep(IDLE_CONNECTION_SECONDS))
     ready.say()
     try:
         await _tend_until(stop, tend)
     finally:
+        idle.cancel()
         server.stop()
         for own in sockets:
             # What is open still would go on taking connections, which nobody answers.
@@ -342,7 +338,7 @@ async def _tend_until(stop: asyncio.Event, tend: workers.Tend | None) -> None:
     await stop.wait()
 
 
-async def _finish(app: Routes, server: HTTPServer, database: Database) -> None:
+async def _finish(app: Routes, server: Server, database: Database) -> None:
     """The requests in flight, then the connections, then the pool."""
     try:
         async with asyncio.timeout(STOP_SECONDS):

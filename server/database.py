@@ -18,7 +18,8 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
 from server.driver_errors import GONE, LOST, RETRIED, translated
-from server.errors import Busy, OutcomeUnknown, Unavailable
+from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
+from server.pool import UNUSED_CONNECTION_SECONDS, Pool, is_open
 from server.settings import Settings
 
 PREPARED_STATEMENTS = 256
@@ -27,7 +28,6 @@ PREPARED_STATEMENTS = 256
 PREPARED_STATEMENT_BYTES = 4096
 """Longer ones are prepared each time: 300 long filters, kept, made a backend of PostgreSQL grow by 200 MB."""
 
-UNUSED_CONNECTION_SECONDS = 300
 ATTEMPTS, PAUSE_SECONDS = 3, 0.02
 """How often a transaction is begun that others or a migration made fail, and how long it waits at most before the
 second time."""
@@ -56,6 +56,10 @@ class Connection(asyncpg.Connection):
     def hold(self) -> None:
         """Custom code is given the connection."""
         self._is_held = True
+
+    @property
+    def must_be_reset(self) -> bool:
+        return self._is_held or self.is_spoilt
 
     def get_reset_query(self) -> str:
         is_held, self._is_held = self._is_held, False
@@ -94,15 +98,17 @@ class Connection(asyncpg.Connection):
 class Database:
     """The pool of one process, for as long as it lives."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], acquire_timeout_seconds: float) -> None:
-        self.pool = pool
-        self._acquire_timeout_seconds = acquire_timeout_seconds
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], settings: Settings, streams: int) -> None:
+        self._pool = Pool(pool)
+        self._acquire_timeout_seconds = settings.acquire_timeout_seconds
+        self._streams = asyncio.Semaphore(streams)
+        self._stream_seconds = settings.stream_seconds
 
     async def close(self) -> None:
-        await self.pool.close()
+        await self._pool.close()
 
     def terminate(self) -> None:
-        self.pool.terminate()
+        self._pool.terminate()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -117,14 +123,12 @@ class Database:
         if getattr(connection, "is_spoilt", False):
             with suppress(pg.InterfaceError):
                 connection.terminate()
-        await self.pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+        await self._pool.release(connection)
 
     async def _acquire(self) -> Connection:
-        """Raises Busy, Unavailable. A connection that lies idle is taken without a timer, which costs a task
-        of its own."""
-        timeout = None if self.pool.get_idle_size() else self._acquire_timeout_seconds
+        """Raises Busy, Unavailable."""
         try:
-            return await self.pool.acquire(timeout=timeout)  # type: ignore[return-value]  # the pool makes our class
+            return await self._pool.acquire(self._acquire_timeout_seconds)
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
@@ -134,6 +138,37 @@ class Database:
         """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
         single statement is anyway."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else None)
+
+    async def stream(self, work: Callable[[Connection], Awaitable[Result]], *, is_begun: Callable[[], bool]) -> Result:
+        """Runs reading work that lasts as long as its reader, in one snapshot. is_begun: whether anything has been
+        sent, after which it is not run again. Raises TooManyStreams."""
+        patience = f"SET LOCAL idle_in_transaction_session_timeout={_milliseconds(self._stream_seconds)}"
+        # Which is compiled by what all rows cost, and would be ready long after the first of them.
+        haste = "SET LOCAL jit=off"
+
+        async def unhurried(connection: Connection) -> Result:
+            await connection.execute(f"{patience}; {haste}")
+            try:
+                return await work(connection)
+            except RETRIED as error:
+                if is_begun():
+                    raise Busy("A migration was in the way.") from error
+                raise
+
+        async with self._one_stream():
+            return await self._attempts(unhurried, "repeatable_read")
+
+    @asynccontextmanager
+    async def _one_stream(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._acquire_timeout_seconds):
+                await self._streams.acquire()
+        except TimeoutError as error:
+            raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
+        try:
+            yield
+        finally:
+            self._streams.release()
 
     async def write(
         self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
@@ -163,31 +198,40 @@ class Database:
         isolation: Isolation | None,
         committing: Callable[[], None] | None = None,
     ) -> Result:
+        begun = work if isolation is None else _in_transaction(work, isolation, committing)
         for attempt in range(1, ATTEMPTS + 1):
-            connection = await self._acquire()
             try:
-                if isolation is None:
-                    return await work(connection)
-                return await _transaction(connection, work, isolation, committing)
+                return await self._use(begun)
             except RETRIED as error:
                 if attempt == ATTEMPTS:
                     raise Busy("Other writes were in the way; try again.") from error
             except ApiError:
                 raise
             except Exception as error:
-                if isinstance(error, LOST):
-                    _give_up(connection)
                 is_misplaced = isolation == "repeatable_read" and isinstance(error, pg.ReadOnlySQLTransactionError)
                 answer = translated(error)
                 if answer is error or is_misplaced:
                     # A write at the door for reads is a fault, and no state of the database.
                     raise
                 raise answer from error
-            finally:
-                await self._release(connection)
             # Two that were in each other's way must not meet again at once.
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
         raise AssertionError("unreachable")
+
+    async def _use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        connection = await self._acquire()
+        try:
+            result = await work(connection)
+        except BaseException as error:
+            if isinstance(error, LOST):
+                _give_up(connection)
+            await self._release(connection)
+            raise
+        if getattr(connection, "must_be_reset", True):
+            await self._release(connection)
+        else:
+            await self._pool.keep(connection)
+        return result
 
 
 @contextmanager
@@ -196,7 +240,7 @@ def custom_code(connection: Connection) -> Iterator[None]:
     try:
         yield
     except (OSError, TimeoutError) as error:
-        if _is_gone(connection):
+        if not is_open(connection):
             raise
         raise RuntimeError("custom code failed") from error
 
@@ -205,14 +249,6 @@ def _give_up(connection: Connection) -> None:
     """A connection on which PostgreSQL has said goodbye goes back to the pool before its socket is closed."""
     with suppress(pg.InterfaceError, AttributeError):
         connection.give_up()
-
-
-def _is_gone(connection: Connection) -> bool:
-    """asyncpg detaches the proxy of a connection that broke: then it answers nothing."""
-    try:
-        return connection.is_closed()
-    except pg.InterfaceError:
-        return True
 
 
 class HeldDatabase:
@@ -235,6 +271,12 @@ def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connecti
             return await work(connection)
 
     return held
+
+
+def _in_transaction(
+    work: Callable[[Connection], Awaitable[Result]], isolation: Isolation, committing: Callable[[], None] | None
+) -> Callable[[Connection], Awaitable[Result]]:
+    return lambda connection: _transaction(connection, work, isolation, committing)
 
 
 async def _transaction(
@@ -291,7 +333,13 @@ async def open_database(url: str, settings: Settings, share: int) -> Database:
             "idle_in_transaction_session_timeout": _milliseconds(settings.idle_transaction_timeout_seconds),
         },
     )
-    return Database(pool, settings.acquire_timeout_seconds)
+    return Database(pool, settings, _streams(settings, share))
+
+
+def _streams(settings: Settings, share: int) -> int:
+    """How many of a worker's connections may stream at once."""
+    of_all = settings.max_streams or settings.pool_size // 4
+    return min(max(1, of_all // settings.workers), share)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ are ready to run, from the caches where their shape was seen before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import msgspec
@@ -17,7 +17,8 @@ from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.modify import WriteStatements, compile_write
+from querybuild.forms import Form, form_key, form_of, planned_alike
+from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
@@ -25,8 +26,10 @@ from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
 from querybuild.select import ReadStatements, compile_read
+from querybuild.stream import StreamStatements, compile_stream
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, page_queries
+from serializers.streams import StreamEncoder
 from server.live_schema import Constraints
 from server.routes import fixed_paths
 from server.settings import Settings
@@ -50,6 +53,13 @@ class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     encoder: DocumentEncoder
     has_computed: bool
     is_one_row: bool
+
+
+class CompiledStream(msgspec.Struct, frozen=True, eq=False):
+    """A read's shape where its rows are streamed."""
+
+    statements: StreamStatements
+    encoder: StreamEncoder
 
 
 class Bare(msgspec.Struct, frozen=True, eq=False):
@@ -104,6 +114,11 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     cursor_mark: str
     compiled: CompiledRead
 
+    @property
+    def is_unpaginated(self) -> bool:
+        """Whether all rows are asked for, however many."""
+        return self.plan.is_collection and self.query.page.size == 0
+
 
 class Engine:
     def __init__(self, settings: Settings, catalog: Catalog, constraints: Constraints) -> None:
@@ -114,10 +129,13 @@ class Engine:
         self.fixed_paths = fixed_paths(settings.operations_path)
         self.base_url = settings.public_url or ""
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
-        bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // 3)
+        bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // 4)
         self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
+        self.compiled_streams: BoundedCache[CompiledStream] = BoundedCache(*bounds)
         self.compiled_writes: BoundedCache[WriteStatements] = BoundedCache(*bounds)
+        self._compiled_together: BoundedCache[str] = BoundedCache(*bounds)
+        self._forms: BoundedCache[Form] = BoundedCache(*bounds)
         self._bare: dict[Resource, Bare] = {}
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
@@ -128,6 +146,16 @@ class Engine:
             prepared = self._prepare(shape, query_string, self.context)
             self.prepared_reads.put(key, prepared, _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string))
         return prepared
+
+    def stream_of(self, plan: ReadPlan) -> CompiledStream:
+        compiled = self.compiled_streams.get(plan)
+        if compiled is None:
+            statements = compile_stream(plan)
+            nodes_shown = [part.node for part in statements.parts]
+            compiled = CompiledStream(statements, StreamEncoder(plan, nodes_shown, self.base_url))
+            text_bytes = sum(len(part.rows.sql) + len(part.count.sql) for part in statements.parts)
+            self.compiled_streams.put(plan, compiled, _ENTRY_BYTES + text_bytes)
+        return compiled
 
     def check_no_parameters(self, query_string: str) -> None:
         """For routes that have no use for any. Raises ParameterError."""
@@ -140,14 +168,30 @@ class Engine:
         """Appends to errors what is wrong with the change, unless custom code is to see it first."""
         if resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
-        return PreparedWrite(resource, change, plan_write(change, resource, self.catalog, self.context, errors))
+        return PreparedWrite(resource, change, self._planned_write(resource, change, errors))
 
     def plan_writes(self, resource: Resource, changes: Sequence[Change]) -> list[PlannedWrite]:
         """Raises ApiError, or Several, for what is wrong with them."""
         errors = Errors()
-        planned = [plan_write(change, resource, self.catalog, self.context, errors) for change in changes]
+        planned = [self._planned_write(resource, change, errors) for change in changes]
         raise_all(errors)
         return planned
+
+    def _planned_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PlannedWrite:
+        key = form_key(change, resource)
+        form = None if key is None else self._forms.get((key, self.context))
+        if form is not None and (alike := planned_alike(change, form)) is not None:
+            return alike
+        known = len(errors)
+        planned = plan_write(change, resource, self.catalog, self.context, errors)
+        if key is not None and form is None and len(errors) == known:
+            self._keep_form(key, change, planned)
+        return planned
+
+    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
+        form = form_of(change, planned.plan, self.catalog)
+        if form is not None:
+            self._forms.put((key, self.context), form, _ENTRY_BYTES)
 
     def bare(self, resource: Resource) -> Bare:
         """A resource with its attributes alone, as the results of atomic operations show it."""
@@ -164,6 +208,21 @@ class Engine:
             statements = compile_write(plan)
             self.compiled_writes.put(plan, statements, _ENTRY_BYTES)
         return statements
+
+    def rows_statement(self, plan: WritePlan) -> str:
+        """Of as many rows as `rows_together` says."""
+        sql = self._compiled_together.get(plan)
+        if sql is None:
+            sql = compile_rows(plan)
+            self._compiled_together.put(plan, sql, _ENTRY_BYTES + len(sql))
+        return sql
+
+    def statement_together(self, creates: tuple[Create, ...]) -> str:
+        sql = self._compiled_together.get(creates)
+        if sql is None:
+            sql = compile_together(creates)
+            self._compiled_together.put(creates, sql, _ENTRY_BYTES + len(sql))
+        return sql
 
     def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         errors = Errors()

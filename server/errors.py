@@ -10,7 +10,7 @@ comes in: any exception. What goes out: an error document with its status.
     └── DatabaseAnswer         what the database made of a request that was in order
         ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
         ├── Unavailable
-        │   └── Busy
+        │   └── Busy, TooManyStreams
         └── OutcomeUnknown, StatementTimeout
 
 What is no ApiError is a fault of ours: a 500 that says nothing but the request's id, and a log line with the rest.
@@ -105,6 +105,10 @@ class Busy(Unavailable):
     pass
 
 
+class TooManyStreams(Unavailable):
+    pass
+
+
 class OutcomeUnknown(DatabaseAnswer):
     pass
 
@@ -161,6 +165,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     # database
     Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
     Busy: ErrorRow(503, "busy", "Busy"),
+    TooManyStreams: ErrorRow(503, "too_many_streams", "Too Many Streams"),
     OutcomeUnknown: ErrorRow(503, "outcome_unknown", "Outcome Unknown"),
     StatementTimeout: ErrorRow(504, "statement_timeout", "Statement Timeout"),
 }

@@ -7,6 +7,7 @@ Nothing here writes SQL, and nothing encodes.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,16 +19,20 @@ from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, branch_keys, needs_rows, nodes, row_width, with_computed
+from querybuild.rows import Row, branch_keys, joined_rows, joined_width, needs_rows, nodes, row_width, with_computed
 from server.database import Connection, Database
 from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 
+FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
+"""How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
+more is streamed."""
+
 
 class ReadResult(msgspec.Struct, frozen=True):
     """rows: of each node in pre-order. total: None where it was not asked for. has_more: whether rows follow
-    this page."""
+    this page; without pages there are then none here, and all of them are to be streamed."""
 
     rows: list[Sequence[Row]]
     total: int | None
@@ -35,47 +40,77 @@ class ReadResult(msgspec.Struct, frozen=True):
     has_more: bool
 
 
+_ALL = ReadResult([], None, False, True)
+"""Too much to be sent as a whole."""
+
+
 async def execute_read(database: Database, prepared: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
     Raises ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
     """
-    if prepared.plan.is_single_statement:
+    is_unpaginated = prepared.is_unpaginated
+    read = _first_rows(prepared) if is_unpaginated else prepared
+    if read.plan.is_single_statement:
         alone = await database.read(
-            lambda connection: run_read(connection, prepared, path_id, engine, is_snapshot=False), is_snapshot=False
+            lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_unpaginated),
+            is_snapshot=False,
         )
         if alone is not None:
             return alone
-    result = await database.read(lambda connection: run_read(connection, prepared, path_id, engine), is_snapshot=True)
+    result = await database.read(
+        lambda connection: run_read(connection, read, path_id, engine, is_first=is_unpaginated), is_snapshot=True
+    )
     assert result is not None
     return result
 
 
+def _first_rows(read: PreparedRead) -> PreparedRead:
+    """Reads one row more than may be sent as a whole. PostgreSQL plans for no more, and so begins at once."""
+    compiled, limit, most = read.compiled, read.plan.limit, FIRST_ROWS + 1
+    if limit is not None:
+        values = (*read.values[:limit], min(read.values[limit], most), *read.values[limit + 1 :])
+        return msgspec.structs.replace(read, values=values)
+    primary = Statement(f"{compiled.statements.primary.sql} LIMIT {most}", compiled.statements.primary.slots)
+    statements = msgspec.structs.replace(compiled.statements, primary=primary)
+    return msgspec.structs.replace(read, compiled=msgspec.structs.replace(compiled, statements=statements))
+
+
 async def run_read(
-    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine, *, is_snapshot: bool = True
+    connection: Connection,
+    read: PreparedRead,
+    path_id: Any,
+    engine: Engine,
+    *,
+    is_snapshot: bool = True,
+    is_first: bool = False,
 ) -> ReadResult | None:
-    """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all."""
+    """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
+    is_first: of a read without pages the first rows, which may be all of them."""
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
         primary: Sequence[Row] = await connection.fetch(
             statements.primary.sql, *arguments(statements.primary, read.values, path_id)
         )
         rows, has_more = _page(primary, read, engine)
+        if is_first and len(rows) > FIRST_ROWS:
+            return _ALL
         if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
             return None
         total = await _total(connection, read, path_id, rows, has_more)
     except REFUSED as error:
-        if read.query.filter:
-            raise _refused_value(error, read.query.filter) from error
-        if plan.place is not None:
-            detail = f"PostgreSQL refuses the cursor: {words(error)}."
-            raise ValueRefused(detail, parameter=page.cursor_parameter) from error
-        raise
+        raise refusal(error, read) from error
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
-    included = _included(read, rows, engine)
-    await _branches(connection, plan.node, rows, iter(statements.branches), found, included)
+    try:
+        included = _included(read, rows, min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize))
+        begin = row_width(plan.node, None) + len(plan.cursor_keys)
+        await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included)
+    except TooManyIncluded:
+        if is_first:
+            return _ALL
+        raise
     return _result(read, found, total, has_more)
 
 
@@ -92,7 +127,7 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
     found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
     found[0], has_more = _page(found[0], read, engine)
     total = await _total(connection, read, path_id, found[0], has_more)
-    included = _included(read, found[0], engine)
+    included = _included(read, found[0], engine.limits.max_included)
     for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
         if branch is not None:
             included.add(branch, rows)
@@ -115,10 +150,9 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     return found
 
 
-def _included(read: PreparedRead, primary: Sequence[Row], engine: Engine) -> _Included:
+def _included(read: PreparedRead, primary: Sequence[Row], most: int) -> _Included:
     """Linkage that includes what it identifies shows its primary rows in `included` as well."""
-    most = engine.limits.max_included - (len(primary) if read.plan.includes_primary else 0)
-    return _Included(read.plan.node, primary, most)
+    return _Included(read.plan.node, primary, most - (len(primary) if read.plan.includes_primary else 0))
 
 
 def _result(read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool) -> ReadResult:
@@ -160,6 +194,16 @@ def cursors(read: PreparedRead, result: ReadResult) -> tuple[str, str]:
     return first, last
 
 
+def refusal(error: Exception, read: PreparedRead) -> Exception:
+    """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none."""
+    if read.query.filter:
+        return _refused_value(error, read.query.filter)
+    if read.plan.place is not None:
+        detail = f"PostgreSQL refuses the cursor: {words(error)}."
+        return ValueRefused(detail, parameter=read.query.page.cursor_parameter)
+    return error
+
+
 def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:
     """Points to the filter that PostgreSQL most likely meant: it tells the kind of fault and not its place."""
     suspects = _SUSPECTS.get(getattr(error, "sqlstate", None) or "", frozenset())
@@ -183,10 +227,10 @@ async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any
 
 
 def arguments(
-    statement: Statement, values: Values, path_id: Any = None, keys: Any = None, row_id: Any = None
+    statement: Statement, values: Values, path_id: Any = None, keys: Any = None, row_id: Any = None, most: Any = None
 ) -> list[Any]:
     """The values of $1, $2, ... by where each comes from."""
-    sources = {"path": path_id, "keys": keys, "row": row_id}
+    sources = {"path": path_id, "keys": keys, "row": row_id, "most": most}
     return [values[slot.index] if slot.source == "request" else sources[slot.source] for slot in statement.slots]
 
 
@@ -197,11 +241,19 @@ def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequ
         return rows, False
     most = engine.limits.unpaginated
     if size == 0 and isinstance(most, int) and len(rows) > most:
-        detail = f"There are more than {most} resources: ask for pages."
-        parameter = "page[size]" if read.query.page.family == "number" else "page[limit]"
-        raise TooManyRows(detail, parameter=parameter)
+        raise too_many_rows(read, most)
     page, has_more = (rows[:size], True) if 0 < size < len(rows) else (rows, False)
     return page[::-1] if read.query.page.is_before else page, has_more
+
+
+def too_many_rows(read: PreparedRead, most: int) -> TooManyRows:
+    detail = f"There are more than {most} resources: ask for pages."
+    return TooManyRows(detail, parameter="page[size]" if read.query.page.family == "number" else "page[limit]")
+
+
+def too_many_included() -> TooManyIncluded:
+    detail = "The answer would include too many resources: ask for a smaller page or include less."
+    return TooManyIncluded(detail, parameter="include")
 
 
 async def _total(
@@ -258,26 +310,30 @@ class _Included:
 
     def _check_room(self) -> None:
         if self._room < 0:
-            detail = "The answer would include too many resources: ask for a smaller page or include less."
-            raise TooManyIncluded(detail, parameter="include")
+            raise too_many_included()
 
 
 async def _branches(
     connection: Connection,
     node: Node,
     rows: Sequence[Row],
+    begin: int,
     statements: Iterator[Statement | None],
     found: list[Sequence[Row]],
     included: _Included,
 ) -> None:
-    """Reads what hangs below the rows of a node, in pre-order."""
+    """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them."""
     for branch in node.branches:
         statement = next(statements)
         keys = branch_keys(node, branch, rows) if statement is not None else []
         children: Sequence[Row] = []
-        if statement is not None and keys:
+        if branch.is_joined:
+            children = joined_rows(rows, begin, branch.node)
+            begin += joined_width(branch.node)
+        elif statement is not None and keys:
             most = included.most_rows(branch, len(keys))
             children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), most)
         included.add(branch, children)
         found.append(children)
-        await _branches(connection, branch.node, children, statements, found, included)
+        below = row_width(branch.node, branch)
+        await _branches(connection, branch.node, children, below, statements, found, included)

@@ -6,33 +6,18 @@ No SQL, no name of a table or a column, and no text of the driver's goes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
+from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
 from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.driver_errors import REFUSED, words
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict
-
-
-@contextmanager
-def refusals(write: PlannedWrite, engine: Engine) -> Iterator[None]:
-    """Around the statements of a write: what the database refuses of it becomes an answer."""
-    try:
-        yield
-    except ApiError:
-        raise
-    except Exception as error:
-        answer = refused_write(error, write, engine)
-        if answer is error:
-            raise
-        raise answer from error
 
 
 def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:

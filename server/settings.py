@@ -210,6 +210,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, le=32, description="The longest chain of relationships in include."), LISTS
     ] = 3
     max_included: Annotated[Positive, Meta(description="The most included resources of one answer."), LISTS] = 100_000
+    max_streams: Annotated[
+        Positive | None,
+        Meta(
+            description="Long answers without pages that the whole server sends at once, each on a connection to "
+            "PostgreSQL; each worker has its share, at least one. Without it a quarter of pool_size."
+        ),
+        LISTS,
+    ] = None
+    stream_seconds: Annotated[
+        Seconds, Meta(description="After how long such an answer is ended, whole or not."), LISTS
+    ] = 300.0
 
     max_filter_depth: Annotated[
         int, Meta(ge=1, le=64, description="How deep groups, any and has may be nested in a filter."), LIMITS

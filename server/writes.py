@@ -10,7 +10,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
@@ -19,19 +19,22 @@ import msgspec
 from querybuild.changes import PlannedWrite, related_not_found, rows_to_lock
 from querybuild.errors import AttributeFault, RequiredLink, quoted, raise_all, resource_not_found
 from querybuild.hooks import Writing, Written
-from querybuild.modify import LinkStatements, WriteStatements, compile_locks
-from querybuild.plan import LinkWrite, Node, Statement, Values, node_of
+from querybuild.modify import Create, LinkStatements, WriteStatements, compile_locks, rows_together
+from querybuild.plan import LinkWrite, Node, Statement, Values, WritePlan, node_of
 from querybuild.query import Lid
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
-from server.database import Connection, Database, custom_code
+from server.database import PREPARED_STATEMENT_BYTES, Connection, Database, custom_code
 from server.driver_errors import ENDED, REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
-from server.refusals import refusals, refused_commit
+from server.refusals import refused_commit, refused_write
 
 log = logging.getLogger("server")
+
+MOST_TOGETHER = 8
+"""How many creates are written by one statement; of more, neighbours that are alike are sent as a batch."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -154,15 +157,18 @@ class Transaction:
         outcomes: list[Outcome] = []
         for plan, same in groupby(planned, key=lambda write: write.plan):
             group = list(same)
-            statements = self._engine.write_statements(msgspec.structs.replace(plan, returning=returning))
-            rows = await self._batch(group, statements) if len(group) > 1 and statements.is_repeatable else None
+            shown = msgspec.structs.replace(plan, returning=returning)
+            statements = self._engine.write_statements(shown)
+            rows = await self._batch(group, shown, statements) if len(group) > 1 and statements.is_repeatable else None
             if rows is None:
                 outcomes += [await self._one(write, statements) for write in group]
             else:
                 outcomes += [Outcome(row[0], row) for row in rows]
         return outcomes
 
-    async def _batch(self, group: Sequence[PlannedWrite], statements: WriteStatements) -> Sequence[Row] | None:
+    async def _batch(
+        self, group: Sequence[PlannedWrite], plan: WritePlan, statements: WriteStatements
+    ) -> Sequence[Row] | None:
         """The row of each; None where one of them fails, which the driver does not tell apart: they are undone, and
         have to be written one by one."""
         statement = statements.row
@@ -172,7 +178,7 @@ class Transaction:
         await savepoint.start()
         rows: Sequence[Row] = ()
         try:
-            rows = await self.connection.fetchmany(statement.sql, values)
+            rows = await self._rows(plan, statement, values)
         except (*VIOLATED, *REFUSED):
             pass
         if len(rows) < len(group):
@@ -181,10 +187,21 @@ class Transaction:
         await savepoint.commit()
         return rows
 
+    async def _rows(self, plan: WritePlan, statement: Statement, values: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """The row of each. New ones are many to a statement, as far as they go."""
+        size = rows_together(plan) if plan.kind == "create" else 1
+        end = len(values) - len(values) % size if size > 1 else 0
+        rows: list[Row] = []
+        if end:
+            joined = [list(chain.from_iterable(values[begin : begin + size])) for begin in range(0, end, size)]
+            rows += await self.connection.fetchmany(self._engine.rows_statement(plan), joined)
+        if end < len(values):
+            rows += await self.connection.fetchmany(statement.sql, values[end:])
+        return rows
+
     async def _one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
         resolved = msgspec.structs.replace(write, values=self._values(write)) if write.has_lids else write
-        with refusals(resolved, self._engine):
-            return await run_write(self.connection, resolved, resolved.values, statements)
+        return await _run_told(self.connection, resolved, statements, self._engine)
 
     def _values(self, write: PlannedWrite) -> Values:
         """The values, with the ids of what was made meanwhile where a Lid stood for them."""
@@ -221,6 +238,29 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         else:
             await self._run_alone(write, statements)
 
+    async def creates_together(self, writes: Sequence[PreparedWrite], shown: Sequence[Node]) -> list[Row] | None:
+        """The rows of new resources, as `shown` has each, by one statement. None where there is none for them, or where
+        it was refused and so has written nothing: one by one they tell which of them it was."""
+        # What Python computes may fail, and then nothing is to be written.
+        has_computed = any(node.computed for node in shown)
+        if has_computed or len(writes) > MOST_TOGETHER or not all(map(self._is_create_alone, writes)):
+            return None
+        creates, values = _together([write.planned for write in writes if write.planned is not None], writes, shown)
+        sql = self.engine.statement_together(creates)
+        if len(sql) > PREPARED_STATEMENT_BYTES:
+            return None
+        try:
+            row = await self.client.run(self.database.write_statement(lambda one: one.fetchrow(sql, *values)))
+        except (*VIOLATED, *REFUSED, asyncpg.FeatureNotSupportedError):
+            # The last is of tables with rules, which WITH does not write.
+            return None
+        assert row is not None
+        ends = list(accumulate([create.width for create in creates], initial=1))
+        return [row[begin:end] for begin, end in pairwise(ends)]
+
+    def _is_create_alone(self, write: PreparedWrite) -> bool:
+        return write.change.kind == "create" and self._alone(write, None) is not None
+
     async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
         """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
         commit."""
@@ -252,12 +292,25 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _run_alone(self, write: PreparedWrite, statements: WriteStatements) -> Outcome:
         planned = write.planned
         assert planned is not None
-        with refusals(planned, self.engine):
-            return await self.client.run(
-                self.database.write_statement(
-                    lambda connection: run_write(connection, planned, planned.values, statements)
-                )
-            )
+        return await self.client.run(
+            self.database.write_statement(lambda one: _run_told(one, planned, statements, self.engine))
+        )
+
+
+def _together(
+    planned: Sequence[PlannedWrite], writes: Sequence[PreparedWrite], shown: Sequence[Node]
+) -> tuple[tuple[Create, ...], list[Any]]:
+    """The shape of creates and the values that are sent, with no Lid among them."""
+    creates, values = list[Create](), list[Any]()
+    places: dict[Lid, int] = {}
+    for place, (write, one, node) in enumerate(zip(planned, writes, shown, strict=True)):
+        sent = [(assignment.slot, write.values[assignment.slot]) for assignment in write.plan.assignments]
+        ids = tuple([(slot, places[value]) for slot, value in sent if isinstance(value, Lid)])
+        creates.append(Create(msgspec.structs.replace(write.plan, returning=node), ids))
+        values += [value for _, value in sent if not isinstance(value, Lid)]
+        if one.change.lid is not None:
+            places[Lid(one.resource.type, one.change.lid)] = place
+    return tuple(creates), values
 
 
 def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
@@ -279,6 +332,19 @@ async def _after_commit(resource: Resource, written: list[Written]) -> None:
         await after_commit(written)
     except (Exception, asyncio.CancelledError):
         log.exception("after_commit of %s failed; what was written stands", resource.type)
+
+
+async def _run_told(
+    connection: Connection, write: PlannedWrite, statements: WriteStatements, engine: Engine
+) -> Outcome:
+    """A write, of which the database's refusal is an answer."""
+    try:
+        return await run_write(connection, write, write.values, statements)
+    except Exception as error:
+        answer = refused_write(error, write, engine)
+        if answer is error:
+            raise
+        raise answer from error
 
 
 async def run_write(

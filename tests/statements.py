@@ -395,6 +395,11 @@ AUTHOR_COLUMNS = (
 ARTICLE_COLUMNS = '"t0"."id","t0"."title","t0"."pages"'
 NODE_COLUMNS = '"t0"."id","t0"."Mixed Case","t0"."weight"'
 
+
+def joined(alias: str) -> str:
+    return NODE_COLUMNS.replace('"t0"', f'"{alias}"')
+
+
 READS = [
     # columns
     Read("author", "page[size]=0", f'SELECT {AUTHOR_COLUMNS} FROM "authors" "t0" ORDER BY "t0"."author_no"'),
@@ -410,13 +415,26 @@ READS = [
         "page[size]=0&fields[sample]=exact,single,fixed,clock,span,place,amounts,fixeds,spans",
         'SELECT "t0"."id",CAST("t0"."exact" AS TEXT),CAST(CAST("t0"."single" AS TEXT) AS FLOAT8),'
         'CAST("t0"."fixed" AS TEXT),CAST("t0"."clock" AS TEXT),interval_send("t0"."span"),'
-        'CASE WHEN "t0"."amounts" IS NULL THEN NULL ELSE'
-        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."amounts") AS "x") END,'
-        'CASE WHEN "t0"."fixeds" IS NULL THEN NULL ELSE'
-        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."fixeds") AS "x") END,'
+        'CASE WHEN array_ndims("t0"."amounts")>1 THEN'
+        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."amounts") AS "x")'
+        ' ELSE CAST("t0"."amounts" AS TEXT[]) END,'
+        'CASE WHEN array_ndims("t0"."fixeds")>1 THEN'
+        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."fixeds") AS "x")'
+        ' ELSE CAST("t0"."fixeds" AS TEXT[]) END,'
         'CASE WHEN "t0"."spans" IS NULL THEN NULL ELSE'
         ' ARRAY(SELECT interval_send("x") FROM unnest("t0"."spans") AS "x") END,'
         'CAST("t0"."place" AS TEXT) FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+    ),
+    Read(
+        "sample",
+        "page[size]=0&fields[sample]=token,singles,tokens,clocks",
+        'SELECT "t0"."id","t0"."token",CASE WHEN array_ndims("t0"."singles")>1 THEN'
+        ' ARRAY(SELECT CAST(CAST("x" AS TEXT) AS FLOAT8) FROM unnest("t0"."singles") AS "x")'
+        ' ELSE CAST(CAST("t0"."singles" AS TEXT[]) AS FLOAT8[]) END,"t0"."tokens",'
+        'CASE WHEN array_ndims("t0"."clocks")>1 THEN'
+        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."clocks") AS "x")'
+        ' ELSE CAST("t0"."clocks" AS TEXT[]) END'
+        ' FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     # what cannot be shown of a date is null; conditions and orders are of the column
     Read(
@@ -457,7 +475,7 @@ READS = [
     Read(
         "tag",
         "",
-        'SELECT "t0"."id","t0"."name",(SELECT COUNT(*) FROM "tags" "t0") FROM "tags" "t0" ORDER BY "t0"."id" LIMIT $1',
+        'SELECT "t0"."id","t0"."name",(SELECT COUNT(*) FROM "tags" "t0") FROM "tags" "t0" ORDER BY "t0"."id" LIMIT 30',
         (30,),
         'SELECT COUNT(*) FROM "tags" "t0"',
     ),
@@ -473,14 +491,15 @@ READS = [
         "tag",
         "page[limit]=2&page[offset]=99999999999999999999999&filter[name]=x",
         'SELECT "t0"."id","t0"."name",(SELECT COUNT(*) FROM "tags" "t0" WHERE "t0"."name"=$1) FROM "tags" "t0"'
-        ' WHERE "t0"."name"=$1 ORDER BY "t0"."id" LIMIT $2 OFFSET $3',
+        ' WHERE "t0"."id"=ANY(ARRAY(SELECT "t0"."id" FROM "tags" "t0" WHERE "t0"."name"=$1'
+        ' ORDER BY "t0"."id" LIMIT $2 OFFSET $3)) ORDER BY "t0"."id" LIMIT $2',
         ("x", 2, 9223372036854775807),
         'SELECT COUNT(*) FROM "tags" "t0" WHERE "t0"."name"=$1',
     ),
     Read(
         "tag",
         "page[total]=none",
-        'SELECT "t0"."id","t0"."name" FROM "tags" "t0" ORDER BY "t0"."id" LIMIT $1',
+        'SELECT "t0"."id","t0"."name" FROM "tags" "t0" ORDER BY "t0"."id" LIMIT 31',
         (31,),
     ),
     Read(
@@ -548,6 +567,34 @@ READS = [
             f'SELECT {NODE_COLUMNS},"t0"."parent_id" FROM "corner"."nodes" "t0" WHERE "t0"."parent_id"=ANY($1)'
             ' ORDER BY "t0"."id"',
         ),
+    ),
+    # a short page: keys in the own rows are joined, as far as they go
+    Read(
+        "node",
+        "page[size]=2&page[total]=none&include=parent.parent,parent.children",
+        f'SELECT {NODE_COLUMNS},"t0"."parent_id",{joined("j1")},"j1"."parent_id",{joined("j2")}'
+        ' FROM "corner"."nodes" "t0" LEFT JOIN "corner"."nodes" "j1" ON "j1"."id"="t0"."parent_id"'
+        ' LEFT JOIN "corner"."nodes" "j2" ON "j2"."id"="j1"."parent_id" ORDER BY "t0"."id" LIMIT $1',
+        (3,),
+        branches=(
+            None,
+            None,
+            f'SELECT {NODE_COLUMNS},"t0"."parent_id" FROM "corner"."nodes" "t0" WHERE "t0"."parent_id"=ANY($1)'
+            ' ORDER BY "t0"."id"',
+        ),
+    ),
+    # sorted: nothing is joined to rows that are not of the page
+    Read(
+        "node",
+        "page[size]=2&page[number]=2&include=parent&sort=title&fields[node]=title",
+        'SELECT "t0"."id","t0"."Mixed Case","t0"."parent_id","j1"."id","j1"."Mixed Case",'
+        '(SELECT COUNT(*) FROM "corner"."nodes" "t0") FROM "corner"."nodes" "t0"'
+        ' LEFT JOIN "corner"."nodes" "j1" ON "j1"."id"="t0"."parent_id" WHERE "t0"."id"=ANY(ARRAY('
+        'SELECT "t0"."id" FROM "corner"."nodes" "t0" ORDER BY "t0"."Mixed Case","t0"."id" LIMIT $1 OFFSET $2))'
+        ' ORDER BY "t0"."Mixed Case","t0"."id" LIMIT $1',
+        (2, 2),
+        count='SELECT COUNT(*) FROM "corner"."nodes" "t0"',
+        branches=(None,),
     ),
     # a link table from either side, reverse to-one, fieldsets
     Read(

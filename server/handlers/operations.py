@@ -7,6 +7,8 @@ Sources: service.md "Atomic operations route"; the JSON:API extension https://js
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 from tornado.web import HTTPError
@@ -61,7 +63,9 @@ class OperationsHandler(WritingHandler):
         items = [item for operation in operations if (item := self._prepared(operation, errors)) is not None]
         raise_all(errors)
         self.stage("execute")
-        objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
+        objects = await self._created_together(items)
+        if objects is None:
+            objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
         self.stage("encode")
         if all(operation.op == "remove" for operation in operations):
             self.set_status(204)
@@ -108,6 +112,21 @@ class OperationsHandler(WritingHandler):
             detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, known)}"
         faults.append(InvalidDocument(detail, pointer=pointer))
         return None
+
+    async def _created_together(self, items: Sequence[Item]) -> Sequence[bytes | None] | None:
+        """The resource objects, where all operations are one statement; None where they are not."""
+        writes = [write for _, write in items]
+        bares = [self.engine.bare(write.resource) for write in writes]
+        if not all(bare.is_returned for bare in bares):
+            return None
+        rows = await self.writer.creates_together(writes, [bare.node for bare in bares])
+        if rows is None:
+            return None
+        return [
+            encoded
+            for bare, some in groupby(zip(bares, rows, strict=True), key=itemgetter(0))
+            for encoded in bare.encode([row for _, row in some])
+        ]
 
     async def _run(self, transaction: Transaction, items: Sequence[Item]) -> list[bytes | None]:
         """The resource objects of all operations, in their order."""

@@ -1,16 +1,35 @@
 """The reading of a page or of one resource, alike on every route that has it. What comes in: a shape and a
-path's id. What goes out: a document."""
+path's id. What goes out: a document, whole or as a stream."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
-from querybuild.errors import resource_not_found
+from tornado.iostream import StreamClosedError
+
+from querybuild.errors import ApiError, resource_not_found
+from querybuild.query import Page
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
+from server.database import Connection
 from server.engine import PreparedRead, ReadShape
+from server.errors import StatementTimeout
 from server.execute import ReadResult, cursors, execute_read
-from server.handlers.base import Handler
+from server.handlers.base import ClientGone, Handler
+from server.streams import Stream
+
+log = logging.getLogger("server")
+
+GIVE_WAY_SECONDS = 0.005
+"""How long a stream pauses after each piece while other requests are at work: its own is less than half of that."""
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class ReadingHandler(Handler):
@@ -22,11 +41,98 @@ class ReadingHandler(Handler):
         prepared = self.engine.prepare_read(shape, self.request.query)
         self.stage("execute")
         result = await self.lifeline.run(execute_read(self.database, prepared, path_id, self.engine))
+        if result.has_more and prepared.is_unpaginated:
+            await self._answer_stream(prepared, path_id, links or {})
+            return
         if shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(shape.resource.type, self.route.id)
         self.stage("encode")
         body = self.document(prepared, result, links or {})
         self.finish_document(body)
+
+    async def _answer_stream(self, prepared: PreparedRead, path_id: Any, links: dict[str, str]) -> None:
+        async def work(connection: Connection) -> None:
+            await self._send_stream(Stream(connection, prepared, path_id, self.engine), prepared, links)
+
+        self._running.streams += 1
+        try:
+            await self.lifeline.run(self._in_time(self.database.stream(work, is_begun=lambda: self._headers_written)))
+        except ClientGone:
+            raise
+        except Exception as error:
+            if self._headers_written:
+                self._break_off(error)
+            raise
+        finally:
+            self._running.streams -= 1
+        await self._end_stream()
+
+    async def _in_time(self, work: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self.engine.settings.stream_seconds):
+                await work
+        except TimeoutError as error:
+            raise StatementTimeout("The answer takes longer than an answer may: ask for pages.") from error
+
+    async def _send_stream(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> None:
+        first = await stream.begin()
+        self._begin_stream()
+        await self._send(first)
+        if self.request.method != "HEAD":
+            await stream.go_on(self._send)
+            await self._send(self._stream_tail(stream, prepared, links))
+
+    def _begin_stream(self) -> None:
+        self.set_status(200)
+        self.tell_timing()
+        if self.request.version == "HTTP/1.0":
+            # It knows no chunks: the end of the connection is that of the answer, whatever the client asked for.
+            self.request.headers["Connection"] = "close"
+            self.set_header("Connection", "close")
+
+    async def _send(self, piece: bytes) -> None:
+        """Until the client has taken it, or the buffers on the way: a slow reader is waited for."""
+        if not piece:
+            return
+        self.write(piece)
+        try:
+            await self.flush()
+        except StreamClosedError:
+            raise ClientGone from None
+        if self._running.has_others:
+            await self._give_way()
+
+    async def _give_way(self) -> None:
+        await asyncio.sleep(GIVE_WAY_SECONDS)
+
+    async def _end_stream(self) -> None:
+        connection: Any = self.request.connection
+        with suppress(StreamClosedError):
+            await self.finish()
+        if self.request.version == "HTTP/1.0":
+            connection.close()
+
+    def _break_off(self, error: Exception) -> None:
+        """Leaves no doubt that what was sent is not all: there is no last chunk, and the connection is reset, which a
+        client of HTTP/1.0 needs to be told."""
+        connection: Any = self.request.connection
+        if connection.stream is not None and connection.stream.socket is not None:
+            connection.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        path, is_answer = self.request.path, isinstance(error, ApiError)
+        log.log(
+            logging.WARNING if is_answer else logging.ERROR,
+            "request %s: the stream of %s ended halfway: %s",
+            *(self.request_id, path, error),
+            exc_info=None if is_answer else error,
+        )
+
+    def _stream_tail(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> bytes:
+        page, count = prepared.query.page, stream.count
+        total = None if page.total == "none" else count
+        pages: dict[str, str] = {}
+        if self.is_readable():
+            pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
+        return stream.tail(pages | links, _counted(page, count, total))
 
     def document(
         self, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta | None = None
@@ -44,13 +150,9 @@ class ReadingHandler(Handler):
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
-        counted = Meta(
-            message=None if meta is None else meta.message,
-            count=len(result.rows[0]),
-            total=total,
-            totalPages=None if total is None else page_count(total, page.size),
-            totalEstimated=result.is_estimated,
-        )
+        counted = _counted(page, len(result.rows[0]), total)
+        counted.message = None if meta is None else meta.message
+        counted.totalEstimated = result.is_estimated
         return prepared.compiled.encoder.encode(result.rows, pages | links, counted)
 
     def is_readable(self) -> bool:
@@ -60,3 +162,7 @@ class ReadingHandler(Handler):
     def self_path(self) -> str:
         assert self.route is not None
         return self.engine.base_url + self.route.path
+
+
+def _counted(page: Page, count: int, total: int | None) -> Meta:
+    return Meta(count=count, total=total, totalPages=None if total is None else page_count(total, page.size))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
 from tests.http.conftest import Answer, Start
 from tests.http.people import ADA, create_household, document, linked, of, select
-from waterspout import INT, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog
+from waterspout import INT, INTERVAL, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -219,7 +220,7 @@ EXPECTED_CLASSES: dict[str, type] = {
     "words": str,
     "fixed": str,
     "mood": str,
-    "token": object,
+    "token": UUID,
     "day": date,
     "clock": str,
     "moment": datetime,
@@ -231,6 +232,10 @@ EXPECTED_CLASSES: dict[str, type] = {
     "numbers": list,
     "amounts": list,
     "days": list,
+    "moments": list,
+    "instants": list,
+    "spans": list,
+    "tokens": list,
 }
 
 
@@ -252,6 +257,13 @@ async def test_what_it_is_given_of_each_type(start: Start, corner_url: str) -> N
     assert wrong == {}
     assert (found["exact"], found["price"], json.loads(found["tree"])) == (SAMPLE["exact"], "12.50", SAMPLE["tree"])
     assert (found["moment"].tzinfo is not None, found["day"]) == (True, date(2024, 2, 29))
+    kinds = {name: type(found[name][0]) for name in ("days", "moments", "instants", "spans")}
+    assert kinds == {"days": date, "moments": datetime, "instants": datetime, "spans": bytes}
+    assert isinstance(found["tokens"][0], UUID)
+    # what custom code is made of is read in another way, and shown alike
+    shown = ",".join(("noted", *names))
+    answer = await api.get(f"/samples/1?fields[sample]={shown}")
+    assert answer.document["data"]["attributes"] == {"noted": "noted"} | {name: SAMPLE[name] for name in names}
 
 
 async def test_what_it_gives(start: Start, database_url: str) -> None:
@@ -261,6 +273,7 @@ async def test_what_it_gives(start: Start, database_url: str) -> None:
         Attribute("made_object", JSONB, of=("age",), compute=lambda rows: ['{"a": [1, null]}'] * len(rows)),
         Attribute("made_number", NUMERIC, of=("age",), compute=lambda rows: ["1.50"] * len(rows)),
         Attribute("made_null", INT, of=("age",), nullable=True, compute=lambda rows: [None] * len(rows)),
+        Attribute("made_span", INTERVAL, of=("age",), compute=lambda rows: [bytes(15) + b"\2"] * len(rows)),
     )
     api = await start(database_url, with_attributes("user", *made))
     await create_household(api)
@@ -271,6 +284,7 @@ async def test_what_it_gives(start: Start, database_url: str) -> None:
         "made_object": {"a": [1, None]},
         "made_number": "1.50",
         "made_null": None,
+        "made_span": "P2M",
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from querybuild.planner import JOINED_ROWS
 from tests.http.conftest import Api, Serve
 from tests.http.expected import NO_DATA, PATHS, Pairs, error, many, one, resource, target
 
@@ -397,3 +398,27 @@ async def test_self_references(corner_reader: Api) -> None:
     answer = await corner_reader.get(f"/nodes/{twig}?include=parent.children")
     assert [key_of(data) for data in answer.document["included"]] == [("node", root)]
     assert shown_linkage(answer.document["included"][0]) == {"children": [one("node", twig)]}
+
+
+@pytest.mark.parametrize("total", ["none", "exact", "estimated"])
+@pytest.mark.parametrize(
+    "include", ["owner", "owner.group", "owner.group,owner.computers", "owner.bio,owner.computers"]
+)
+@pytest.mark.parametrize("place", ["", "&sort=-owner.age,name", "&filter[owner.group.id][gt]=0", "&page[after]="])
+async def test_joined_or_not(reader: Api, place: str, include: str, total: str) -> None:
+    """A short page brings its to-one includes with it, a longer one reads them after it."""
+    pages = [
+        await reader.get(f"/computers?include={include}&page[size]={size}&page[total]={total}{place}")
+        for size in (JOINED_ROWS, JOINED_ROWS + 1)
+    ]
+    short, long = [{member: page.document[member] for member in ("data", "included")} for page in pages]
+    assert len(short["included"]) > 1
+    assert short == long
+
+
+async def test_joined_to_nothing(reader: Api) -> None:
+    """Rows that name nothing, and a page without rows."""
+    free = await reader.get("/computers?include=owner.group&filter[owner][is_]=null")
+    assert free.document["included"] == []
+    assert {one["relationships"]["owner"]["data"] for one in free.document["data"]} == {None}
+    assert (await reader.get("/computers?include=owner.group&page[number]=999")).document["included"] == []

@@ -242,6 +242,11 @@ async def test_not_for_ever(api: Api, state: str, count: int, media_type: str) -
         check_house_form(await operate(api, *in_the_way(count), media_type=media_type), 503, BUSY)
 
 
+KEEPING_OUT = """
+    CREATE FUNCTION public.keep_out() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN IF NEW.name = 'kept out' THEN RETURN NULL; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER kept_out BEFORE INSERT ON public.children FOR EACH ROW EXECUTE FUNCTION public.keep_out();
+"""
 COUNTING = """
     CREATE SEQUENCE public.attempts;
     CREATE FUNCTION public.count() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -264,6 +269,19 @@ async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
             answer = await operate(api, *operations, media_type=media_type)
         assert answer.status == (409 if media_type == EXTENDED else 422), answer.body
     assert answer.errors[0]["source"]["pointer"].startswith("/atomic:operations/1")
+
+
+async def test_a_row_that_a_trigger_keeps_out(api: Api) -> None:
+    """Of new resources that are one statement, one that is not written leaves none of them."""
+    await create_household(api)
+    async with connected(api) as connection:
+        await connection.execute(KEEPING_OUT)
+    for names in (["kept out", "c"], ["c", "kept out"]):
+        operations = [add("parent", {"name": "p"}), *(add("child", {"name": name}) for name in names)]
+        async with unchanged(api):
+            answer = await operate(api, *operations, media_type=EXTENDED)
+        assert answer.status == 404, answer.body
+    assert (await operate(api, add("parent", {"name": "p"}), add("child", {"name": "c"}))).status == 200
 
 
 async def test_a_fault_of_ours_says_nothing(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,12 +13,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import psutil
 import pytest
 
 DEADLINE_SECONDS = 60
+QUIET = ("--log-level", "warning")
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def folder() -> Iterator[Path]:
 @contextmanager
 def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server, from the moment on at which it says that it is ready, and what it said it listens on."""
-    command = [sys.executable, "-m", "server", "serve", "--log-level", "warning", *flags]
+    command = [sys.executable, "-m", "server", "serve", *(() if "--log-level" in flags else QUIET), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -121,3 +124,47 @@ def test_two_workers_say_once_that_they_are_ready(database_url: str) -> None:
         os.kill(process.pid, signal.SIGTERM)
         output, _ = process.communicate(timeout=DEADLINE_SECONDS)
         assert (process.returncode, output) == (0, "")
+
+
+TEXT_LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO GET /users/1 400 \d+\.\dms mine"
+
+
+def logged(folder: Path, log_format: str) -> list[str]:
+    """The lines about one request."""
+    flags = ("--port", "0", "--data-dir", str(folder / "data"), "--log-level", "info", "--log-format", log_format)
+    with serving(*flags) as (process, address):
+        with closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=DEADLINE_SECONDS)) as client:
+            client.request("GET", "/users/1?filter=secret", headers={"X-Request-Id": "mine"})
+            client.getresponse().read()
+        return [line for line in end(process, signal.SIGTERM)[1].splitlines() if "mine" in line]
+
+
+def test_the_access_log_as_text(folder: Path) -> None:
+    [line] = logged(folder, "text")
+    assert re.fullmatch(TEXT_LINE, line), line
+
+
+def test_the_access_log_as_json(folder: Path) -> None:
+    """It says the same, and where from; never the query."""
+    [line] = [json.loads(line) for line in logged(folder, "json")]
+    shown = {name: line[name] for name in ("level", "logger", "request_id", "method", "path", "status", "remote")}
+    assert shown == {
+        "level": "info",
+        "logger": "server.access",
+        "request_id": "mine",
+        "method": "GET",
+        "path": "/users/1",
+        "status": 400,
+        "remote": "127.0.0.1",
+    }
+    assert line["message"] == f"GET /users/1 400 {line['milliseconds']:.1f}ms mine"
+    assert datetime.fromisoformat(line["time"]).tzinfo is not None
+
+
+def test_the_memory_of_a_worker_is_settled() -> None:
+    """What is there at the start is frozen, and the collector comes seldom."""
+    program = (
+        "import gc; from server import memory; memory.settle(); print(gc.get_freeze_count() > 1000, gc.get_threshold())"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "True (20000, 20, 20)\n"

@@ -17,6 +17,7 @@ from querybuild.select import compile_read
 from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS
+from tests.page_statements import PAGES
 from tests.planning import (
     LIMITS,
     create,
@@ -115,7 +116,7 @@ def test_wheres(io_loop: IOLoop, corner_url: str) -> None:
 def test_reads(io_loop: IOLoop, corner_url: str) -> None:
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, str]:
         refused = {}
-        for case in READS:
+        for case in READS + PAGES:
             planned = read_collection(case.type, case.query)
             statements = compile_read(planned.plan)
             for statement in (statements.primary, statements.count, *statements.branches):

@@ -114,6 +114,8 @@ def test_other_form(io_loop: IOLoop, corner_url: str) -> None:
     assert found == [exactly(EMPTY | shown) for _, shown in OTHER]
 
 
+TOKEN = "123e4567-e89b-12d3-a456-426614174000"
+
 ROWS: list[tuple[str, str, Any]] = [
     # what only another writer can have put there
     ("double", "'NaN'", None),
@@ -128,6 +130,16 @@ ROWS: list[tuple[str, str, Any]] = [
     ("trees", "ARRAY[NULL,'null']::jsonb[]", [None, None]),
     ("blobs", r"'{NULL,\\x00}'", [None, "AA=="]),
     ("trees", "ARRAY[ARRAY['1','null'],ARRAY[NULL,'[2]']]::jsonb[]", [[1, None], [None, [2]]]),
+    ("tokens", f"'{{{{{TOKEN},NULL}},{{NULL,{TOKEN}}}}}'", [[TOKEN, None], [None, TOKEN]]),
+    ("amounts", "'{{1.50,NULL},{NaN,4}}'", ["1.50", None, "NaN", "4"]),
+    ("singles", "'{{0.1,NULL},{NaN,4}}'", [0.1, None, None, 4.0]),
+    ("spans", "'{{1 day,NULL},{-0.5 s,1 year}}'", ["P1D", None, "PT-0.5S", "P1Y"]),
+    *((name, "NULL", None) for name in ("tokens", "amounts", "fixeds", "clocks", "singles", "spans")),
+    *((name, "'{}'", []) for name in ("tokens", "amounts", "fixeds", "clocks", "singles", "spans")),
+    ("spans", "'{-1 year 1 day -0.000001 s,-1 mon 1 h}'", ["P-1Y1DT-0.000001S", "P-1MT1H"]),
+    ("moment", "'0099-12-31 23:59:59.9'", "0099-12-31T23:59:59.900000Z"),
+    ("instant", "'1883-11-18 12:03:58.00001+00'", "1883-11-18T12:03:58.000010Z"),
+    ("day", "'0099-12-31'", "0099-12-31"),
     ("clock", "'24:00:00'", "24:00:00"),
     ("span", "'178000000 years'", "P178000000Y"),
     ("span", "'-178000000 years'", "P-178000000Y"),

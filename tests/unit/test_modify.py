@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from querybuild.changes import PlannedWrite
-from querybuild.modify import WriteStatements, compile_write
-from querybuild.plan import Statement
+from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
+from querybuild.plan import Statement, node_of
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, link, read_resource, update
-from tests.statements import LEAVING, ROW, TOKEN, WRITES, Sent, Write, linkage_of
+from tests.statements import LEAVING, ROW, TOKEN, WRITES, Sent, Write, linkage_of, linked
 
 
 def sent(statement: Statement | None, write: PlannedWrite) -> Sent | None:
@@ -101,3 +101,26 @@ def test_a_sequence_that_clients_ran_ahead_of() -> None:
         'INSERT INTO "persons" ("id","name") VALUES ($1,$2) RETURNING "persons"."id"', (7, "x")
     )
     assert compile_write(chosen.plan).skip_taken is None
+
+
+def test_rows_that_are_alike_are_one_statement() -> None:
+    write = create("person", {"id": "7", "attributes": {"name": "x"}}, built_in())
+    rows = ",".join(f"(${number},${number + 1})" for number in range(1, 2 * rows_together(write.plan), 2))
+    sql = f'INSERT INTO "persons" ("id","name") VALUES {rows} RETURNING "persons"."id"'
+    assert (compile_rows(write.plan), rows_together(write.plan)) == (sql, 48)
+
+
+def test_creates_together() -> None:
+    group = create("group", {"attributes": {"name": "x"}}, built_in())
+    node = node_of(group.plan.resource, group.plan.resource.readable_attributes)
+    names = {"first_name": "a", "last_name": "b"}
+    user = create("user", {"attributes": names, "relationships": linked(group=("group", "1"))}, built_in())
+    parts = (Create(msgspec.structs.replace(group.plan, returning=node), ()), Create(user.plan, ((2, 0),)))
+    assert compile_together(parts) == (
+        'WITH "o0" ("c0","c1") AS (INSERT INTO "groups" ("name") VALUES ($1)'
+        ' RETURNING "groups"."id","groups"."name"),'
+        '"o1" ("c0") AS (INSERT INTO "users" ("first_name","last_name","group_id")'
+        ' VALUES ($2,$3,(SELECT "c0" FROM "o0")) RETURNING "users"."id")'
+        ' SELECT 1/("o0"."c0" IS NOT NULL AND "o1"."c0" IS NOT NULL)::int,"o0".*,"o1".*'
+        ' FROM (VALUES (0)) "all" LEFT JOIN "o0" ON TRUE LEFT JOIN "o1" ON TRUE'
+    )

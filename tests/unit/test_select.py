@@ -11,6 +11,7 @@ from querybuild.plan import Scope, Slot
 from querybuild.planner import Context, plan_linkage, plan_related
 from querybuild.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
+from tests.page_statements import PAGES
 from tests.planning import LIMITS, filter_query, parsed, read_collection, read_resource
 from tests.statements import AUTHOR_COLUMNS, NODE_COLUMNS, READS, TABLES, WHERES, Read, Where
 from waterspout import TEXT, Attribute, Catalog, Operator, Resource, Template
@@ -27,7 +28,7 @@ def test_where(case: Where) -> None:
     assert planned.values == case.values
 
 
-@pytest.mark.parametrize("case", READS, ids=lambda case: f"{case.type}?{case.query}")
+@pytest.mark.parametrize("case", READS + PAGES, ids=lambda case: f"{case.type}?{case.query}")
 def test_read(case: Read) -> None:
     planned = read_collection(case.type, case.query)
     statements = compile_read(planned.plan)

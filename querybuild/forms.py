@@ -1,0 +1,97 @@
+"""A second write of one form. What comes in: a Change, and what the planning made of an earlier one with the same
+names. What goes out: its PlannedWrite, of which only the values are new; or None, where the planning has to say what is
+wrong with it.
+
+Nothing here resolves a name or tells a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.attributes import Check, checks_of, read_attribute
+from querybuild.catalog import Catalog
+from querybuild.changes import PlannedWrite, escape_pointer
+from querybuild.plan import WritePlan
+from querybuild.query import Change, Lid, LinkageChange
+from querybuild.resource import Attribute, Resource, own_key_of
+from querybuild.values import ValueFault
+
+
+class Form(msgspec.Struct, frozen=True, eq=False):
+    """attributes, members: those of the document, and where in it each stands. targets: of the relationships that it
+    writes, and whether the key lies in the written row. All in the order of the document, which is that of the slots.
+    """
+
+    plan: WritePlan
+    attributes: tuple[tuple[Attribute, Sequence[Check]], ...]
+    members: tuple[str, ...]
+    targets: tuple[tuple[Resource, bool], ...]
+
+
+def form_key(change: Change, resource: Resource) -> Hashable | None:
+    """All that a plan hangs on but the values; None for what is seldom sent twice alike."""
+    if change.undecoded or change.assigned or change.owner is not None:
+        return None
+    names = None if change.attributes is None else tuple(change.attributes)
+    linkages = [(name, one.mode, one.is_list, not one.identifiers) for name, one in change.relationships.items()]
+    return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
+
+
+def form_of(change: Change, plan: WritePlan, catalog: Catalog) -> Form | None:
+    """The form of a change that has no fault; None where its slots hold more than what the document says."""
+    resource, names = plan.resource, tuple(change.attributes or ())
+    attributes = [one for name in names if (one := resource.attribute(name)) is not None]
+    linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
+    if plan.unchanged:
+        return None
+    return Form(
+        plan,
+        tuple([(attribute, checks_of(attribute)) for attribute in attributes]),
+        tuple([f"/attributes/{escape_pointer(name)}" for name in names]),
+        tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
+    )
+
+
+def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
+    """As `plan_write` plans it."""
+    values: list[Any] = []
+    pointers: list[str] = []
+    item_pointers: dict[int, tuple[str, ...]] = {}
+    resource, sent = form.plan.resource, change.attributes or {}
+    has_lids = False
+    try:
+        if form.plan.id_slot is not None:
+            has_lids = change.id is None
+            values.append(
+                Lid(resource.type, str(change.lid)) if change.id is None else resource.id_type.read(change.id)
+            )
+            pointers.append(change.id_pointer or f"{change.pointer}/id")
+        for (attribute, checks), value in zip(form.attributes, sent.values(), strict=True):
+            values.append(read_attribute(attribute, value, checks))
+        pointers += [change.pointer + member for member in form.members]
+        for (target, is_own_key), linkage in zip(form.targets, change.relationships.values(), strict=True):
+            ids = _linked_ids(linkage, target)
+            has_lids = has_lids or any(one.lid is not None for one in linkage.identifiers)
+            if not is_own_key:
+                item_pointers[len(values)] = tuple(ids.values())
+            values.append(next(iter(ids), None) if is_own_key else list(ids))
+            pointers.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
+    except ValueFault:
+        return None
+    places = dict(enumerate(pointers))
+    return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
+
+
+def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:
+    """Ids and where each stands. Raises ValueFault."""
+    ids: dict[Any, str] = {}
+    for one in linkage.identifiers:
+        if one.type != target.type:
+            raise ValueFault(f"of the type {target.type}")
+        id_value = target.id_type.read(one.id) if one.lid is None else Lid(target.type, one.lid)
+        ids.setdefault(id_value, one.pointer)
+    return ids

@@ -1,0 +1,198 @@
+"""ReadPlan -> the statements of a streamed document. What comes in: the plan of a collection without pages. What goes
+out: its parts, each with one statement for a cursor and one for each of its linkage: first the primary data, then the
+included resources by type, each made unique by PostgreSQL, which reads the rows of a type that primary rows lead to:
+
+    SELECT "i0"."id","i0"."name",... FROM "computers" "i0"
+    WHERE EXISTS (SELECT 1 FROM "users" "t0" WHERE "t0"."age">$1 AND "i0"."owner_id"="t0"."id") ORDER BY "i0"."id"
+
+Nothing here can fail for a request's sake, and nothing knows a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from pypika import PostgreSQLQuery
+from pypika import functions as sql_functions
+from pypika.queries import QueryBuilder
+from pypika.terms import Criterion, ExistsCriterion, Field
+
+from querybuild.binds import Binds
+from querybuild.clauses import column, columns, link_table, table
+from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, node_of
+from querybuild.resource import Relationship, Resource, link_of, own_key_of
+from querybuild.select import compile_read, matching
+from querybuild.terms import Template
+
+MOST = Slot("most")
+ROW_BYTES = 28
+"""The least that PostgreSQL keeps of a row: its header and the pointer to it."""
+
+
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """Resources of one type that stand together in the document. node: how they are shown; what it branches to is only
+    identified. linkage: the statement of each branch; None where the rows themselves have the keys. count: how many
+    rows there are, up to a number."""
+
+    node: Node
+    rows: Statement
+    linkage: tuple[Statement | None, ...]
+    count: Statement
+
+
+class StreamStatements(msgspec.Struct, frozen=True, eq=False):
+    """included: by type. bounds: how many rows the tables of `included` have at most, each; null where only counting
+    tells. None where nothing is included."""
+
+    data: Part
+    included: tuple[Part, ...]
+    bounds: Statement | None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (self.data, *self.included)
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One relationship on the way from a primary resource to an included one."""
+
+    source: Resource
+    relationship: Relationship
+    target: Resource
+
+
+Chain = tuple[Hop, ...]
+
+
+def compile_stream(plan: ReadPlan) -> StreamStatements:
+    """plan: of a collection whose page has no size."""
+    places: dict[Resource, list[tuple[Node, Chain]]] = {}
+    for node, chain in _places(plan.node):
+        places.setdefault(node.resource, []).append((node, chain))
+    included = []
+    for resource in sorted(places, key=lambda resource: resource.type):
+        chains = [chain for _, chain in places[resource] if chain or plan.includes_primary]
+        if chains and not _is_all_primary(plan, resource):
+            node = _with_linkage([node for node, _ in places[resource]])
+            included.append(_included(plan, node, chains))
+    resource = plan.node.resource
+    shown = node_of(resource) if plan.is_linkage else _with_linkage([node for node, _ in places[resource]])
+    bounds = row_bounds([part.node.resource for part in included]) if included else None
+    return StreamStatements(_data(plan, shown), tuple(included), bounds)
+
+
+def _places(node: Node, chain: Chain = ()) -> Iterator[tuple[Node, Chain]]:
+    """Where resources of the document come from: the primary ones, and the end of each chain of include."""
+    yield node, chain
+    for branch in node.branches:
+        if branch.is_included:
+            hop = Hop(node.resource, branch.relationship, branch.node.resource)
+            yield from _places(branch.node, (*chain, hop))
+
+
+def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
+    """Whether the primary data has every resource of that type, and so none is included."""
+    is_whole = not plan.conditions and plan.scope is None and not plan.is_linkage
+    return is_whole and resource is plan.node.resource
+
+
+def _with_linkage(places: Sequence[Node]) -> Node:
+    """What is shown of a type that is met at several places: the linkage that any of them shows, so that all that is
+    included is linked to."""
+    first = places[0]
+    branches = {
+        branch.relationship: Branch(branch.relationship, node_of(branch.node.resource), False)
+        for node in places
+        for branch in node.branches
+        if branch.relationship in first.relationships
+    }
+    keys = dict.fromkeys(key for node in places for key in node.keys)
+    return node_of(first.resource, first.attributes, first.relationships, tuple(keys), tuple(branches.values()))
+
+
+def _data(plan: ReadPlan, node: Node) -> Part:
+    statements = compile_read(msgspec.structs.replace(plan, node=node, limit=None))
+    binds = Binds()
+    count = _count(matching(plan, binds), binds)
+    return Part(node, statements.primary, statements.branches, count)
+
+
+def _included(plan: ReadPlan, node: Node, chains: list[Chain]) -> Part:
+    binds, counted = Binds(), Binds()
+    query = _reached_rows(plan, node, chains, binds).select(*columns(node, "i0")).orderby(_id("i0", node.resource))
+    count = _count(_reached_rows(plan, node, chains, counted), counted)
+    linkage = compile_read(ReadPlan(node=node, conditions=(), is_collection=True)).branches
+    return Part(node, Statement(query.get_sql(), binds.slots), linkage, count)
+
+
+def _reached_rows(plan: ReadPlan, node: Node, chains: list[Chain], binds: Binds) -> QueryBuilder:
+    """FROM and WHERE of the rows that one of the chains leads to, and that are not in the primary data."""
+    reached = [_reached(plan, chain, "i0", binds) for chain in chains]
+    query = PostgreSQLQuery.from_(table(node.resource, "i0")).where(_any(reached))
+    if node.resource is plan.node.resource and not plan.is_linkage:
+        query = query.where(Template("NOT {}", _is_primary(plan, "i0", binds)))
+    return query
+
+
+def _any(criteria: list[Criterion]) -> Criterion:
+    return criteria[0] if len(criteria) == 1 else Template("(" + " OR ".join(["{}"] * len(criteria)) + ")", *criteria)
+
+
+def _reached(plan: ReadPlan, chain: Chain, alias: str, binds: Binds) -> Criterion:
+    """Whether the row `alias` stands at the end of a chain that begins at a primary row."""
+    if not chain:
+        return _is_primary(plan, alias, binds)
+    *before, hop = chain
+    if not before:
+        return ExistsCriterion(_hop(matching(plan, binds), hop, "t0", alias))
+    source = f"i{len(before)}"
+    rows = PostgreSQLQuery.from_(table(hop.source, source))
+    return ExistsCriterion(_hop(rows.where(_reached(plan, tuple(before), source, binds)), hop, source, alias))
+
+
+def _is_primary(plan: ReadPlan, alias: str, binds: Binds) -> Criterion:
+    resource = plan.node.resource
+    rows = matching(plan, binds).where(Template("{}={}", _id("t0", resource), _id(alias, resource)))
+    return ExistsCriterion(rows.select(1))
+
+
+def _hop(rows: QueryBuilder, hop: Hop, source: str, target: str) -> QueryBuilder:
+    """Those of the rows `source` that the relationship leads from to the row `target`."""
+    own, link = own_key_of(hop.relationship), link_of(hop.relationship)
+    if link is not None:
+        links = f"l{source}"
+        meets = Template("{}={}", column(links, link.source), _id(source, hop.source))
+        rows = rows.join(link_table(link, links)).on(meets)
+        found = Template("{}={}", column(links, link.target), _id(target, hop.target))
+    elif own is not None:
+        found = Template("{}={}", column(source, own.column_name), _id(target, hop.target))
+    else:
+        found = Template("{}={}", column(target, hop.relationship.foreign_key), _id(source, hop.source))
+    return rows.where(found).select(1)
+
+
+def _count(rows: QueryBuilder, binds: Binds) -> Statement:
+    """`SELECT COUNT(*) FROM (SELECT 1 FROM ... LIMIT $1) "c"`"""
+    limited = rows.select(1).limit(binds(MOST))  # type: ignore[arg-type]  # PyPika's hint is of plain numbers
+    counted = PostgreSQLQuery.from_(limited.as_("c")).select(sql_functions.Count("*"))
+    return Statement(counted.get_sql(), binds.slots)
+
+
+def row_bounds(resources: Sequence[Resource]) -> Statement:
+    """How many rows a table can have for its size, which costs next to nothing, where counting them would delay the
+    first byte. Not known of views, of partitioned and of foreign tables, and where another server has the rows."""
+    tables = [table(resource).get_sql(quote_char='"').replace("'", "''") for resource in resources]
+    names = ",".join([f"'{name}'" for name in tables])
+    is_plain = (
+        """"relkind"='r' AND NOT "relhassubclass" AND "relam"=(SELECT "oid" FROM "pg_am" WHERE "amname"='heap')"""
+    )
+    sql = (
+        f'SELECT CASE WHEN {is_plain} THEN NULLIF(pg_relation_size("oid")/{ROW_BYTES},0) END '
+        f'FROM "pg_class" JOIN unnest(ARRAY[{names}]::regclass[]) "n" ON "oid"="n"'
+    )
+    return Statement(sql, ())
+
+
+def _id(alias: str, resource: Resource) -> Field:
+    return column(alias, resource.id.column)

@@ -1,0 +1,158 @@
+"""A document that is sent while its rows are read. What comes in: the statements of its parts and a connection inside
+its snapshot. What goes out: pieces of the document, each a few milliseconds of work, one when the one before is sent.
+
+Nothing here writes SQL, and nothing knows HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from asyncpg.prepared_stmt import PreparedStatement
+
+from querybuild.rows import Row, branch_keys, with_computed
+from querybuild.stream import Part
+from serializers.objects import Meta
+from serializers.streams import Batch
+from server.database import Connection
+from server.driver_errors import REFUSED
+from server.engine import Engine, PreparedRead
+from server.execute import arguments, refusal, too_many_included, too_many_rows
+
+BATCH_ROWS = 250
+"""Rows that are fetched at once, and shown at once where that reads no linkage."""
+
+BATCH_LINKAGE = 1000
+"""About how many rows of linkage are read at once: a resource may be linked to any number."""
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class Cursor:
+    """The rows of one part, a batch at a time. DECLARE and not a portal of the protocol: PostgreSQL plans it to begin
+    early, where for a portal it may sort a whole table before the first row."""
+
+    def __init__(self, connection: Connection, part: Part, encode: Batch, name: str) -> None:
+        self._connection = connection
+        self._part = part
+        self._encode = encode
+        self._name = name
+        self._fetch: PreparedStatement[Any] | None = None
+        self._rows: Sequence[Row] = ()
+        self._is_last = False
+        # A guess, from which it grows.
+        self._size = BATCH_ROWS if not any(part.linkage) else 1
+        self.count = 0
+
+    async def open(self, read: PreparedRead, path_id: Any) -> None:
+        statement = self._part.rows
+        declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
+        await self._connection.execute(declared, *arguments(statement, read.values, path_id))
+        # Prepared for this cursor alone: another one of its name may have other columns.
+        self._fetch = await self._connection.prepare(f"FETCH {BATCH_ROWS} FROM {self._name}")
+
+    async def next(self) -> bytes:
+        """The next objects, with commas between them; empty after the last ones."""
+        assert self._fetch is not None
+        if not self._rows and not self._is_last:
+            self._rows = await self._fetch.fetch()
+            self._is_last = len(self._rows) < BATCH_ROWS
+        rows, self._rows = self._rows[: self._size], self._rows[self._size :]
+        if not rows:
+            return b""
+        self.count += len(rows)
+        linkage = await self._linkage(rows)
+        linked = max(1, sum([len(those) for those in linkage]))
+        self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // linked))
+        return self._encode([with_computed(self._part.node, rows), *linkage])
+
+    async def _linkage(self, rows: Sequence[Row]) -> list[Sequence[Row]]:
+        node, found = self._part.node, []
+        for branch, statement in zip(node.branches, self._part.linkage, strict=True):
+            keys = branch_keys(node, branch, rows) if statement is not None else []
+            linked: Sequence[Row] = ()
+            if statement is not None and keys:
+                linked = await self._connection.fetch(statement.sql, *arguments(statement, (), keys=keys))
+            found.append(linked)
+        return found
+
+    async def close(self) -> None:
+        """Gives back what PostgreSQL sorted for it."""
+        await self._connection.execute(f"CLOSE {self._name}")
+
+
+class Stream:
+    """One document on its way. count: primary resources so far."""
+
+    def __init__(self, connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> None:
+        self._connection = connection
+        self._read = read
+        self._path_id = path_id
+        self._limits = engine.limits
+        compiled = engine.stream_of(read.plan)
+        self._statements = compiled.statements
+        self._encoder = compiled.encoder
+        self._data, *self._included = [
+            Cursor(connection, part, encode, f"part{number}")
+            for number, (part, encode) in enumerate(zip(compiled.statements.parts, compiled.encoder.parts, strict=True))
+        ]
+
+    @property
+    def count(self) -> int:
+        return self._data.count
+
+    async def begin(self) -> bytes:
+        """The first piece. Whatever can be said against the request is said before it.
+
+        Raises ValueRefused, TooManyRows, TooManyIncluded.
+        """
+        try:
+            await self._check_rows()
+            await self._check_included()
+            await self._data.open(self._read, self._path_id)
+            return self._encoder.head + await self._data.next()
+        except REFUSED as error:
+            raise refusal(error, self._read) from error
+
+    async def go_on(self, send: Send) -> None:
+        """The pieces after the first, up to the end of the last resource."""
+        while piece := await self._data.next():
+            await send(b"," + piece)
+        await self._data.close()
+        await send(self._encoder.between)
+        comma = b""
+        for cursor in self._included:
+            await cursor.open(self._read, self._path_id)
+            while piece := await cursor.next():
+                await send(comma + piece)
+                comma = b","
+            await cursor.close()
+
+    def tail(self, links: dict[str, str], meta: Meta) -> bytes:
+        return self._encoder.tail(links, meta)
+
+    async def _check_rows(self) -> None:
+        most = self._limits.unpaginated
+        if isinstance(most, int) and await self._count(self._statements.data, most + 1) > most:
+            raise too_many_rows(self._read, most)
+
+    async def _check_included(self) -> None:
+        room = self._limits.max_included
+        if await self._fits(room):
+            return
+        for part in self._statements.included:
+            room -= await self._count(part, room + 1)
+            if room < 0:
+                raise too_many_included()
+
+    async def _fits(self, room: int) -> bool:
+        """Whether all that could be included is not too much, so that nothing needs to be counted."""
+        if self._statements.bounds is None:
+            return True
+        bounds = [row[0] for row in await self._connection.fetch(self._statements.bounds.sql)]
+        return all(bound is not None for bound in bounds) and sum(bounds) <= room
+
+    async def _count(self, part: Part, most: int) -> int:
+        values = arguments(part.count, self._read.values, self._path_id, most=most)
+        return int(await self._connection.fetchval(part.count.sql, *values))

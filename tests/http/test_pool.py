@@ -1,0 +1,152 @@
+"""Connections that lie ready between requests: `server/pool.py` over a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from server import pool as pools
+from server.database import Connection
+from server.pool import Pool, is_open
+
+SECONDS = 10.0
+
+
+@asynccontextmanager
+async def opened(url: str, size: int = 2) -> AsyncIterator[tuple[Pool, Any]]:
+    """A pool, and asyncpg's below it."""
+    below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
+    pool = Pool(below)
+    try:
+        yield pool, below
+    except BaseException:
+        pool.terminate()
+        raise
+    await pool.close()
+
+
+async def pid_of(connection: Connection) -> int:
+    return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not is_so():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+
+
+async def test_what_is_kept_is_ready(database_url: str) -> None:
+    async with opened(database_url) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        pid = await pid_of(first)
+        await pool.keep(first)
+        assert below.get_idle_size() == 0
+        assert await pool.acquire(SECONDS) is first
+        await pool.release(first)
+        assert below.get_idle_size() == 1
+        again = await pool.acquire(SECONDS)
+        assert again is not first
+        assert await pid_of(again) == pid
+        await pool.release(again)
+
+
+async def test_who_waits_comes_first(database_url: str) -> None:
+    async with opened(database_url, size=1) as (pool, _):
+        first = await pool.acquire(SECONDS)
+        pid = await pid_of(first)
+        waiting = asyncio.create_task(pool.acquire(SECONDS))
+        await asyncio.sleep(0)
+        await pool.keep(first)
+        second = await waiting
+        assert await pid_of(second) == pid
+        await pool.release(second)
+
+
+async def test_nobody_gets_a_connection_in_time(database_url: str) -> None:
+    async with opened(database_url, size=1) as (pool, _):
+        first = await pool.acquire(SECONDS)
+        with pytest.raises(TimeoutError):
+            await pool.acquire(0.01)
+        await pool.keep(first)
+        assert await pool.acquire(SECONDS) is first
+        await pool.release(first)
+
+
+async def test_one_that_broke_meanwhile_is_replaced(database_url: str) -> None:
+    async with opened(database_url) as (pool, _):
+        first = await pool.acquire(SECONDS)
+        pid = await pid_of(first)
+        await pool.keep(first)
+        other = await asyncpg.connect(database_url)
+        await other.execute("SELECT pg_terminate_backend($1)", pid)
+        await other.close()
+        await until(lambda: not is_open(first))
+        second = await pool.acquire(SECONDS)
+        assert await pid_of(second) != pid
+        await pool.release(second)
+
+
+async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one is used time and again."""
+    monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
+    async with opened(database_url) as (pool, below):
+        both = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
+        for connection in both:
+            await pool.keep(connection)
+        async with asyncio.timeout(SECONDS):
+            while below.get_idle_size() == 0:
+                used = await pool.acquire(SECONDS)
+                await pool.keep(used)
+                await asyncio.sleep(0)
+        assert below.get_idle_size() == 1
+        assert is_open(used)
+
+
+async def test_close_waits_for_those_in_use_and_ends_all(database_url: str) -> None:
+    async with opened(database_url) as (pool, below):
+        ready, used = await pool.acquire(SECONDS), await pool.acquire(SECONDS)
+        await pool.keep(ready)
+        closing = asyncio.create_task(pool.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        await pool.keep(used)
+        await closing
+        assert below.get_size() == 0
+
+
+async def test_who_gives_up_leaves_nothing_behind(database_url: str) -> None:
+    """Whoever is cancelled, before or after a connection was given: the next gets it."""
+    async with opened(database_url, size=1) as (pool, _):
+        first = await pool.acquire(SECONDS)
+        early, late, last = [asyncio.create_task(pool.acquire(SECONDS)) for _ in range(3)]
+        await asyncio.sleep(0)
+        early.cancel()
+        await pool.keep(first)
+        late.cancel()
+        assert await last is first
+        await pool.release(first)
+        again = await pool.acquire(SECONDS)
+        await pool.release(again)
+
+
+async def test_a_place_is_worth_a_connection(database_url: str) -> None:
+    """Who waits gets the place of a connection that is not to be kept, and of one that could not be opened."""
+    async with opened(database_url, size=1) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        waiting = asyncio.create_task(pool.acquire(SECONDS))
+        await asyncio.sleep(0)
+        first.terminate()
+        await pool.release(first)
+        second = await waiting
+        assert await pid_of(second) > 0
+        await pool.release(second)
+        below.set_connect_args(dsn=database_url.replace("port=5432", "port=1"))
+        await below.expire_connections()
+        for _ in range(2):
+            with pytest.raises(OSError):
+                await pool.acquire(SECONDS)

@@ -1,0 +1,308 @@
+"""Whoever reads a streamed answer: slowly, not to its end, with others, or when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psutil  # type: ignore[import-untyped]  # it has no hints of its own
+import pytest
+from msgspec.structs import replace
+
+from querybuild.catalog import Catalog
+from server import streams
+from server.handlers.reading import ReadingHandler
+from server.resources import built_in
+from tests.http.conftest import Api, Start
+from tests.http.expected import error
+from tests.http.streams import Reader, create_many, reading, small_batches, until
+from waterspout import INT, Attribute
+
+__all__ = ["small_batches"]
+
+USERS = 30_000
+"""More than the buffers on the way hold of them."""
+PATH = "/users?page[size]=0&include=computers"
+IS_IDLE = "bool_and(state = 'idle')"
+GROWTH_BYTES = 24 * 2**20
+"""Of a worker that streams 40 MB; a whole answer of it takes several times that."""
+
+
+class Pieces:
+    """Counts the batches that the server reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        following = streams.Cursor.next
+
+        async def counted(cursor: streams.Cursor) -> bytes:
+            self.count += 1
+            return await following(cursor)
+
+        monkeypatch.setattr(streams.Cursor, "next", counted)
+
+
+async def until_stalled(api: Api, pieces: Pieces) -> None:
+    """Until the server reads no further, however often others ask it something."""
+    since, seen = 0, -1
+    while since < 30:
+        assert (await api.get("/groups/1")).status == 200
+        since, seen = (since + 1, seen) if pieces.count == seen else (0, pieces.count)
+
+
+async def test_a_slow_reader(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for: the server reads no further, and answers others."""
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as reader:
+        assert (await reader.ask("/users?page[size]=0"))[0] == 200
+        await until_stalled(api, pieces)
+        assert pieces.count < USERS / streams.BATCH_ROWS / 2
+        body, is_whole = await reader.chunks()
+    assert is_whole
+    assert json.loads(body)["meta"]["count"] == USERS
+    assert pieces.count > USERS / streams.BATCH_ROWS
+
+
+async def test_a_reader_that_leaves(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as reader:
+        await reader.ask("/users?page[size]=0")
+        await until_stalled(api, pieces)
+        await until(api, "bool_or(state = 'idle in transaction')")
+        reader.leave()
+        await until(api, IS_IDLE)
+    assert pieces.count < USERS / streams.BATCH_ROWS / 2
+    assert (await api.get("/users?page[size]=1")).status == 200
+
+
+async def test_a_reader_that_leaves_while_postgresql_works(api: Api, small_batches: None) -> None:
+    """Its query is ended, and not waited for."""
+    await create_many(api, 9, 9)
+    async with locked(api, "computers"), reading(api.port) as reader:
+        asked = asyncio.ensure_future(reader.ask(PATH))
+        await until(api, "bool_or(wait_event_type = 'Lock')")
+        asked.cancel()
+        reader.leave()
+        await until(api, IS_IDLE)
+
+
+@asynccontextmanager
+async def locked(api: Api, table: str) -> Any:
+    connection = await asyncpg.connect(api.database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE {table}")
+            yield
+    finally:
+        await connection.close()
+
+
+TOO_MANY = error(
+    503, "too_many_streams", "Too Many Streams", "Too many long answers are being sent: ask for pages, or try again."
+)
+
+
+async def test_too_many_streams(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond max_streams a stream has to wait as long as for a connection; what is no stream is answered."""
+    api = await start(database_url, built_in(), max_streams=2, acquire_timeout_seconds=0.1)
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as first, reading(api.port) as second:
+        for reader in (first, second):
+            assert (await reader.ask("/users?page[size]=0"))[0] == 200
+        await until_stalled(api, pieces)
+        refused = await api.get("/users?page[size]=0")
+        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (503, [TOO_MANY], "1")
+        assert (await api.get("/groups?page[size]=0")).status == 200
+        first.leave()
+        assert (await api.get("/users?page[size]=0&filter[id][le]=2000")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "streams_at_once"),
+    [
+        ({"pool_size": 12}, 3),
+        ({"pool_size": 3}, 1),
+        ({"pool_size": 12, "max_streams": 2}, 2),
+        ({"pool_size": 2, "max_streams": 5}, 2),
+        ({"pool_size": 12, "max_streams": 5, "workers": 2}, 2),
+    ],
+)
+async def test_how_many_streams(
+    start: Start, database_url: str, small_batches: None, settings: dict[str, Any], streams_at_once: int
+) -> None:
+    """A quarter of the pool, of each worker its share, and never more than it has connections."""
+    api = await start(database_url, built_in(), **settings)
+    await create_many(api, 9, 9)
+    async with locked(api, "computers"):
+        asked = [asyncio.ensure_future(api.get(PATH)) for _ in range(streams_at_once + 2)]
+        await until(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {streams_at_once}")
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (streams_at_once + 2)
+
+
+async def broken(reader: Reader) -> bytes:
+    """What came of an answer that ended without its last chunk."""
+    body, is_whole = await reader.chunks()
+    assert not is_whole
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(body)
+    return body
+
+
+async def test_the_time_of_a_stream(
+    start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """stream_seconds after it began the connection is closed: nobody can take what came for whole."""
+    api = await start(database_url, built_in(), stream_seconds=0.3)
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as reader:
+        await reader.ask("/users?page[size]=0")
+        await until_stalled(api, pieces)
+        await until(api, IS_IDLE)
+        await broken(reader)
+    told = [record for record in caplog.records if "halfway" in record.message]
+    assert [(record.levelno, record.message.partition(": ")[2]) for record in told] == [
+        (
+            logging.WARNING,
+            "the stream of /users ended halfway: The answer takes longer than an answer may: ask for pages.",
+        )
+    ]
+
+
+async def test_the_time_is_up_before_it_begins(start: Start, database_url: str, small_batches: None) -> None:
+    api = await start(database_url, built_in(), stream_seconds=0.2)
+    await create_many(api, 9, 9)
+    async with locked(api, "computers"):
+        answer = await api.get(PATH)
+    detail = "The answer takes longer than an answer may: ask for pages."
+    assert (answer.status, answer.errors) == (504, [error(504, "statement_timeout", "Statement Timeout", detail)])
+
+
+async def test_postgresql_waits_for_a_slow_reader(
+    start: Start, database_url: str, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as a stream may take, and not as long as other transactions may do nothing."""
+    api = await start(database_url, built_in(), stream_seconds=77, idle_transaction_timeout_seconds=5)
+    await create_many(api, 5)
+    told: list[str] = []
+    opened = streams.Cursor.open
+
+    async def asked(cursor: Any, *values: Any) -> None:
+        await opened(cursor, *values)
+        told.append(await cursor._connection.fetchval("SHOW idle_in_transaction_session_timeout"))
+
+    monkeypatch.setattr(streams.Cursor, "open", asked)
+    assert (await api.get("/users?page[size]=0")).status == 200
+    assert told == ["77s"]
+    async with reading(api.port) as reader:
+        await reader.ask("/users/1")
+    assert (await api.sql("SHOW idle_in_transaction_session_timeout"))[0][0] != "77s"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+async def test_a_backend_that_ends_halfway(api: Api, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """A client of HTTP/1.0 sees no chunks: it sees its connection reset."""
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as reader:
+        assert (await reader.ask("/users?page[size]=0", "GET", version))[0] == 200
+        await until_stalled(api, pieces)
+        ended = await api.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+        assert [row[0] for row in ended] == [True]
+        if version == "1.1":
+            await broken(reader)
+        else:
+            with pytest.raises(ConnectionResetError):
+                await reader.rest()
+    assert (await api.get("/users?page[size]=1")).status == 200
+
+
+async def test_custom_code_that_fails_halfway(
+    start: Start, database_url: str, small_batches: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(rows: Any) -> list[int]:
+        if (5,) in rows:
+            raise KeyError("five")
+        return [0 for _ in rows]
+
+    fragile = Attribute("fragile", INT, of=("age",), compute=failing)
+    known = [replace(one, attributes=(*one.attributes, fragile)) if one.type == "user" else one for one in built_in()]
+    api = await start(database_url, Catalog(known))
+    await create_many(api, 9)
+    async with reading(api.port) as reader:
+        assert (await reader.ask("/users?page[size]=0"))[0] == 200
+        body = await broken(reader)
+    assert body.count(b'"type"') == 4
+    assert [record.levelname for record in caplog.records if "halfway" in record.message] == ["ERROR"]
+    await until(api, IS_IDLE)
+
+
+async def test_a_migration_between_two_streams(api: Api, small_batches: None) -> None:
+    """What a connection has prepared is stale: the stream begins again, before its first byte."""
+    await create_many(api, 9, 9)
+    assert (await api.get(PATH)).status == 200
+    await api.sql("ALTER TABLE computers ALTER COLUMN serial TYPE varchar(50), ALTER COLUMN owner_id TYPE integer")
+    answer = await api.get(PATH)
+    assert (answer.status, len(answer.document["included"])) == (200, 9)
+
+
+@pytest.fixture
+def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
+    """The server as a program of its own, so that its memory is its own; the first line that it prints ends in its
+    address."""
+    command = [sys.executable, "-m", "server", "serve", "--database-url", database_url, "--port", "0"]
+    with subprocess.Popen([*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.terminate()
+    assert process.returncode == 0
+
+
+async def test_memory(program: subprocess.Popen[str], api: Api) -> None:
+    await create_many(api, 40_000, 60_000)
+    assert program.stdout is not None
+    port, server = int(program.stdout.readline().rpartition(":")[2]), psutil.Process(program.pid)
+    async with reading(port) as reader:
+        await reader.ask("/users?page[size]=1&include=computers")
+        before = most = server.memory_info().rss
+        received = len(await reader.some())
+        await reader.ask(PATH)
+        while b'"totalPages"' not in (piece := await reader.some()):
+            received += len(piece)
+            most = max(most, server.memory_info().rss)
+    assert received > 40_000_000
+    assert most - before < GROWTH_BYTES
+
+
+async def test_others_come_first(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another request is at work a stream pauses after each piece."""
+    await create_many(api, 6)
+    pauses: list[str] = []
+    give_way = ReadingHandler._give_way
+
+    async def counted(handler: ReadingHandler) -> None:
+        pauses.append(handler.request.path)
+        await give_way(handler)
+
+    monkeypatch.setattr(ReadingHandler, "_give_way", counted)
+    assert (await api.get("/users?page[size]=0")).status == 200
+    assert pauses == []
+    async with locked(api, "groups"):
+        other = asyncio.ensure_future(api.get("/groups"))
+        await until(api, "bool_or(wait_event_type = 'Lock')")
+        assert (await api.get("/users?page[size]=0")).status == 200
+    # Three pieces and the tail.
+    assert pauses == ["/users"] * 4
+    assert (await other).status == 200

@@ -1,0 +1,77 @@
+"""What is asked of the database for a total: one statement with the page, and none where the page itself tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from server.database import Connection
+from tests.http.conftest import Api, Serve
+
+Sent = list[str]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """What servers that start after this send to the database, but for BEGIN and COMMIT."""
+    statements: Sent = []
+
+    class Logged(Connection):
+        def __init__(self, *values: Any, **options: Any) -> None:
+            super().__init__(*values, **options)
+            self.add_query_logger(lambda record: statements.append(record.query))
+
+    monkeypatch.setattr("server.database.Connection", Logged)
+    return statements
+
+
+@pytest.fixture
+def logged(sent: Sent, serve: Serve, rows_url: str) -> Api:
+    """There are 65 persons, and 2 users in group 1."""
+    return serve(rows_url)
+
+
+EXACT, ESTIMATED = "page[total]=exact", "page[total]=estimated"
+
+
+@pytest.mark.parametrize(
+    ("query", "total", "riding", "alone"),
+    [
+        # the exact total rides with the page, in one statement
+        (f"persons?{EXACT}", 65, 1, 0),
+        (f"persons?page[number]=2&{EXACT}", 65, 1, 0),
+        (f"persons?page[after]=&page[size]=2&{EXACT}", 65, 1, 0),
+        (f"groups/1/users?{EXACT}", 2, 1, 0),
+        # beyond the end there is no row that it could ride with
+        (f"persons?page[number]=9&{EXACT}", 65, 2, 1),
+        # a page without rows is the total
+        (f"persons?filter[name]=nobody&{EXACT}", 0, 1, 0),
+        (f"groups/3/users?{EXACT}", 0, 1, 0),
+        # and so is one that is not full
+        (f"persons?page[size]=100&{ESTIMATED}", 65, 0, 0),
+        (f"persons?page[number]=3&{ESTIMATED}", 65, 0, 0),
+        (f"groups/1/users?{ESTIMATED}", 2, 0, 0),
+        (f"persons?filter[name]=nobody&{ESTIMATED}", 0, 0, 0),
+        # nobody asked
+        ("persons?page[total]=none", None, 0, 0),
+        ("persons?page[after]=&page[size]=2", None, 0, 0),
+        ("persons?page[number]=9&page[total]=none", None, 0, 0),
+    ],
+)
+async def test_counting(logged: Api, sent: Sent, query: str, total: int | None, riding: int, alone: int) -> None:
+    """riding, alone: statements that have a count in them, and that are one."""
+    document = (await logged.get(f"/{query}")).document
+    assert document["meta"].get("total") == total
+    counts = [statement for statement in set(sent) if "COUNT(*)" in statement]
+    assert len([statement for statement in counts if statement.startswith("SELECT COUNT(*)")]) == alone
+    assert len(counts) == riding
+    assert not [statement for statement in sent if statement.startswith("EXPLAIN")]
+
+
+async def test_an_estimate_is_asked_for_where_the_page_is_full(logged: Api, sent: Sent) -> None:
+    document = (await logged.get(f"/persons?page[size]=5&{ESTIMATED}")).document
+    assert document["meta"]["totalEstimated"] is True
+    assert [statement for statement in sent if "persons" in statement][1:] == [
+        'EXPLAIN (FORMAT JSON) SELECT 1 FROM "persons" "t0"'
+    ]

@@ -1,0 +1,295 @@
+"""The statements of a streamed document: their text in full, and what they find on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import pytest
+from msgspec import Struct
+from tornado.ioloop import IOLoop
+
+from querybuild.plan import ReadPlan, Scope, Statement
+from querybuild.planner import PlannedRead, plan_linkage, plan_related
+from querybuild.query import Context
+from querybuild.resource import Resource
+from querybuild.stream import Part, compile_stream, row_bounds
+from tests.catalog import CATALOG
+from tests.planning import LIMITS, limits, parsed, read_collection
+
+BARE = "&fields[article]=&fields[author]=&fields[tag]=&fields[node]=&fields[profile]="
+"""No attributes and no relationships: the ids are what is asked here."""
+SCOPED = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "p" WHERE "p"."article_id"="t0"."id" AND "p"."tag_id"=$1)'
+TAGGED = 'JOIN "corner"."article_tags" "lt0" ON "lt0"."article_id"="t0"."id"'
+
+
+class Case(Struct, frozen=True):
+    """query: without its page. included: the statement of each type."""
+
+    type: str
+    query: str
+    data: str
+    included: dict[str, str] = {}
+
+
+CASES = [
+    Case("article", "", 'SELECT "t0"."id" FROM "corner"."articles" "t0" ORDER BY "t0"."id"'),
+    Case(
+        "article",
+        "sort=-author.family-name&filter[pages]=3",
+        'SELECT "t0"."id" FROM "corner"."articles" "t0" LEFT JOIN "authors" "t1" ON "t1"."author_no"="t0"."author_id" '
+        'WHERE "t0"."pages"=$1 ORDER BY "t1"."family" DESC,"t0"."id" DESC',
+    ),
+    # A key in the primary row, in the included row, and in a link table.
+    Case(
+        "article",
+        "include=author",
+        'SELECT "t0"."id","t0"."author_id" FROM "corner"."articles" "t0" ORDER BY "t0"."id"',
+        {
+            "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
+            '"t0" WHERE "t0"."author_id"="i0"."author_no") ORDER BY "i0"."author_no"'
+        },
+    ),
+    Case(
+        "author",
+        "include=profile&filter[born][gt]=1900",
+        'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."born">$1 ORDER BY "t0"."author_no"',
+        {
+            "profile": 'SELECT "i0"."id" FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" '
+            'WHERE "t0"."born">$1 AND "i0"."author_no"="t0"."author_no") ORDER BY "i0"."id"'
+        },
+    ),
+    Case(
+        "article",
+        "include=tags",
+        'SELECT "t0"."id" FROM "corner"."articles" "t0" ORDER BY "t0"."id"',
+        {
+            "tag": f'SELECT "i0"."id" FROM "tags" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "t0" {TAGGED} '
+            'WHERE "lt0"."tag_id"="i0"."id") ORDER BY "i0"."id"'
+        },
+    ),
+    # A chain; the types in their order; a condition with rows of its own.
+    Case(
+        "tag",
+        "include=articles.author&filter[articles.pages]=3",
+        'SELECT "t0"."id" FROM "tags" "t0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "t2" JOIN '
+        '"corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE "t1"."tag_id"="t0"."id" AND '
+        '"t2"."pages"=$1) ORDER BY "t0"."id"',
+        {
+            "article": 'SELECT "i0"."id","i0"."author_id" FROM "corner"."articles" "i0" WHERE EXISTS (SELECT 1 FROM '
+            '"tags" "t0" JOIN "corner"."article_tags" "lt0" ON "lt0"."tag_id"="t0"."id" WHERE EXISTS (SELECT 1 FROM '
+            '"corner"."articles" "t2" JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE '
+            '"t1"."tag_id"="t0"."id" AND "t2"."pages"=$1) AND "lt0"."article_id"="i0"."id") ORDER BY "i0"."id"',
+            "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
+            '"i1" WHERE EXISTS (SELECT 1 FROM "tags" "t0" JOIN "corner"."article_tags" "lt0" ON '
+            '"lt0"."tag_id"="t0"."id" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "t2" JOIN '
+            '"corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE "t1"."tag_id"="t0"."id" AND '
+            '"t2"."pages"=$1) AND "lt0"."article_id"="i1"."id") AND "i1"."author_id"="i0"."author_no") '
+            'ORDER BY "i0"."author_no"',
+        },
+    ),
+    # One type at two places.
+    Case(
+        "article",
+        "include=author,editor",
+        'SELECT "t0"."id","t0"."author_id","t0"."editor_id" FROM "corner"."articles" "t0" ORDER BY "t0"."id"',
+        {
+            "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE (EXISTS (SELECT 1 FROM "corner"."articles" '
+            '"t0" WHERE "t0"."author_id"="i0"."author_no") OR EXISTS (SELECT 1 FROM "corner"."articles" "t0" WHERE '
+            '"t0"."editor_id"="i0"."author_no")) ORDER BY "i0"."author_no"'
+        },
+    ),
+    # The primary type again: what the primary data has is not included, which is all of it without a condition.
+    Case(
+        "node",
+        "include=parent",
+        'SELECT "t0"."id","t0"."parent_id" FROM "corner"."nodes" "t0" ORDER BY "t0"."id"',
+    ),
+    Case(
+        "node",
+        "include=parent&filter[weight]=2",
+        'SELECT "t0"."id","t0"."parent_id" FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 ORDER BY "t0"."id"',
+        {
+            "node": 'SELECT "i0"."id","i0"."parent_id" FROM "corner"."nodes" "i0" WHERE EXISTS (SELECT 1 FROM '
+            '"corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."parent_id"="i0"."id") AND NOT EXISTS (SELECT 1 '
+            'FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."id"="i0"."id") ORDER BY "i0"."id"'
+        },
+    ),
+]
+
+
+def planned(case: Case) -> PlannedRead:
+    return read_collection(case.type, f"page[size]=0&{case.query}{BARE}")
+
+
+def texts(plan: ReadPlan) -> tuple[str, dict[str, str]]:
+    statements = compile_stream(plan)
+    return statements.data.rows.sql, {part.node.resource.type: part.rows.sql for part in statements.included}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.type}?{case.query}")
+def test_texts(case: Case) -> None:
+    assert texts(planned(case).plan) == (case.data, case.included)
+
+
+def scoped(plan: Callable[..., PlannedRead], parent: str, name: str, query: str, bounds: Any = LIMITS) -> PlannedRead:
+    resource = CATALOG.by_type[parent]
+    relationship = resource.relationship(name)
+    assert relationship is not None
+    scope = Scope(resource, relationship, CATALOG.target(relationship))
+    return plan(parsed(f"page[size]=0&{query}{BARE}", bounds), scope, CATALOG, Context(), bounds, [])
+
+
+def test_related() -> None:
+    found = scoped(plan_related, "tag", "articles", "include=author")
+    assert texts(found.plan) == (
+        f'SELECT "t0"."id","t0"."author_id" FROM "corner"."articles" "t0" WHERE {SCOPED} ORDER BY "t0"."id"',
+        {
+            "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
+            f'"t0" WHERE {SCOPED} AND "t0"."author_id"="i0"."author_no") ORDER BY "i0"."author_no"'
+        },
+    )
+
+
+def test_linkage() -> None:
+    """The data are identifiers, and what they identify is included."""
+    found = scoped(plan_linkage, "tag", "articles", "include=articles.author")
+    assert texts(found.plan) == (
+        f'SELECT "t0"."id" FROM "corner"."articles" "t0" WHERE {SCOPED} ORDER BY "t0"."id"',
+        {
+            "article": 'SELECT "i0"."id","i0"."author_id" FROM "corner"."articles" "i0" WHERE EXISTS (SELECT 1 FROM '
+            f'"corner"."articles" "t0" WHERE {SCOPED} AND "t0"."id"="i0"."id") ORDER BY "i0"."id"',
+            "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
+            f'"t0" WHERE {SCOPED} AND "t0"."author_id"="i0"."author_no") ORDER BY "i0"."author_no"',
+        },
+    )
+    assert texts(scoped(plan_linkage, "tag", "articles", "").plan)[1] == {}
+
+
+def test_counts() -> None:
+    """No more than it takes to know that there are too many; a setting's bound on the rows is none of the stream."""
+    query = f"page[size]=0&filter[born]=1&include=profile{BARE}"
+    found = read_collection("author", query, limits=limits(unpaginated=9))
+    statements = compile_stream(found.plan)
+    rows = 'SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$1'
+    assert statements.data.count.sql == f'SELECT COUNT(*) FROM ({rows} LIMIT $2) "c"'
+    assert statements.data.rows.sql == (
+        'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."born"=$1 ORDER BY "t0"."author_no"'
+    )
+    assert statements.included[0].count.sql == (
+        'SELECT COUNT(*) FROM (SELECT 1 FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE '
+        '"t0"."born"=$1 AND "i0"."author_no"="t0"."author_no") LIMIT $2) "c"'
+    )
+
+
+def test_linkage_of_all_places() -> None:
+    """A type is shown with the linkage that any of its places shows; each piece by its own statement."""
+    query = "page[size]=0&filter[born]=1&include=articles.author.edited,articles.tags"
+    statements = compile_stream(read_collection("author", query).plan)
+    shown = {
+        part.node.resource.type: [branch.relationship.name for branch in part.node.branches]
+        for part in statements.parts
+    }
+    assert shown == {"author": ["articles", "edited"], "article": ["author", "tags"], "tag": []}
+    assert [None if one is None else one.sql for one in statements.included[0].linkage] == [
+        None,
+        'SELECT "t0"."id","t1"."article_id" FROM "tags" "t0" JOIN "corner"."article_tags" "t1" ON "t1"."tag_id"='
+        '"t0"."id" WHERE "t1"."article_id"=ANY($1) ORDER BY "t0"."id"',
+    ]
+
+
+ROWS = """
+    INSERT INTO authors (given, family, born) SELECT 'a', 'b', 1898 + n FROM generate_series(1, 5) n;
+    INSERT INTO corner.profiles (motto, author_no) SELECT 'm', n FROM generate_series(2, 5) n;
+    INSERT INTO tags (name) SELECT 't' || n FROM generate_series(1, 3) n;
+    INSERT INTO corner.articles (id, title, pages, author_id, editor_id)
+        VALUES ('a', 'x', 3, 1, 2), ('b', 'y', 3, 2, 4), ('c', 'z', 4, 2, NULL);
+    INSERT INTO corner.article_tags VALUES ('a', 1), ('b', 2), ('b', 3), ('c', 3);
+    INSERT INTO corner.nodes (id, "Mixed Case", weight, parent_id) VALUES
+        ('00000000-0000-0000-0000-00000000000a', 'root', 1, NULL),
+        ('00000000-0000-0000-0000-00000000000b', 'twig', 2, '00000000-0000-0000-0000-00000000000a'),
+        ('00000000-0000-0000-0000-00000000000c', 'leaf', 2, '00000000-0000-0000-0000-00000000000b');
+"""
+FOUND: dict[str, list[list[Any]]] = {
+    "article?": [["a", "b", "c"]],
+    "article?sort=-author.family-name&filter[pages]=3": [["b", "a"]],
+    "article?include=author": [["a", "b", "c"], [1, 2]],
+    "author?include=profile&filter[born][gt]=1900": [[3, 4, 5], [2, 3, 4]],
+    "article?include=tags": [["a", "b", "c"], [1, 2, 3]],
+    "tag?include=articles.author&filter[articles.pages]=3": [[1, 2, 3], ["a", "b", "c"], [1, 2]],
+    "article?include=author,editor": [["a", "b", "c"], [1, 2, 4]],
+    "node?include=parent": [["a", "b", "c"]],
+    "node?include=parent&filter[weight]=2": [["b", "c"], ["a"]],
+}
+"""The ids of each part, those of nodes by their last digit."""
+
+
+def test_they_run(io_loop: IOLoop, corner_url: str) -> None:
+    """By a cursor with bound values, each in a snapshot of its own; counted, each is as many."""
+
+    async def run() -> dict[str, list[list[Any]]]:
+        connection = await asyncpg.connect(corner_url)
+        await connection.execute(ROWS)
+        try:
+            return {f"{case.type}?{case.query}": await _found(connection, planned(case)) for case in CASES}
+        finally:
+            await connection.close()
+
+    assert io_loop.run_sync(run) == FOUND
+
+
+async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list[list[Any]]:
+    found = []
+    for part in compile_stream(read.plan).parts:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            declared = f"DECLARE part NO SCROLL CURSOR FOR {part.rows.sql}"
+            await connection.execute(declared, *_values(part.rows, read))
+            rows = await (await connection.prepare("FETCH 100 FROM part")).fetch()
+            assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=100)) == len(rows)
+            assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=1)) == 1
+            await _linkage(connection, part)
+        is_node = part.node.resource.type == "node"
+        found.append([str(row[0])[-1] if is_node else row[0] for row in rows])
+    return found
+
+
+def _values(statement: Statement, read: PlannedRead, most: int = 0) -> list[Any]:
+    return [most if slot.source == "most" else read.values[slot.index] for slot in statement.slots]
+
+
+async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:
+    for statement in part.linkage:
+        if statement is not None:
+            await connection.fetch(statement.sql, [])
+
+
+def test_bounds(io_loop: IOLoop, corner_url: str) -> None:
+    """At least as many as there are rows, of each table, and of one that two types have twice; unknown of an empty
+    one, which may have its rows elsewhere, of a view and of a partitioned table."""
+    entry = Resource("entry", "/entries", "entries", schema="corner")
+    quoted = Resource("quoted", "/quoted", "it's quoted")
+    others = {name: Resource(name, f"/{name}", name) for name in ("views", "parted", "heirs")}
+
+    async def run() -> list[list[Any]]:
+        connection = await asyncpg.connect(corner_url)
+        try:
+            await connection.execute(
+                """
+                INSERT INTO corner.entries SELECT FROM generate_series(1, 1000);
+                CREATE TABLE "it's quoted" (id bigint); INSERT INTO "it's quoted" VALUES (1);
+                CREATE VIEW views AS SELECT 1 AS id;
+                CREATE TABLE parted (id bigint) PARTITION BY HASH (id);
+                CREATE TABLE heirs (id bigint); INSERT INTO heirs VALUES (1); CREATE TABLE heir () INHERITS (heirs);
+                """
+            )
+            sets = [[entry], [entry, entry], [quoted], [CATALOG.by_type["tag"]], *[[one] for one in others.values()]]
+            return [[row[0] for row in await connection.fetch(row_bounds(resources).sql)] for resources in sets]
+        finally:
+            await connection.close()
+
+    one, two, written, *unknown = io_loop.run_sync(run)
+    assert two == one * 2
+    assert 1000 <= one[0] <= 3000
+    assert written == [8192 // 28]
+    assert unknown == [[None]] * 4

@@ -1,0 +1,138 @@
+"""A second write of one form is planned as the first was: what `plan_write` makes of it, or None where it has a
+fault."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from querybuild.changes import PlannedWrite, plan_write
+from querybuild.errors import ApiError
+from querybuild.forms import form_key, form_of, planned_alike
+from querybuild.query import Change, Context, Owner
+from serializers.decode import Decoder
+from tests.catalog import CATALOG
+from tests.statements import TOKEN, linked
+
+Kind = Literal["create", "update"]
+
+
+def changed(kind: Kind, data: dict[str, Any]) -> Change:
+    errors: list[ApiError] = []
+    change = Decoder(errors, takes_lids=True).resource(data, "/atomic:operations/3/data", kind=kind)
+    assert change is not None
+    assert errors == []
+    return change
+
+
+def planned(change: Change) -> tuple[PlannedWrite, list[ApiError]]:
+    errors: list[ApiError] = []
+    return plan_write(change, CATALOG.by_type[str(change.type)], CATALOG, Context(), errors), errors
+
+
+def article(title: Any, author: Any, *tags: Any) -> dict[str, Any]:
+    relationships = {"author": {"data": author}, "tags": {"data": list(tags)}}
+    return {"type": "article", "attributes": {"title": title}, "relationships": relationships}
+
+
+def one(type_name: str, id_text: str) -> dict[str, str]:
+    return {"type": type_name, "id": id_text}
+
+
+AUTHOR = one("author", "1")
+LID = {"type": "author", "lid": "new"}
+RANGED = {"on_update": "x", "ranged": 1}
+
+ALIKE: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
+    ("create", article("x", AUTHOR), article("y", one("author", "2"))),
+    ("create", article("x", AUTHOR, one("tag", "1")), article("y", LID, *[one("tag", "2")] * 2, one("tag", "3"))),
+    ("create", article("x", LID), article("y", AUTHOR)),
+    (
+        "create",
+        {"type": "country", "id": "7", "attributes": {"name": "x"}},
+        {"type": "country", "id": "8", "attributes": {"name": "y"}},
+    ),
+    (
+        "update",
+        {"type": "rule", "id": "1", "attributes": RANGED},
+        {"type": "rule", "id": "2", "attributes": RANGED | {"ranged": None}},
+    ),
+    (
+        "update",
+        {"type": "author", "lid": "a", "attributes": {"born": 1}},
+        {"type": "author", "lid": "b", "attributes": {"born": 2}},
+    ),
+    ("update", {"type": "node", "id": TOKEN}, {"type": "node", "id": TOKEN[::-1].replace("-", "")[:8] + TOKEN[8:]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second"), ALIKE)
+def test_alike(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+    earlier, change = changed(kind, first), changed(kind, second)
+    resource = CATALOG.by_type[first["type"]]
+    assert form_key(earlier, resource) == form_key(change, resource) is not None
+    form = form_of(earlier, planned(earlier)[0].plan, CATALOG)
+    assert form is not None
+    assert (planned_alike(change, form), []) == planned(change)
+
+
+FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
+    ("create", article("x", AUTHOR), article(None, AUTHOR)),
+    ("create", article("x", AUTHOR), article(1, AUTHOR)),
+    ("create", article("x", AUTHOR), article("a\0b", AUTHOR)),
+    ("create", article("x", AUTHOR), article("x", one("tag", "1"))),
+    ("create", article("x", AUTHOR), article("x", one("author", "01"))),
+    (
+        "update",
+        {"type": "rule", "id": "1", "attributes": RANGED},
+        {"type": "rule", "id": "1", "attributes": RANGED | {"ranged": 11}},
+    ),
+    ("update", {"type": "author", "id": "1"}, {"type": "author", "id": "x"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second"), FAULTS)
+def test_faults_are_for_the_planning(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+    earlier, change = changed(kind, first), changed(kind, second)
+    form = form_of(earlier, planned(earlier)[0].plan, CATALOG)
+    assert form is not None
+    assert planned_alike(change, form) is None
+    assert planned(change)[1] != []
+
+
+def with_title(**members: Any) -> dict[str, Any]:
+    return {"type": "article", "attributes": {"title": "x"}, **members}
+
+
+OTHER_FORMS: list[tuple[Kind, dict[str, Any]]] = [
+    ("create", with_title()),
+    ("create", with_title(id="1")),
+    ("create", {"type": "article"}),
+    ("create", {"type": "article", "attributes": {}}),
+    ("create", {"type": "tag", "attributes": {"title": "x"}}),
+    ("create", with_title(relationships=linked(author=("author", "1")))),
+    ("create", with_title(relationships={"author": {"data": None}})),
+    ("create", with_title(relationships={"author": {"data": []}})),
+    ("update", with_title()),
+    ("update", with_title(id="1")),
+]
+
+
+def test_forms_that_differ() -> None:
+    keys = [form_key(changed(kind, data), CATALOG.by_type["article"]) for kind, data in OTHER_FORMS]
+    assert None not in keys
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_has_no_form() -> None:
+    resource, change = CATALOG.by_type["article"], changed("create", article("x", AUTHOR))
+    for more in (
+        {"assigned": {"title": "y"}},
+        {"owner": Owner("author", "1", "articles")},
+        {"undecoded": {"relationships"}},
+    ):
+        assert form_key(msgspec.structs.replace(change, **more), resource) is None
+    compared = changed("update", {"type": "rule", "id": "1", "attributes": {"on_update": "x", "unupdatable": "y"}})
+    assert form_of(compared, planned(compared)[0].plan, CATALOG) is None
