@@ -49,8 +49,8 @@ $(VENV)/.clients: setup.py $(VENV)/.installed
 $(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
 
-bench: install ## time this server beside a hand-written one (needs wrk)
-	$(BIN)/python -m bench
+bench: install ## measure this server beside others, about a quarter of an hour (needs wrk)
+	$(BIN)/waterspout bench --install-peers --output bench/figures
 
 docs: install ## write the examples of the documentation anew
 	WATERSPOUT_WRITE_DOCS=1 $(BIN)/pytest tests/http/test_docs.py tests/unit/test_docs.py
@@ -63,4 +63,4 @@ format: install ## write the house format
 	$(BIN)/ruff check --fix $(CODE)
 
 clean: ## remove what was built
-	rm -rf $(VENV) $(NODE_MODULES) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(NODE_MODULES) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

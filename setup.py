@@ -16,7 +16,7 @@ TEST = [
     PSUTIL,
 ]
 DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
-BENCH = [PSUTIL]
+BENCH = [PSUTIL, "matplotlib>=3.9,<4"]
 CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9"]
 
 setup(
@@ -34,6 +34,9 @@ setup(
         "querybuild",
         "serializers",
         "migrations",
+        "bench",
+        "bench.floor",
+        "bench.peers",
     ],
     py_modules=["waterspout"],
     package_data={
@@ -41,6 +44,8 @@ setup(
         "server": ["py.typed"],
         "querybuild": ["py.typed"],
         "serializers": ["py.typed"],
+        "bench": ["*.lua", "py.typed"],
+        "bench.peers": ["*.txt", "programs/**/*.py"],
     },
     install_requires=[
         "tornado>=6.6,<7",

@@ -1,4 +1,3 @@
-"""Benchmarks: the server against a hand-written handler (`floor`), and where one request's time goes.
-
-`.venv/bin/python -m bench` writes `bench/figures/`. Nothing here is part of the distribution.
+"""The benchmark, `waterspout bench`: this server beside a hand-written one (`floor`), other libraries (`peers`) and
+what PostgreSQL allows at all. It is on top and may import all of the project; only the command line imports it.
 """

@@ -1,91 +1,159 @@
-"""The command line of the benchmark. In: how long and how often. Out: `bench/figures/first.json` and `.md`."""
+"""The command line, `waterspout bench`. In: options, and a URL for a server that runs already. Out: JSON, Markdown and
+plots in a folder; for a URL a table. Exit code 1 when it could not be done, with one line that says why.
+"""
 
 from __future__ import annotations
 
-import argparse
-import os
+import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import click
 import msgspec
 
-from bench import report
-from bench.breakdown import bare_round_trip, break_down
-from bench.client import check_same_documents
-from bench.kinds import KINDS, Kind
-from bench.load import Sample, check_wrk, measure
-from bench.operations import compare
-from bench.servers import (
-    Cores,
-    Running,
-    choose_cores,
-    database,
-    floor_command,
-    forget_created,
-    running,
-    server_command,
+from bench import peers
+from bench.goals import lines
+from bench.load import WITHOUT_WRK, wrk_version
+from bench.report import read, write
+from bench.results import CONNECTIONS, Figures
+from bench.run import Options, run
+from bench.servers import StartFailed
+from bench.target import NotReached, as_table, measure
+from server.embedded import EmbeddedError
+
+OUTPUT = Path("waterspout-bench")
+SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}
+SAY_SECONDS = 10.0
+_FAILURES = (EmbeddedError, StartFailed, NotReached, subprocess.CalledProcessError)
+
+
+class Progress:
+    """What is being done, on a line that is written over; where nobody watches, a line now and then."""
+
+    def __init__(self) -> None:
+        self.is_watched = sys.stderr.isatty()
+        self.begun = time.monotonic()
+        self.said = self.begun
+
+    def say(self, what: str) -> None:
+        now = time.monotonic()
+        line = f"{(now - self.begun) / 60:5.1f} min  {what}"
+        if self.is_watched:
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+        elif now - self.said > SAY_SECONDS:
+            click.echo(line, err=True)
+            self.said = now
+
+    def tell(self, what: str) -> None:
+        self.clear()
+        click.echo(what)
+
+    def clear(self) -> None:
+        if self.is_watched:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _connections(_: click.Context, __: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        levels = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise click.BadParameter("numbers, parted by commas") from None
+    if min(levels) < 1:
+        raise click.BadParameter("at least 1")
+    return levels
+
+
+def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+    known = [peer.name for peer in peers.PEERS]
+    words = known if text == "all" else [word.strip() for word in text.split(",") if word.strip() not in ("", "none")]
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(known)}")
+    return tuple(words)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.argument("url", required=False)
+@click.option("--only", default="", metavar="NAMES", help="Requests whose name begins like one of these (a,b).")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often each is measured.")
+@click.option("--seconds", default=1.0, show_default=True, help="Of one run of the load; slow answers get more.")
+@click.option(
+    "--connections", default="1,16,64", show_default=True, callback=_connections, help="Kept open by the load."
 )
-from server.embedded_cluster import MAJOR
+@click.option(
+    "--peers", "names", default="all", metavar="NAMES", callback=_names, help="all, none, or some of them (a,b)."
+)
+@click.option("--install-peers", is_flag=True, help="Make the peers' environments with pip first.")
+@click.option("--peers-folder", default=peers.FOLDER, type=click.Path(path_type=Path), show_default=True)
+@click.option("--size", default="both", show_default=True, type=click.Choice(list(SIZES)), help="Of the tables.")
+@click.option("--quick", is_flag=True, help="Everything once, in about two minutes, on the smaller tables.")
+@click.option(
+    "--output", default=OUTPUT, type=click.Path(path_type=Path), show_default=True, help="Folder for the figures."
+)
+@click.option(
+    "--redraw", type=click.Path(path_type=Path, exists=True), help="Report and plots anew, from a figures.json."
+)
+@click.option("--writes", is_flag=True, help="With a URL: requests that make resources as well.")
+@click.option("--json", "is_json", is_flag=True, help="With a URL: JSON instead of a table.")
+def main(url: str | None, output: Path, redraw: Path | None, **given: Any) -> None:
+    """Measure this server beside a hand-written one, other libraries, and what PostgreSQL allows at all; or, with a
+    URL, the server that answers there.
 
-FIGURES = Path(__file__).with_name("figures")
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="The server against a hand-written floor.")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds a kind")
-    parser.add_argument("--seconds", type=float, default=3, help="of one run of wrk, whole ones")
-    parser.add_argument("--connections", type=int, default=16, help="that wrk keeps open")
-    parser.add_argument("--only", default="", help="kinds whose name begins like this")
-    parser.add_argument("--operations", action="store_true", help="atomic operations against single requests instead")
-    parser.add_argument("--name", default="first", help="of the files in bench/figures")
-    return parser.parse_args()
-
-
-def _rounds(kind: Kind, servers: tuple[Running, Running], url: str, arguments: argparse.Namespace) -> report.Row:
-    """Server and floor in turns, each first in every other round; a run before the first is warm-up."""
-    samples: tuple[list[Sample], list[Sample]] = ([], [])
-    for number in range(arguments.rounds + 1):
-        for which in (0, 1) if number % 2 else (1, 0):
-            sample = measure(servers[which], kind, arguments.seconds, arguments.connections)
-            if number:
-                samples[which].append(sample)
-            if kind.method != "GET":
-                forget_created(url)
-    return report.Row(kind.label, *samples)
-
-
-def _run(url: str, cores: Cores, arguments: argparse.Namespace) -> report.Figures:
-    wrk = check_wrk()
-    with running(server_command(url), cores) as server, running(floor_command(url), cores) as floor:
-        ports = (server.port, floor.port)
-        check_same_documents(KINDS, ports)
-        forget_created(url)
-        rows = []
-        for kind in KINDS:
-            if kind.name.startswith(arguments.only):
-                rows.append(_rounds(kind, (server, floor), url, arguments))
-                print(kind.label, *(f"{ratio:.2f}" for ratio in rows[-1].ratios), flush=True)
-        stages = break_down(ports, cores, arguments.seconds)
-        bare = bare_round_trip(floor.port, arguments.seconds)
-    facts = report.machine_facts(os.cpu_count() or 1, MAJOR, wrk)
-    return report.Figures(" ".join(["python -m bench", *sys.argv[1:]]), facts, rows, stages, bare)
+    It starts an embedded PostgreSQL with 10,000 and with 1,000,000 users, and all servers in turns on one core. A whole
+    run takes about a quarter of an hour.
+    """
+    progress = Progress()
+    try:
+        if url is not None:
+            _target(url, progress, given)
+        elif redraw is not None:
+            _write(read(redraw), output)
+        else:
+            figures = run(_options(given), progress.say, progress.tell)
+            progress.clear()
+            _write(figures, output)
+    except _FAILURES as error:
+        progress.clear()
+        raise click.ClickException(str(error)) from error
 
 
-def main() -> None:
-    arguments = _arguments()
-    if arguments.operations:
-        compare(arguments.rounds)
-        return
-    check_wrk()
-    cores = choose_cores()
-    with database(cores) as url:
-        figures = _run(url, cores, arguments)
-    FIGURES.mkdir(exist_ok=True)
-    data = msgspec.json.format(msgspec.json.encode(figures), indent=1)
-    (FIGURES / f"{arguments.name}.json").write_bytes(data + b"\n")
-    (FIGURES / f"{arguments.name}.md").write_text(report.as_markdown(figures), encoding="utf-8")
-    print(report.as_markdown(figures))
+def _options(given: dict[str, Any]) -> Options:
+    names = {"names", "only", "rounds", "seconds", "connections"}
+    return Options(
+        **{name: value for name, value in given.items() if name in names},
+        folder=given["peers_folder"],
+        is_installing=given["install_peers"],
+        sizes=("small",) if given["quick"] else SIZES[given["size"]],
+        is_quick=given["quick"],
+    )
+
+
+def _write(figures: Figures, output: Path) -> None:
+    written = write(figures, output)
+    try:
+        from bench.plots import draw
+    except ImportError:
+        click.echo("no plots: matplotlib is not installed; pip install 'waterspout[bench]' has it", err=True)
+    else:
+        written += draw(figures, output)
+    for each in figures.missing:
+        click.echo(f"left out: {each}", err=True)
+    found = [line.is_met for line in lines(figures)]
+    click.echo(f"{found.count(True)} goals met, {found.count(False)} missed, {found.count(None)} not measured")
+    click.echo("written: " + " ".join(map(str, written)))
+
+
+def _target(url: str, progress: Progress, given: dict[str, Any]) -> None:
+    if not wrk_version():
+        raise NotReached(WITHOUT_WRK)
+    level = CONNECTIONS if CONNECTIONS in given["connections"] else given["connections"][0]
+    asked = {name: given[name] for name in ("seconds", "only", "writes")}
+    found = list(measure(url, connections=level, say=progress.say, **asked))
+    progress.clear()
+    click.echo(msgspec.json.encode(found).decode() if given["is_json"] else as_table(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="waterspout bench")

@@ -1,150 +1,96 @@
-"""Where the microseconds of one request go. In: a running server and floor. Out: one `Stages` a kind.
+"""Where the microseconds of one request go. In: a running server, and the floor if it runs. Out: `Stages` a request.
 
-Parse, plan and compile are timed in this process, as for a shape that was never seen; `cached` is what stands in
-their place for a shape that was. Cached, execute and encode are the server's own figures (`Server-Timing`), one
-request at a time; the rest of a request's round trip is HTTP, Tornado and the socket, the kernel's part included.
+What planning a shape costs that was never seen is timed in this process. All else are the server's own figures
+(`Server-Timing`), one request at a time; the rest of a request's round trip is HTTP, Tornado and the socket, the
+kernel's part included.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bench.client import Answer, ask, connected
-from bench.kinds import KINDS, Kind
-from bench.servers import Cores
-from querybuild.changes import plan_write
-from querybuild.errors import raise_all
-from querybuild.modify import compile_write
-from querybuild.parse import parse, split_pairs
-from querybuild.planner import plan_collection, plan_resource
-from querybuild.query import Change, Context
-from querybuild.resource import Resource
-from querybuild.select import compile_read
-from serializers.decode import decode_resource_document
-from serializers.encode import DocumentEncoder
-from server.engine import ON_COLLECTION, ON_RESOURCE, Engine
+from bench.requests import Request, rendered
+from bench.results import Stages
+from bench.servers import Running
+from server.engine import Engine, ReadShape
 from server.resources import built_in
+from server.routes import Shape, match_route
 from server.settings import Settings
 
-BARE = Kind("bare", "/bare")
+BARE = Request("bare", "bare", "GET", "/bare")
 """A route of the floor that answers without a database: Tornado and the wire alone."""
 
+LEFT_OUT, AT_LEAST = 20, 40
+"""Answers that come first and do not count, and how many are asked for whatever the time."""
 
-class Stages(msgspec.Struct, frozen=True):
-    """Microseconds, medians over requests. floor: a whole round trip of the floor."""
-
-    kind: str
-    parse: float
-    plan: float
-    compile: float
-    cached: float
-    execute: float
-    encode: float
-    rest: float
-    round_trip: float
-    floor: float
+_TIMES = 30
 
 
-def break_down(ports: tuple[int, int], cores: Cores, seconds: float) -> list[Stages]:
-    """ports: of the server and the floor, which are asked in turns, each kind for so many seconds."""
-    engine = Engine(Settings(), built_in(), {})
-    return [_stages(engine, kind, ports, cores, seconds) for kind in KINDS]
-
-
-def bare_round_trip(floor_port: int, seconds: float) -> float:
-    return statistics.median(floor.seconds for floor, _ in _in_turns(BARE, (floor_port, floor_port), seconds)) * 1e6
-
-
-def _stages(engine: Engine, kind: Kind, ports: tuple[int, int], cores: Cores, seconds: float) -> Stages:
-    answers = _in_turns(kind, ports, seconds)
-    told = [answer.stages for answer, _ in answers]
-
-    os.sched_setaffinity(0, cores.server)
-    cold = _cold_create(engine, kind) if kind.method == "POST" else _cold_read(engine, kind)
-    os.sched_setaffinity(0, cores.others)
+def break_down(request: Request, ours: Running, floor: Running | None, seconds: float, cursor: str) -> Stages:
+    """Server and floor are asked in turns for so many seconds. Raises Refused."""
+    servers = [ours, floor] if floor is not None else [ours]
+    pairs = _in_turns(request, servers, seconds, cursor)
+    answers = [pair[0] for pair in pairs]
+    told = [answer.stages for answer in answers]
+    planned = [sum(stages.get(name, 0.0) for name in ("parse", "plan")) for stages in told]
+    rest = [answer.seconds * 1e6 - sum(stages.values()) for answer, stages in zip(answers, told, strict=True)]
     return Stages(
-        kind.label,
-        *cold,
-        cached=statistics.median(stages.get("parse", 0.0) + stages["plan"] for stages in told),
-        execute=statistics.median(stages["execute"] for stages in told),
-        encode=statistics.median(stages["encode"] for stages in told),
-        rest=statistics.median(answer.seconds * 1e6 - sum(answer.stages.values()) for answer, _ in answers),
-        round_trip=statistics.median(answer.seconds * 1e6 for answer, _ in answers),
-        floor=statistics.median(floor.seconds * 1e6 for _, floor in answers),
+        request.name,
+        request.label,
+        first=None if request.writes else first_plan_us(request, cursor),
+        plan=statistics.median(planned),
+        execute=statistics.median(stages.get("execute", 0.0) for stages in told),
+        encode=statistics.median(stages.get("encode", 0.0) for stages in told),
+        rest=statistics.median(rest),
+        round_trip=statistics.median(answer.seconds * 1e6 for answer in answers),
+        floor=statistics.median(pair[1].seconds * 1e6 for pair in pairs) if floor is not None else None,
     )
 
 
-def _in_turns(kind: Kind, ports: tuple[int, int], seconds: float) -> list[tuple[Answer, Answer]]:
-    """Pairs of answers, the first 20 left out. Bodies are not kept."""
-    with connected(ports[0]) as one, connected(ports[1]) as other:
+def bare_round_trip(floor: Running, seconds: float) -> float:
+    """Microseconds."""
+    pairs = _in_turns(BARE, [floor], seconds, "")
+    return statistics.median(pair[0].seconds for pair in pairs) * 1e6
+
+
+def _in_turns(request: Request, servers: Sequence[Running], seconds: float, cursor: str) -> list[list[Answer]]:
+    """An answer of each server, many times over, their bodies left out."""
+    turns: list[list[Answer]] = []
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(server.port)) for server in servers]
         end = time.monotonic() + seconds
-        pairs: list[tuple[Answer, Answer]] = []
-        while time.monotonic() < end or len(pairs) < 40:
-            pairs.append((_without_body(ask(one, kind)), _without_body(ask(other, kind))))
-    return pairs[20:]
+        while time.monotonic() < end or len(turns) < AT_LEAST:
+            answers = [ask(connection, request, len(turns) + 1, cursor) for connection in connections]
+            turns.append([_without_body(answer) for answer in answers])
+    return turns[LEFT_OUT:]
 
 
 def _without_body(answer: Answer) -> Answer:
-    return Answer(answer.head, b"", answer.seconds)
+    return Answer(answer.status, answer.head, b"", answer.seconds, answer.first_seconds)
 
 
-def _timed(work: Callable[[], Any], times: int = 300) -> float:
-    """Median microseconds."""
-    durations = []
-    for _ in range(times):
+def read_shape(request: Request, engine: Engine) -> ReadShape:
+    """The shape of a reading route."""
+    route = match_route(request.path.partition("?")[0], engine.catalog, engine.fixed_paths)
+    assert route is not None
+    assert route.resource is not None
+    if route.shape is Shape.RELATED:
+        return ReadShape("related", route.resource, route.relationship)
+    return ReadShape("collection" if route.shape is Shape.COLLECTION else "resource", route.resource)
+
+
+def first_plan_us(request: Request, cursor: str) -> float:
+    """Parsing, planning and compiling of a shape that was never seen: microseconds, the median over fresh engines."""
+    query_string = rendered(request, 1, cursor)[0].partition("?")[2]
+    catalog, durations = built_in(), []
+    for _ in range(_TIMES):
+        engine = Engine(Settings(), catalog, {})
+        shape = read_shape(request, engine)
         begin = time.perf_counter()
-        work()
+        engine.prepare_read(shape, query_string)
         durations.append(time.perf_counter() - begin)
     return statistics.median(durations) * 1e6
-
-
-def _cold_read(engine: Engine, kind: Kind) -> tuple[float, float, float]:
-    """Parse, plan, compile of a query string whose shape was never seen."""
-    query_string = kind.target.partition("?")[2]
-    users = engine.catalog.by_type["user"]
-    errors: list[Any] = []
-    accepts, plan_read = (ON_COLLECTION, plan_collection) if query_string else (ON_RESOURCE, plan_resource)
-
-    def parsed() -> Any:
-        return parse(split_pairs(query_string, errors), accepts, engine.limits, errors)
-
-    query = parsed()
-
-    def planned() -> Any:
-        return plan_read(query, users, engine.catalog, Context(), engine.limits, errors)
-
-    plan = planned().plan
-    raise_all(errors)
-    return _timed(parsed), _timed(planned), _timed(lambda: (compile_read(plan), DocumentEncoder(plan, "")))
-
-
-def _cold_create(engine: Engine, kind: Kind) -> tuple[float, float, float]:
-    """Decode, plan and compile of a write; the read of its answer is planned and compiled with it."""
-    users = engine.catalog.by_type["user"]
-    body = kind.body.encode()
-
-    def decoded() -> Change:
-        change = decode_resource_document(body, [], kind="create", max_depth=engine.settings.max_json_depth)
-        assert change is not None
-        return change
-
-    change = decoded()
-    read = _read_back(engine, users)
-    plan = msgspec.structs.replace(plan_write(change, users, engine.catalog, Context(), []).plan, returning=read.node)
-    return (
-        _timed(decoded),
-        _timed(lambda: (plan_write(change, users, engine.catalog, Context(), []), _read_back(engine, users))),
-        _timed(lambda: (compile_write(plan), compile_read(read), DocumentEncoder(read, ""))),
-    )
-
-
-def _read_back(engine: Engine, users: Resource) -> Any:
-    errors: list[Any] = []
-    query = parse((), ON_RESOURCE, engine.limits, errors)
-    return plan_resource(query, users, engine.catalog, Context(), engine.limits, errors, ("group",)).plan

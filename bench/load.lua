@@ -1,16 +1,44 @@
--- One request over and over; the figures as one line of JSON. Arguments: method, target, body.
+-- One request over and over; the figures as one line of JSON. Arguments: method, path, file of the body ("" for none),
+-- the number of the first request, how many users there are. Placeholders are those of bench/requests.py.
+local method, path, body, number, users
+local is_fixed, fixed
+
+local function filled(text, values)
+  return (text:gsub("{(%w+)}", values))
+end
+
+local function values_of(own)
+  local user = own % users
+  return { n = own, user = user + 1, c1 = 3 * user + 1, c2 = 3 * user + 2, c3 = 3 * user + 3 }
+end
+
+local function has_places(text)
+  for place in text:gmatch("{(%w+)}") do
+    if values_of(0)[place] then return true end
+  end
+  return false
+end
+
 function init(arguments)
-  wrk.method = arguments[1]
+  method, path, number, users = arguments[1], arguments[2], tonumber(arguments[4]), tonumber(arguments[5])
   wrk.headers["Content-Type"] = "application/vnd.api+json"
-  if arguments[3] ~= "" then wrk.body = arguments[3] end
-  prepared = wrk.format(wrk.method, arguments[2])
+  if arguments[3] ~= "" then
+    local file = assert(io.open(arguments[3], "rb"))
+    body = file:read("*a")
+    file:close()
+  end
+  is_fixed = not (has_places(path) or (body and has_places(body)))
+  fixed = is_fixed and wrk.format(method, path, nil, body)
 end
 
 function request()
-  return prepared
+  if is_fixed then return fixed end
+  local values = values_of(number)
+  number = number + 1
+  return wrk.format(method, filled(path, values), nil, body and filled(body, values))
 end
 
--- wrk's own count of wrong statuses begins at 400; redirects do not occur in these answers.
+-- wrk's own count of wrong statuses begins at 400; that nobody redirects is seen before.
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(

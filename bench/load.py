@@ -1,50 +1,55 @@
-"""Load by wrk: one kind of request over and over. In: a server, a kind, how long and how many connections. Out: a
-sample. It must not know which server answers.
+"""Load by wrk: one request over and over. In: an address, a request, how long and how many connections. Out: a sample.
+It must not know which server answers.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import msgspec
 
-from bench.kinds import Kind
-from bench.servers import Running
+from bench.requests import USERS, Request, template
 
 SCRIPT = Path(__file__).with_name("load.lua")
+WITHOUT_WRK = "wrk is not installed: `apt-get install wrk`, `brew install wrk`, or https://github.com/wg/wrk"
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One run of wrk. errors: answers that are not 2xx, and connections that failed. cpu_us: what
-    the server's core was busy for one request, which other work on the machine changes little."""
+    """One run of wrk. errors: answers of 400 and above, and connections that failed. cpu_us, database_cpu_us: what the
+    server and PostgreSQL were busy for one request, which other work on the machine changes little."""
 
     requests: int
     microseconds: int
     p50_us: float
     p99_us: float
     errors: int
+    connections: int = 0
     cpu_us: float = 0.0
+    database_cpu_us: float = 0.0
 
     @property
     def per_second(self) -> float:
         return self.requests / self.microseconds * 1e6
 
 
-def check_wrk() -> str:
-    """wrk's version. Raises SystemExit when it is not installed."""
+def wrk_version() -> str:
+    """ "" when it is not installed."""
     if shutil.which("wrk") is None:
-        raise SystemExit("wrk is not installed: `apt-get install wrk`, or https://github.com/wg/wrk")
+        return ""
     return subprocess.run(["wrk", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split(" [")[0]
 
 
-def measure(server: Running, kind: Kind, seconds: float, connections: int) -> Sample:
-    """One thread and `connections` keep-alive connections for about so many seconds; wrk counts whole ones."""
-    run = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "10s", "-s", str(SCRIPT)]
-    command = [*run, f"http://127.0.0.1:{server.port}", "--", kind.method, kind.target, kind.body]
-    begin = server.cpu_seconds()
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    used = server.cpu_seconds() - begin
+def send(url: str, request: Request, seconds: float, connections: int, first: int = 1, cursor: str = "") -> Sample:
+    """One thread and `connections` keep-alive connections to `http://host:port` for about so many seconds; wrk counts
+    whole ones. first: the number of the first request. Raises subprocess.CalledProcessError."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as body:
+        body.write(request.body)
+        body.flush()
+        run = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s", "-s", str(SCRIPT)]
+        told = [request.method, template(request, cursor), body.name if request.body else "", str(first), str(USERS)]
+        output = subprocess.run([*run, url, "--", *told], capture_output=True, text=True, check=True).stdout
     sample = msgspec.json.decode(output.strip().splitlines()[-1], type=Sample)
-    return msgspec.structs.replace(sample, cpu_us=used * 1e6 / max(1, sample.requests))
+    return msgspec.structs.replace(sample, connections=connections)

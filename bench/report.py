@@ -1,138 +1,242 @@
-"""The figures as JSON and as Markdown. In: samples by kind and server, stages, facts of the machine. Out: text."""
+"""The figures as Markdown and as JSON. In: `Figures`. Out: text. It must not know how anything was measured."""
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
-from collections.abc import Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench.breakdown import Stages
-from bench.load import Sample
+from bench import goals
+from bench.results import CONNECTIONS, OURS, Ceiling, Cell, Figures, Row, Spread, spread
 
-TARGET = 0.6
-SERVER_HEADS = ("server req/s", "p50 ms", "p99 ms", "CPU us")
-PACKAGES = ("tornado", "uvloop", "asyncpg", "msgspec", "pypika")
+MARKS = {True: "met", False: "**missed**", None: "not measured"}
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One kind: the rounds of both servers, in the order in which they were run, pairwise."""
-
-    kind: str
-    server: list[Sample]
-    floor: list[Sample]
-
-    @property
-    def errors(self) -> int:
-        return sum(sample.errors for sample in (*self.server, *self.floor))
-
-    @property
-    def ratios(self) -> list[float]:
-        """Server / floor of each round, in requests per second."""
-        pairs = zip(self.server, self.floor, strict=True)
-        return [server.per_second / floor.per_second for server, floor in pairs]
-
-    @property
-    def cpu_ratios(self) -> list[float]:
-        """The same in requests per second of the server's core."""
-        return [floor.cpu_us / server.cpu_us for server, floor in zip(self.server, self.floor, strict=True)]
+def write(figures: Figures, folder: Path) -> list[Path]:
+    """`figures.json`, with every sample, and `report.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, text = folder / "figures.json", folder / "report.md"
+    data.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+    text.write_text(as_markdown(figures), encoding="utf-8")
+    return [data, text]
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """bare_us: one round trip to a Tornado handler that does nothing."""
-
-    command: str
-    facts: dict[str, str]
-    rows: list[Row]
-    stages: list[Stages]
-    bare_us: float
-
-
-def machine_facts(cores: int, postgresql: int, wrk: str) -> dict[str, str]:
-    return {
-        "processor": _processor(),
-        "cores": str(cores),
-        "system": f"{platform.system()} {platform.machine()}",
-        "Python": platform.python_version(),
-        "PostgreSQL": str(postgresql),
-        **{name: version(name) for name in PACKAGES},
-        "load by": wrk,
-        "load average at the end": f"{os.getloadavg()[0]:.1f}",
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
+def read(path: Path) -> Figures:
+    """Raises msgspec.ValidationError for a file of another form."""
+    return msgspec.json.decode(path.read_bytes(), type=Figures)
 
 
 def as_markdown(figures: Figures) -> str:
-    facts = "; ".join(f"{name} {value}" for name, value in figures.facts.items())
-    parts = [
-        "# One request of each kind",
-        f"Made by `{figures.command}`. {facts}.",
-        "10,000 users, 30,000 computers, one worker with its default settings, access log and all. *Floor*: a handler\n"
-        "written by hand for exactly these requests (`bench/floor.py`), which answers with the same bytes. Both take\n"
-        "turns on the same core; PostgreSQL and wrk share the others. Medians of the rounds, with the lowest and the\n"
-        f"highest; the target of the ratio is {TARGET} of the floor. *CPU* is what the server's own core was busy\n"
-        "for one request: its ratio moves less with what else the machine does.",
-        _table(
-            (
-                "kind",
-                "req/s ratio",
-                "CPU ratio",
-                *SERVER_HEADS,
-                *(head.replace("server", "floor") for head in SERVER_HEADS),
-            ),
-            [_line(row) for row in figures.rows],
-        ),
-        "## Where the time of one request goes",
-        "Microseconds, medians, one connection, no other requests. *Parse*, *plan* and *compile* are those of a shape\n"
-        "that was never seen; *cached* stands in their place afterwards (for a create, whose document is always read,\n"
-        "it is decoding and planning). *Rest* is what remains of a round trip: HTTP, Tornado, the log line, the\n"
-        "socket. *Floor* is the hand-written handler's whole round trip.\n"
-        f"A Tornado handler that answers a constant takes {figures.bare_us:.0f}.",
-        _table(
-            ("kind", "parse", "plan", "compile", "cached", "execute", "encode", "rest", "round trip", "floor"),
-            [_stage_line(stages) for stages in figures.stages],
-        ),
-    ]
+    sections: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
+        ("Goals", "", _goals),
+        ("How many times as fast", _ABOUT_RATIOS, _ratios),
+        ("What each server answers", _ABOUT_RATES, _rates),
+        ("Where the time of one request goes", _ABOUT_STAGES, _stages),
+        ("What PostgreSQL allows at all", _ABOUT_CEILINGS, _ceilings),
+        ("Two workers on two cores", _ABOUT_TWO, _two_workers),
+        ("Cost over the size of the table", _ABOUT_SIZES, _sizes),
+        ("Cost over the place of a page", _ABOUT_PAGES, _pages),
+        ("The whole table in one answer", "", _streams),
+        ("Many operations in one request", "", _batches),
+    )
+    parts = ["# Figures", f"Made by `{figures.command}`.", _facts(figures)]
+    if figures.missing:
+        parts.append("Left out:\n\n" + "\n".join(f"- {each}" for each in figures.missing))
+    for title, about, section in sections:
+        table = section(figures)
+        if table:
+            parts += [f"## {title}", *([about] if about else []), table]
     return "\n\n".join(parts) + "\n"
 
 
+_ABOUT_RATIOS = (
+    "Requests per second of this server over those of the other, round by round: the median, and in parentheses the\n"
+    f"lowest and the highest. {CONNECTIONS} connections. *CPU* is the same in requests for each second that the\n"
+    "server's core was busy, which other work on the machine moves less. Lists are compared without a total; with an\n"
+    "exact one where the row says so."
+)
+_ABOUT_RATES = (
+    "Medians of the rounds. *CPU* and *PostgreSQL* are microseconds of processor for one request, of the server and\n"
+    "of PostgreSQL; *MB* is what each holds in memory afterwards."
+)
+_ABOUT_STAGES = (
+    "Microseconds, medians, one connection, no other requests. *First* is parsing, planning and compiling of a shape\n"
+    "that was never seen; *plan* stands in its place afterwards (for a write, decoding and planning). *Rest* is what\n"
+    "remains of the round trip: HTTP, Tornado, the log line, the socket. *Floor* is the round trip of the\n"
+    "hand-written server."
+)
+_ABOUT_CEILINGS = (
+    "pgbench in the server's place, on its core. *Same SQL*: the statements that the server sends, prepared. *JSON in\n"
+    "SQL*: one statement of the shape that PostgREST generates, in which PostgreSQL makes the JSON."
+)
+_ABOUT_TWO = (
+    f"{CONNECTIONS} connections. The server with two workers, PostgreSQL and the load on two cores, in turns with\n"
+    "pgbench and PostgreSQL on the same two, which runs one statement that makes the JSON."
+)
+_ABOUT_SIZES = "One connection: milliseconds for one request (p50)."
+_ABOUT_PAGES = "Milliseconds for a page of ten users, one connection, without a total."
+
+
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    if not lines:
+        return ""
     rule = ["---", *["---:"] * (len(heads) - 1)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *lines))
 
 
-def _line(row: Row) -> list[str]:
-    if row.errors:
-        return [row.kind, f"void: {row.errors} errors", *[""] * 9]
-    ratios = (_spread(row.ratios), _spread(row.cpu_ratios))
-    return [row.kind, *ratios, *_columns(row.server), *_columns(row.floor)]
+def number(value: float | None) -> str:
+    """Three digits that count, as a person writes them."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _spread(ratios: list[float]) -> str:
-    return f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+def _spread(found: Spread | None) -> str:
+    if found is None:
+        return ""
+    return f"**{number(found.middle)}** ({number(found.low)} to {number(found.high)})"
 
 
-def _columns(samples: list[Sample]) -> list[str]:
-    rates = [sample.per_second for sample in samples]
-    middle = f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
-    p50 = statistics.median(sample.p50_us for sample in samples) / 1000
-    p99 = statistics.median(sample.p99_us for sample in samples) / 1000
-    cpu = statistics.median(sample.cpu_us for sample in samples)
-    return [middle, f"{p50:.2f}", f"{p99:.2f}", f"{cpu:,.0f}"]
+def _facts(figures: Figures) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in figures.facts.items())
 
 
-def _stage_line(stages: Stages) -> list[str]:
-    kind, *microseconds = msgspec.structs.astuple(stages)
-    return [kind, *(f"{value:,.0f}" if value >= 10 else f"{value:.1f}" for value in microseconds)]
+def _goals(figures: Figures) -> str:
+    found = [
+        [line.what, f"{line.sense} {line.goal:g}{line.unit}", number(line.measured), MARKS[line.is_met]]
+        for line in goals.lines(figures)
+    ]
+    return _table(("goal", "wanted", "measured", ""), found)
+
+
+def _ratios(figures: Figures) -> str:
+    others = [server for server in figures.servers if server.name != OURS]
+    heads = ["request", *(head for server in others for head in (f"over {server.label}", "CPU"))]
+    lines = [[row.label, *(text for server in others for text in _ratio(row, server.name))] for row in figures.rows]
+    return _table(heads, lines) if others else ""
+
+
+def _ratio(row: Row, other: str) -> tuple[str, str]:
+    if other not in row.cells:
+        return "", ""
+    if row.cells[other].void or (OURS in row.cells and row.cells[OURS].void):
+        return f"void: {short(row.cells[other].void or row.cells[OURS].void)}", ""
+    cpu = row.ratio(OURS, other, of_cpu=True)
+    return _spread(row.ratio(OURS, other)), number(cpu.middle if cpu else None)
+
+
+def short(reason: str) -> str:
+    """One line that a table has room for."""
+    line = " ".join(reason.split()).replace("|", "/")
+    return line if len(line) <= 80 else f"{line[:77]}..."
+
+
+def _rates(figures: Figures) -> str:
+    heads = ("request", "server", "requests/s", "p50 ms", "p99 ms", "CPU us", "MB", "PostgreSQL us", "MB", *_LEVELS)
+    return _table(heads, [line for row in figures.rows for line in _rate_lines(row, figures)])
+
+
+_LEVELS = ("requests/s at 1", "at 64")
+
+
+def _rate_lines(row: Row, figures: Figures) -> Iterator[list[str]]:
+    for server in figures.servers:
+        cell = row.cells.get(server.name)
+        if cell is None:
+            continue
+        if cell.void or not cell.samples:
+            yield [row.label, server.label, f"void: {short(cell.void)}" if cell.void else "", *[""] * 8]
+        else:
+            yield [row.label, server.label, *_rate(cell, row.connections)]
+
+
+def _rate(cell: Cell, connections: int) -> list[str]:
+    p50, p99 = (cell.median(field, connections) for field in ("p50_us", "p99_us"))
+    cpu, database = (cell.median(field, connections) for field in ("cpu_us", "database_cpu_us"))
+    at_one, at_many = (cell.per_second(level) for level in (1, 64))
+    times = [number(None if value is None else value / 1000) for value in (p50, p99)]
+    others = [number(None if rate is None else rate.middle) for rate in (at_one, at_many)]
+    used = [number(value) for value in (cpu, cell.memory_mb, database, cell.database_memory_mb)]
+    return [_spread(cell.per_second(connections)), *times, *used, *others]
+
+
+def _stages(figures: Figures) -> str:
+    heads = ("request", "first", "plan", "execute", "encode", "rest", "round trip", "floor")
+    fields = ("first", "plan", "execute", "encode", "rest", "round_trip", "floor")
+    lines = [[each.label, *(number(getattr(each, field)) for field in fields)] for each in figures.stages]
+    table = _table(heads, lines)
+    bare = f"\n\nA Tornado handler that answers a constant takes {number(figures.bare_us)}." if figures.bare_us else ""
+    return table + bare if table else ""
+
+
+def _ceilings(figures: Figures) -> str:
+    names = {"same": "same SQL", "postgrest": "JSON in SQL"}
+    lines = []
+    for each in figures.ceilings:
+        rates = [number(each.per_second), number(each.latency_ms), _share(each, figures)]
+        lines.append([each.label, names[each.way], str(each.clients), *rates])
+    return _table(("request", "SQL", "clients", "transactions/s", "ms for one", "the server's share"), lines)
+
+
+def _share(each: Ceiling, figures: Figures) -> str:
+    """The server's requests per second over pgbench's transactions."""
+    cells = [row.cells[OURS] for row in figures.rows if row.request == each.request and OURS in row.cells]
+    rate = cells[0].per_second(each.clients) if cells else None
+    return "" if rate is None else number(rate.middle / each.per_second)
+
+
+def _two_workers(figures: Figures) -> str:
+    lines = [
+        [
+            pair.label,
+            number(spread([sample.per_second for sample in pair.server]).middle),
+            number(spread(pair.postgrest).middle),
+            _spread(pair.ratio),
+        ]
+        for pair in figures.two_workers
+    ]
+    return _table(("request", "requests/s", "transactions/s of pgbench", "ratio"), lines)
+
+
+def _sizes(figures: Figures) -> str:
+    users = sorted({each.users for each in figures.sizes})
+    found = {(each.request, each.server, each.users): each.p50_us / 1000 for each in figures.sizes}
+    labels = {server.name: server.label for server in figures.servers}
+    kinds = list(dict.fromkeys((each.request, each.label, each.server) for each in figures.sizes))
+    lines = []
+    for request, label, server in kinds:
+        times = [number(found.get((request, server, size))) for size in users]
+        lines.append([label, labels.get(server, server), *times])
+    return _table(("request", "server", *(f"{size:,} users" for size in users)), lines)
+
+
+def _pages(figures: Figures) -> str:
+    kinds = list(dict.fromkeys((page.users, page.sort, page.offset) for page in figures.pages))
+    found = {(page.users, page.sort, page.offset, page.by): page.milliseconds for page in figures.pages}
+    lines = []
+    for users, sort, offset in kinds:
+        times = [number(found.get((users, sort, offset, by))) for by in ("number", "cursor")]
+        lines.append([f"{users:,} users by {sort}, behind {offset:,}", *times])
+    return _table(("page", "by number", "by cursor"), lines)
+
+
+def _streams(figures: Figures) -> str:
+    lines = [
+        [f"{each.users:,} users", *map(number, (each.first_byte_ms, each.seconds, each.megabytes, each.grown_mb))]
+        for each in figures.streams
+    ]
+    return _table(("table", "first byte ms", "seconds", "MB", "server's memory grown by MB, at its height"), lines)
+
+
+def _batches(figures: Figures) -> str:
+    lines = [
+        [
+            f"{each.count:,} users",
+            number(spread(each.together).middle),
+            number(spread(each.single).middle),
+            _spread(each.ratio),
+        ]
+        for each in figures.batches
+    ]
+    return _table(("made", "one request ms", "single POSTs ms", "ratio"), lines)

@@ -1,6 +1,6 @@
-"""What is started for a run: PostgreSQL with the rows, the server and the floor, each on its cores. In: nothing but
-a choice of cores. Out: a database URL and ports. The server and the floor get the same core; PostgreSQL and the
-load share the others.
+"""What is started for a run: PostgreSQL with the rows, and servers on it, each on its cores. In: a choice of cores.
+Out: a database URL, ports, and what the processes have used. Every server gets the same core; PostgreSQL and the load
+share the others. It must not know a request.
 """
 
 from __future__ import annotations
@@ -8,87 +8,184 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
 import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 
 import migrations
-from bench.rows import USERS, load_rows
+from bench.rows import SMALL, keep_copies, load_rows
 from server import embedded
 
 POOL_SIZE = 10
+READY_SECONDS = 60.0
+HAS_PINS = hasattr(os, "sched_setaffinity")
+SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "jit")
+
+Result = TypeVar("Result")
+Cpus = frozenset[int]
 
 
 class Cores(msgspec.Struct, frozen=True):
-    server: frozenset[int]
-    others: frozenset[int]
+    server: Cpus
+    others: Cpus
+
+    @property
+    def both(self) -> Cpus:
+        """Two cores, for two workers, PostgreSQL and the load together."""
+        return frozenset(sorted(self.server | self.others)[:2])
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """A process and those that it started."""
+
+    pid: int
+
+    def all(self) -> list[Any]:
+        with suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.pid)
+            return [first, *first.children(recursive=True)]
+        return []
+
+    def cpu_seconds(self) -> float:
+        """What they have used of the cores so far, in the kernel's name too, with those that have ended."""
+        total = 0.0
+        for process in self.all():
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+                total += times.user + times.system + ended
+        return total
+
+    def memory_mb(self) -> float:
+        """Resident; what several share counts once where the system tells it."""
+        total = 0.0
+        for process in self.all():
+            with suppress(psutil.Error):
+                full = process.memory_full_info()
+                total += getattr(full, "pss", 0) or full.rss
+        return total / 1e6
+
+    def pin(self, cpus: Cpus) -> None:
+        if HAS_PINS:
+            for process in self.all():
+                with suppress(psutil.NoSuchProcess):
+                    process.cpu_affinity(sorted(cpus))
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server that answers on a port of the loopback."""
+    """A server that answers on a port of the loopback. name: one word. label: for people."""
 
+    name: str
+    label: str
     port: int
-    pid: int
+    processes: Processes
 
-    def cpu_seconds(self) -> float:
-        """What it has used of its core so far, in the kernel's name too."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
-
-
-def choose_cores() -> Cores:
-    """The first core for the server, the rest for PostgreSQL and the load; one core is shared by all."""
-    first, *rest = sorted(os.sched_getaffinity(0))
-    return Cores(frozenset({first}), frozenset(rest or {first}))
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
 
-@contextmanager
-def database(cores: Cores) -> Iterator[str]:
-    """The embedded PostgreSQL in a folder of its own, migrated and filled; its URL. This process and what it starts
-    from here on run on the other cores."""
-    os.sched_setaffinity(0, cores.others)
-    with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
-        # As root PostgreSQL runs as another user, who has to reach it.
-        Path(folder).chmod(0o755)
-        with embedded.start(Path(folder, "data"), say=print) as server:
-            asyncio.run(_fill(server.dsn))
-            yield server.dsn
+class Rows(msgspec.Struct, frozen=True):
+    """A database with rows, and the PostgreSQL that it is in."""
+
+    url: str
+    users: int
+    processes: Processes
+
+    def run(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
+        """Work on a connection of its own."""
+
+        async def connected() -> Result:
+            async with _connection(self.url) as connection:
+                return await work(connection)
+
+        return asyncio.run(connected())
 
 
-async def _fill(url: str) -> None:
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     connection = await asyncpg.connect(url)
     try:
-        await migrations.up(connection, migrations.load(migrations.BUILT_IN))
-        await load_rows(connection)
-        # What creates leave behind is vacuumed between the rounds, and not in the middle of one.
-        await connection.execute("ALTER TABLE users SET (autovacuum_enabled = false)")
+        yield connection
     finally:
         await connection.close()
 
 
-def forget_created(url: str) -> None:
-    """The users as they were loaded, and no dead rows."""
-
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute("DELETE FROM users WHERE id > $1", USERS)
-            await connection.execute("VACUUM users")
-        finally:
-            await connection.close()
-
-    asyncio.run(run())
+def choose_cores() -> Cores:
+    """The first core for the server, the rest for PostgreSQL and the load; one core is shared by all."""
+    known = os.sched_getaffinity(0) if HAS_PINS else range(os.cpu_count() or 1)
+    first, *rest = sorted(known)
+    return Cores(frozenset({first}), frozenset(rest or {first}))
 
 
-def server_command(url: str) -> list[str]:
-    options = ["--port", "0", "--workers", "1", "--pool-size", str(POOL_SIZE)]
+def pin_own(cpus: Cpus) -> None:
+    """This process, and what it starts from here on."""
+    if HAS_PINS:
+        os.sched_setaffinity(0, cpus)
+
+
+@contextmanager
+def database(cores: Cores) -> Iterator[Rows]:
+    """The embedded PostgreSQL in a folder of its own, with the smaller rows. This process and what it starts from here
+    on run on the other cores. Raises EmbeddedError."""
+    pin_own(cores.others)
+    with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
+        # As root PostgreSQL runs as another user, who has to reach it.
+        Path(folder).chmod(0o755)
+        with embedded.start(Path(folder, "data"), say=lambda _: None) as server:
+            yield _filled(server.dsn, SMALL)
+
+
+def larger(rows: Rows, users: int) -> Rows:
+    """Another database beside `rows`."""
+    name = f"rows_{users}"
+
+    async def create(connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute(f"CREATE DATABASE {name}")
+
+    rows.run(create)
+    parts = urlsplit(rows.url)
+    return _filled(urlunsplit(parts._replace(path=f"/{name}")), users)
+
+
+def _filled(url: str, users: int) -> Rows:
+    async def fill(connection: asyncpg.Connection[Any]) -> int:
+        await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        await load_rows(connection, users)
+        if users == SMALL:
+            await keep_copies(connection)
+        return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+    async def own() -> int:
+        async with _connection(url) as connection:
+            backend = await fill(connection)
+            return int(psutil.Process(backend).ppid())
+
+    return Rows(url, users, Processes(asyncio.run(own())))
+
+
+def database_settings(rows: Rows) -> dict[str, str]:
+    """What makes writes durable, and what is shared by all."""
+
+    async def shown(connection: asyncpg.Connection[Any]) -> dict[str, str]:
+        return {name: await connection.fetchval(f"SHOW {name}") for name in SETTINGS}
+
+    return rows.run(shown)
+
+
+def server_command(url: str, workers: int = 1) -> list[str]:
+    options = ["--port", "0", "--workers", str(workers), "--pool-size", str(POOL_SIZE)]
     return [sys.executable, "-m", "server", "serve", "--database-url", url, *options]
 
 
@@ -96,27 +193,70 @@ def floor_command(url: str) -> list[str]:
     return [sys.executable, "-m", "bench.floor", "--database-url", url, "--pool-size", str(POOL_SIZE)]
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class StartFailed(Exception):
+    """A server ended, or did not answer in time; with the end of what it said."""
+
+
 @contextmanager
-def running(command: list[str], cores: Cores) -> Iterator[Running]:
-    """A server on the server's core. What it logs goes to a file, as it would in earnest."""
+def running(
+    name: str,
+    label: str,
+    command: list[str],
+    cpus: Cpus,
+    *,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
+    """A server on its core. What it logs goes to a file, as it would in earnest. port: where it will answer, or 0 for
+    one that prints its address. Raises StartFailed."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
+            stdout=log if port else subprocess.PIPE,
             stderr=log,
             text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores.server),
+            env={**os.environ, **(environment or {})},
+            preexec_fn=lambda: pin_own(cpus),
         )
         try:
-            yield Running(_port(process), process.pid)
+            if port:
+                _wait_for(process, port)
+            own = port or _told_port(process)
+            yield Running(name, label, own, Processes(process.pid))
+        except StartFailed as error:
+            log.seek(0)
+            raise StartFailed(f"{error}\n{log.read()[-2000:].decode(errors='replace')}") from None
         finally:
-            process.terminate()
-            process.wait(timeout=60)
+            _end(process)
 
 
-def _port(process: subprocess.Popen[str]) -> int:
+def _told_port(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"is ready on http://\S+:(\d+)", line):
             return int(found[1])
-    raise RuntimeError(f"{process.args!r} ended before it was ready")
+    raise StartFailed(f"{' '.join(map(str, process.args))} ended before it was ready")  # type: ignore[arg-type]
+
+
+def _wait_for(process: subprocess.Popen[str], port: int) -> None:
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise StartFailed(f"{process.args!r} does not answer on port {port}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

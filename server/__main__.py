@@ -7,6 +7,7 @@ It must not know: any setting by its own list (the options are made from `SETTIN
 done; what does it is imported when it is needed, so that `--help` is quick.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -147,6 +148,20 @@ def main() -> None:
 @main.group(context_settings=CONTEXT)
 def migrate() -> None:
     """Bring the schema of the database up to date, or show how it is."""
+
+
+@main.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True}, short_help="Measure this server."
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: tuple[str, ...]) -> None:
+    """Measure this server beside others, or the one that answers at a URL."""
+    try:
+        measure = importlib.import_module("bench.__main__").main
+    except ModuleNotFoundError as error:
+        _fail((f"{error.name} is not installed: pip install 'waterspout[bench]' has what this needs",), 1)
+    else:
+        measure(arguments, prog_name="waterspout bench")
 
 
 main.add_command(_command("serve", _serve, "Answer requests until a signal ends it."))

@@ -137,6 +137,7 @@ def test_help_of_the_whole() -> None:
     help = invoke("--help").stdout
     assert help == invoke("-h").stdout
     assert [line.split()[0] for line in help.partition("Commands:\n")[2].splitlines()] == [
+        "bench",
         "migrate",
         "seed",
         "serve",

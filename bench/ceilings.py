@@ -1,0 +1,151 @@
+"""What PostgreSQL allows at all: pgbench on SQL alone, without a server. In: a request. Out: transactions per second.
+
+`same`: the statements that the server sends for the request, as its connection sees them, prepared. `postgrest`: one
+statement in which PostgreSQL makes the JSON, of the shape that PostgREST generates; PostgREST itself cannot exceed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import msgspec
+
+from bench.breakdown import read_shape
+from bench.requests import Request, rendered
+from bench.servers import Cpus, pin_own
+from server.database import open_database
+from server.embedded_cluster import find_software
+from server.embedded_folder import SoftwareMissing
+from server.engine import Engine
+from server.execute import execute_read
+from server.resources import built_in
+from server.routes import match_route
+from server.settings import Settings
+
+WITHOUT_PGBENCH = "pgbench is not installed: pip install 'waterspout[embedded]' has it, or `apt-get install postgresql`"
+
+USER_COLUMNS = (
+    "id, first_name, last_name, first_name || ' ' || last_name AS display_name, age, email, status, birth_date, gender,"
+    " words, date_create"
+)
+# One statement for rows, count and JSON; an embedded collection is a LATERAL of its own for each row.
+_AROUND = """
+WITH pgrst_source AS (
+{source}
+)
+SELECT null::bigint AS total_result_set, pg_catalog.count(_postgrest_t) AS page_total,
+    coalesce(json_agg(_postgrest_t), '[]') AS body,
+    nullif(current_setting('response.headers', true), '') AS response_headers,
+    nullif(current_setting('response.status', true), '') AS response_status
+FROM (SELECT * FROM pgrst_source) _postgrest_t;
+"""
+_LIST = """
+SELECT {columns} FROM public.users ORDER BY public.users.id ASC LIMIT {size} OFFSET 0
+"""
+_WITH_COMPUTERS = """
+SELECT {columns}, coalesce(users_computers_1.users_computers_1, '[]') AS computers
+FROM public.users
+LEFT JOIN LATERAL (
+    SELECT json_agg(users_computers_1)::jsonb AS users_computers_1 FROM (
+        SELECT computers_1.id, computers_1.name, computers_1.serial
+        FROM public.computers AS computers_1 WHERE computers_1.owner_id = public.users.id
+    ) AS users_computers_1
+) AS users_computers_1 ON TRUE
+ORDER BY public.users.id ASC LIMIT {size} OFFSET 0
+"""
+POSTGREST = {
+    "list-30": _AROUND.format(source=_LIST.format(columns=USER_COLUMNS, size=30)),
+    "list-30-include": _AROUND.format(source=_WITH_COMPUTERS.format(columns=USER_COLUMNS, size=30)),
+    "list-1000-include": _AROUND.format(source=_WITH_COMPUTERS.format(columns=USER_COLUMNS, size=1000)),
+}
+"""Scripts by the names of requests."""
+
+_TPS = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
+_LATENCY = re.compile(r"^latency average = ([\d.]+) ms", re.MULTILINE)
+
+
+class Script(msgspec.Struct, frozen=True):
+    """What one transaction sends; its variables are bound as parameters."""
+
+    text: str
+    variables: dict[str, str] = {}
+
+
+def find_pgbench() -> str | None:
+    try:
+        own = find_software() / "bin" / "pgbench"
+    except SoftwareMissing:
+        return shutil.which("pgbench")
+    return str(own) if own.exists() else shutil.which("pgbench")
+
+
+def run_script(
+    pgbench: str, url: str, script: Script, *, seconds: float, clients: int, cpus: Cpus
+) -> tuple[float, float]:
+    """Transactions per second, and milliseconds for one. Raises subprocess.CalledProcessError."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as file:
+        file.write(script.text)
+        file.flush()
+        options = ["-n", "-M", "prepared", "-c", str(clients), "-j", "1", "-T", str(max(1, round(seconds)))]
+        values = [f"-D{name}={value}" for name, value in script.variables.items()]
+        command = [pgbench, *options, *values, "-f", file.name, url]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=lambda: pin_own(cpus))
+    tps, latency = _TPS.search(done.stdout), _LATENCY.search(done.stdout)
+    if tps is None or latency is None:
+        raise RuntimeError(f"pgbench says {done.stdout!r} {done.stderr!r}")
+    return float(tps[1]), float(latency[1])
+
+
+def same_script(url: str, request: Request, cursor: str = "") -> Script:
+    """The statements that the server sends for a reading request, with the values that it binds."""
+    return _script(asyncio.run(_sent(url, request, cursor)))
+
+
+async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequence[Any]]]:
+    engine = Engine(Settings(), built_in(), {})
+    path, _, query_string = rendered(request, 1, cursor)[0].partition("?")
+    route = match_route(path, engine.catalog, engine.fixed_paths)
+    assert route is not None
+    prepared = engine.prepare_read(read_shape(request, engine), query_string)
+    database = await open_database(url, engine.settings, 1)
+    sent: list[tuple[str, Sequence[Any]]] = []
+    try:
+        async with database.connection() as connection:
+            connection.add_query_logger(lambda query: sent.append((query.query, query.args or ())))
+        path_id = int(route.id) if route.id else None
+        # The first time the driver looks up types.
+        for _ in range(2):
+            sent.clear()
+            await execute_read(database, prepared, path_id, engine)
+    finally:
+        await database.close()
+    return sent
+
+
+def _script(sent: Sequence[tuple[str, Sequence[Any]]]) -> Script:
+    lines: list[str] = []
+    variables: dict[str, str] = {}
+    for place, (sql, values) in enumerate(sent):
+        variables |= {f"v{place}_{number}": _text(value) for number, value in enumerate(values, 1)}
+        lines.append(re.sub(r"\$(\d+)", rf":v{place}_\1", sql.rstrip().rstrip(";")) + ";")
+    return Script("\n".join(lines) + "\n", variables)
+
+
+def _text(value: Any) -> str:
+    """As PostgreSQL reads it."""
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case list() | tuple():
+            return "{" + ",".join(map(_text, value)) + "}"
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

@@ -1,0 +1,220 @@
+"""Requests to servers in turns. In: running servers on one database, the table of requests. Out: a row a request, with
+every sample. It must not know how servers are started, nor how figures are shown.
+
+Before a request is measured, all are asked for it once, and who answers something else than ours is left out of the
+row with the difference as the reason. Requests that write begin from the same rows each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from bench.client import Answer, Refused, ask, connected
+from bench.compare import bytes_differ, content_differs, without_new_ids
+from bench.load import Sample, send
+from bench.requests import DEEP_OFFSET, REQUESTS, USERS, Request
+from bench.results import CONNECTIONS, FLOOR, OURS, Cell, Row
+from bench.rows import fingerprint, make_users, restore
+from bench.servers import Rows, Running
+
+Translate = Callable[[Request], Request | None]
+Say = Callable[[str], None]
+
+DELETED_PER_SECOND = 6000
+"""Users made for DELETE; a server that is faster runs out of them, and its row is void."""
+
+FIRST = USERS + 1
+"""The number of the first request of each run."""
+
+ENOUGH = 20
+"""Answers that a sample should have."""
+
+
+class Entrant(msgspec.Struct, frozen=True):
+    """A running server and how it spells a request."""
+
+    running: Running
+    translate: Translate
+
+    @property
+    def name(self) -> str:
+        return self.running.name
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """rounds: at the number of connections that ratios are taken at; other numbers have one. warm_up: whether a run of
+    the load comes first, or a few requests. most_seconds: how long a run may take to have enough answers."""
+
+    rounds: int
+    seconds: float
+    connections: tuple[int, ...]
+    warm_up: bool
+    most_seconds: float = 10.0
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What all entrants have before them."""
+
+    entrants: Sequence[Entrant]
+    rows: Rows
+    plan: Plan
+    has_load: bool
+    cursor: str
+    say: Say
+
+
+def whole(request: Request) -> Request:
+    """A request as it is."""
+    return request
+
+
+def find_cursor(running: Running) -> str:
+    """Of the page that begins behind 29,990 computers, asked of a server that has cursors."""
+    after, left = "", DEEP_OFFSET
+    with connected(running.port) as connection:
+        while left:
+            size = min(left, 10_000)
+            path = f"/computers?page[size]={size}&fields[computer]=&page[after]="
+            body = ask(connection, Request("walk", "walk", "GET", f"{path}{{cursor}}"), cursor=after).body
+            following = urlsplit(json.loads(body)["links"]["next"]).query
+            after, left = parse_qs(following)["page[after]"][0], left - size
+    return after
+
+
+def chosen(only: str) -> list[Request]:
+    """The requests whose name begins with one of the words, which commas part."""
+    words = tuple(word.strip() for word in only.split(",") if word.strip())
+    return [request for request in REQUESTS if not words or request.name.startswith(words)]
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A server, and the request as it spells it. samples: filled as the rounds are run."""
+
+    entrant: Entrant
+    request: Request
+    samples: list[Sample]
+
+    @property
+    def name(self) -> str:
+        return self.entrant.name
+
+
+def run_row(course: Course, request: Request) -> Row:
+    """Compares, then measures in turns; who begins changes with each round."""
+    connections = 1 if request.alone else CONNECTIONS
+    spelt = [(entrant, entrant.translate(request)) for entrant in course.entrants]
+    lanes = [Lane(entrant, own, []) for entrant, own in spelt if own is not None]
+    voids = _compared(course, request, lanes)
+    memory = {}
+    if course.has_load:
+        able = [lane for lane in lanes if not voids[lane.name]]
+        memory = _measured(course, able, connections, _levels(course.plan, request, connections))
+    if request.writes:
+        course.rows.run(restore)
+    cells = {
+        lane.name: Cell(lane.samples, voids[lane.name] or _fault(lane), *memory.get(lane.name, ())) for lane in lanes
+    }
+    return Row(request.name, request.label, request.total, request.writes, connections, cells)
+
+
+def _levels(plan: Plan, request: Request, connections: int) -> list[int]:
+    """The number of connections of each round."""
+    others = [level for level in plan.connections if level != connections]
+    return [connections] * plan.rounds + ([] if request.alone or request.total == "exact" else others)
+
+
+def _measured(course: Course, lanes: list[Lane], connections: int, levels: list[int]) -> dict[str, tuple[float, float]]:
+    """Fills the lanes. Returns what server and PostgreSQL hold in memory, MB, by the servers' names."""
+    rates = {lane.name: _warm_up(course, lane, connections) for lane in lanes}
+    for number, level in enumerate(levels):
+        first = number % max(1, len(lanes))
+        for lane in lanes[first:] + lanes[:first]:
+            seconds = _seconds(course.plan, rates[lane.name], level)
+            if seconds is not None:
+                course.say(f"{lane.request.label}: {lane.entrant.running.label}, {level} connections")
+                lane.samples.append(_run(course, lane, seconds, level))
+    database = course.rows.processes.memory_mb()
+    return {lane.name: (lane.entrant.running.processes.memory_mb(), database) for lane in lanes}
+
+
+def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
+    """How long a run takes, so that slow answers are counted as well; None where even the longest would not do. Each
+    connection has its answer, unless there are more than ratios are taken at."""
+    wanted, turn = max(ENOUGH, 2 * connections) / rate, connections / rate
+    if turn > plan.most_seconds and connections > CONNECTIONS:
+        return None
+    return min(max(plan.seconds, wanted), max(plan.most_seconds, 1.5 * turn))
+
+
+def _warm_up(course: Course, lane: Lane, connections: int) -> float:
+    """About how many requests a second it answers."""
+    if course.plan.warm_up:
+        sample = _run(course, lane, 1, connections)
+        if sample.requests:
+            return sample.per_second
+    _begin_anew(course, lane.request, 0)
+    times: list[float] = []
+    with connected(lane.entrant.running.port) as connection:
+        while len(times) < 5 and sum(times) < 1:
+            times.append(ask(connection, lane.request, FIRST + len(times), course.cursor).seconds)
+    return 1 / min(times)
+
+
+def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample:
+    """One run of the load, with what it cost."""
+    _begin_anew(course, lane.request, max(1, seconds))
+    processes = (lane.entrant.running.processes, course.rows.processes)
+    before = [each.cpu_seconds() for each in processes]
+    sample = send(lane.entrant.running.url, lane.request, seconds, connections, FIRST, course.cursor)
+    used = [each.cpu_seconds() - begun for each, begun in zip(processes, before, strict=True)]
+    cpu_us, database_cpu_us = (seconds * 1e6 / max(1, sample.requests) for seconds in used)
+    return msgspec.structs.replace(sample, cpu_us=cpu_us, database_cpu_us=database_cpu_us)
+
+
+def _begin_anew(course: Course, request: Request, seconds: float) -> None:
+    """The rows as they were loaded, and users to be deleted."""
+    if not request.writes:
+        return
+    course.rows.run(restore)
+    if request.method == "DELETE":
+        count = max(10, round(DELETED_PER_SECOND * seconds))
+        course.rows.run(lambda connection: make_users(connection, FIRST, count))
+
+
+def _fault(lane: Lane) -> str:
+    errors = sum(sample.errors for sample in lane.samples)
+    if errors:
+        return f"{errors} errors"
+    return "no answer in time" if any(not sample.requests for sample in lane.samples) else ""
+
+
+def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, str]:
+    """Why a server's figures would not count, by name; "" where they do. The first lane is ours. A write must leave the
+    same rows behind, too."""
+    voids = {}
+    answers: dict[str, tuple[Answer, str]] = {}
+    for lane in lanes:
+        course.say(f"{request.label}: {lane.entrant.running.label}, is it the same")
+        _begin_anew(course, request, 0)
+        try:
+            with connected(lane.entrant.running.port) as connection:
+                answer = ask(connection, lane.request, FIRST, course.cursor)
+        except (Refused, OSError) as error:
+            voids[lane.name] = str(error)
+            continue
+        answers[lane.name] = (answer, course.rows.run(fingerprint) if request.writes else "")
+        voids[lane.name] = _difference(request, lane.name, answers[OURS], answers[lane.name]) if OURS in answers else ""
+    return voids
+
+
+def _difference(request: Request, name: str, ours: tuple[Answer, str], theirs: tuple[Answer, str]) -> str:
+    if ours[1] != theirs[1]:
+        return "other rows are left behind"
+    if name == FLOOR:
+        bodies = [answer.body for answer, _ in (ours, theirs)]
+        return bytes_differ(*(without_new_ids(body, USERS) if request.writes else body for body in bodies))
+    return "" if request.writes else content_differs(ours[0].body, theirs[0].body)

@@ -1,0 +1,88 @@
+"""The connections of the floor. In: a database URL and how many. Out: rows, or a connection for a transaction.
+
+asyncpg's own pool makes a proxy at each acquire, a task and a timer at each release, and sends a reset query: more than
+a short statement itself costs. Nothing here leaves anything behind in a session, so a list of connections will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, TypeAlias
+
+import asyncpg
+
+# asyncpg's class has a parameter in its hints alone.
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Row: TypeAlias = asyncpg.Record
+
+
+async def connect(url: str) -> Connection:
+    """Every text is a fixed one, so its plan is made once: generic, and without a compiler."""
+    return await asyncpg.connect(
+        url,
+        statement_cache_size=256,
+        max_cached_statement_lifetime=0,
+        server_settings={"plan_cache_mode": "force_generic_plan", "jit": "off", "datestyle": "ISO"},
+    )
+
+
+class Connections:
+    """All are open for as long as this is; the one that was used last is used next. One that broke is replaced when it
+    is taken."""
+
+    def __init__(self, url: str, connections: list[Connection]) -> None:
+        self._url = url
+        self._idle = connections
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
+
+    async def take(self) -> Connection:
+        connection = self._idle.pop() if self._idle else await self._next()
+        if connection.is_closed():
+            try:
+                connection = await connect(self._url)
+            except BaseException:
+                self.give(connection)
+                raise
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self._idle.append(connection)
+
+    async def _next(self) -> Connection:
+        waiter: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.give(waiter.result())
+            raise
+
+    async def fetch(self, sql: str, *values: Any) -> list[Row]:
+        connection = await self.take()
+        try:
+            return await connection.fetch(sql, *values)
+        finally:
+            self.give(connection)
+
+    async def fetchrow(self, sql: str, *values: Any) -> Row | None:
+        connection = await self.take()
+        try:
+            return await connection.fetchrow(sql, *values)
+        finally:
+            self.give(connection)
+
+    async def close(self) -> None:
+        """Those that are idle."""
+        for connection in self._idle:
+            await connection.close()
+
+
+async def open_connections(url: str, count: int) -> Connections:
+    return Connections(url, [await connect(url) for _ in range(count)])

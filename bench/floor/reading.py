@@ -1,0 +1,235 @@
+"""The GET requests of the floor, a handler for each path. In: a request. Out: its document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from bench.floor import statements
+from bench.floor.connections import Connection, Row
+from bench.floor.documents import (
+    COMPUTER,
+    COMPUTER_WITH_OWNER,
+    GROUP,
+    LIST_HEAD,
+    USER,
+    USER_ALONE,
+    USER_WITH_COMPUTERS,
+    USER_WITH_GROUP,
+    compound_document,
+    computers_linkage,
+    computers_of,
+    document,
+    groups_of,
+    ids_of,
+    linked_objects,
+    list_document,
+    list_tail,
+    listed,
+    named_users_of,
+    objects,
+    to_group,
+    to_user,
+    user_object,
+    users_of,
+)
+from bench.floor.handling import Handler, found
+from bench.floor.pages import Asked, asked_for, cursor_links, page_links, page_meta, read_cursor
+from bench.floor.statements import Statements
+
+BATCH = 1000
+"""Rows that are in memory at once of an answer that is streamed."""
+
+Part = tuple[Sequence[bytes], Sequence[bytes]]
+"""Primary resource objects and included ones."""
+
+
+class DetailHandler(Handler):
+    async def get(self, own_id: str) -> None:
+        row = found(await self.connections.fetchrow(statements.DETAIL, int(own_id)))
+        self.finish(document(user_object(row), b"/users/%d" % row[0]))
+
+
+class ListHandler(Handler):
+    async def answer(self, asked: Asked, texts: Statements, *values: Any) -> None:
+        """A page of users."""
+        rows = await self.page(asked, texts, *values)
+        page = rows[: asked.size]
+        self.finish(list_document(objects(USER, ids_of(page), users_of(page)), *ends(asked, rows, page)))
+
+    async def page(self, asked: Asked, texts: Statements, *values: Any) -> list[Row]:
+        """The rows of the page, and the one after it if there is one."""
+        return await self.connections.fetch(texts[asked.is_counted] % (asked.size + 1, asked.offset), *values)
+
+
+def ends(asked: Asked, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes, bytes]:
+    """Links and meta of a page whose rows carry the total, if there is one, at their end."""
+    total = page[0][-1] if asked.is_counted else None
+    return page_links(asked, total, has_more=len(rows) > len(page)), page_meta(asked, len(page), total)
+
+
+@lru_cache(maxsize=1024)
+def filtered(text: str) -> tuple[Statements, tuple[Any, ...]]:
+    """The statement for a filter, and its values. Raises ValueError for any but these."""
+    match json.loads(text):
+        case [{"name": "group.name", "op": "eq", "val": group}, {"name": "age", "op": "ge", "val": age}]:
+            return statements.IN_GROUP, (group, age)
+        case [{"name": "computers", "op": "any", "val": {"name": "serial", "op": "startswith", "val": begin}}]:
+            return statements.OWNING, (like(begin),)
+        case [
+            {
+                "and": [
+                    {"name": "age", "op": "ge", "val": age},
+                    {
+                        "or": [
+                            {"name": "status", "op": "eq", "val": status},
+                            {"not": {"name": "gender", "op": "eq", "val": gender}},
+                        ]
+                    },
+                ]
+            }
+        ]:
+            return statements.IN_TREE, (age, status, gender)
+    raise ValueError(text)
+
+
+def like(begin: str) -> str:
+    return begin.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+
+
+class UsersHandler(ListHandler):
+    """What is sorted is the filter tree alone, as its statement has it."""
+
+    async def get(self) -> None:
+        asked = asked_for(self.request.path, self.request.query)
+        parameters = asked.parameters
+        if "include" in parameters:
+            await self._with_computers(asked)
+        elif "filter" in parameters:
+            texts, values = filtered(parameters["filter"])
+            await self.answer(asked, texts, *values)
+        elif "fields[user]" in parameters:
+            rows = await self.page(asked, statements.NAMED)
+            page = rows[: asked.size]
+            self.finish(
+                list_document(objects(USER_ALONE, ids_of(page), named_users_of(page)), *ends(asked, rows, page))
+            )
+        elif asked.size:
+            await self.answer(asked, statements.LIST)
+        else:
+            await self._everything(asked)
+
+    async def _with_computers(self, asked: Asked) -> None:
+        text = statements.WITH_COMPUTERS[asked.is_counted] % (asked.size + 1, asked.offset, asked.size)
+        rows = await self.connections.fetch(text)
+        count = next((place for place, row in enumerate(rows) if row[-1] is not None), len(rows))
+        users, computers = rows[:count], rows[count:]
+        page = users[: asked.size]
+        total = page[0][-2] if asked.is_counted else None
+        links = page_links(asked, total, has_more=count > asked.size)
+        self.finish(compound_document(*with_computers(page, computers), links, page_meta(asked, len(page), total)))
+
+    async def _everything(self, asked: Asked) -> None:
+        connection = await self.connections.take()
+        try:
+            count = await self._stream(connection)
+        except BaseException:
+            # A document that has begun must not be taken for a whole one.
+            self.detach().close()
+            raise
+        finally:
+            self.connections.give(connection)
+        self.finish(list_tail(page_links_of_all(asked), page_meta(asked, count, None)))
+
+    async def _stream(self, connection: Connection) -> int:
+        """Sends the head and all users of a list, as fast as they are read; returns how many."""
+        count, head = 0, LIST_HEAD
+        async with connection.transaction(readonly=True):
+            cursor = await connection.cursor(statements.EVERYTHING)
+            while rows := await cursor.fetch(BATCH):
+                data = objects(USER, ids_of(rows), users_of(rows))
+                self.write(b"".join((head, *(data if count else listed(data)))))
+                count, head = count + len(rows), b""
+                await self.flush()
+        return count
+
+
+def page_links_of_all(asked: Asked) -> bytes:
+    return asked.links + b"}"
+
+
+def with_computers(users: Sequence[Row], computers: Sequence[Row]) -> Part:
+    """computers: in the order of their owners, which is that of the users, and then of their ids."""
+    ids = ids_of(computers)
+    owned: dict[int, list[bytes]] = {row[0]: [] for row in users}
+    for row, own in zip(computers, ids, strict=True):
+        owned[row[-1]].append(own)
+    linkage = [computers_linkage(one) for one in owned.values()]
+    data = linked_objects(USER_WITH_COMPUTERS, ids_of(users), users_of(users), linkage)
+    return data, objects(COMPUTER, ids, computers_of(computers))
+
+
+class ComputersHandler(ListHandler):
+    """What is sorted is the page with owners alone, by name."""
+
+    async def get(self) -> None:
+        asked = asked_for(self.request.path, self.request.query)
+        include = asked.parameters.get("include")
+        if include == "owner":
+            rows = await self.page(asked, statements.WITH_OWNER)
+            self._compound(asked, rows, with_owners(rows[: asked.size]))
+        elif include == "owner.group":
+            rows = await self.page(asked, statements.WITH_OWNER_AND_GROUP)
+            self._compound(asked, rows, with_owners_and_groups(rows[: asked.size]))
+        elif "page[after]" in asked.parameters:
+            await self._after(asked)
+        else:
+            rows = await self.page(asked, statements.COMPUTERS)
+            page = rows[: asked.size]
+            self.finish(list_document(objects(COMPUTER, ids_of(page), computers_of(page)), *ends(asked, rows, page)))
+
+    def _compound(self, asked: Asked, rows: Sequence[Row], part: Part) -> None:
+        self.finish(compound_document(*part, *ends(asked, rows, rows[: asked.size])))
+
+    async def _after(self, asked: Asked) -> None:
+        mark, before = read_cursor(asked.parameters["page[after]"])
+        rows = await self.connections.fetch(statements.COMPUTERS_AFTER % (asked.size + 1), before)
+        page = rows[: asked.size]
+        links = cursor_links(asked, mark, page, has_more=len(rows) > len(page))
+        data = objects(COMPUTER, ids_of(page), computers_of(page))
+        self.finish(list_document(data, links, page_meta(asked, len(page), None)))
+
+
+OWNER, OWNERS_GROUP = 3, 14
+"""Where the columns of a computer's owner begin, and of the owner's group."""
+
+
+def with_owners(rows: Sequence[Row]) -> Part:
+    """Each owner once, in the order in which they are met."""
+    owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
+    users = list(owners.values())
+    ids = [b"%d" % own for own in owners]
+    return computers_with_owners(rows), objects(USER, ids, users_of(users, OWNER + 1))
+
+
+def with_owners_and_groups(rows: Sequence[Row]) -> Part:
+    """The owners, and then their groups."""
+    owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
+    users = list(owners.values())
+    groups = {row[OWNERS_GROUP]: row[OWNERS_GROUP + 1] for row in users if row[OWNERS_GROUP] is not None}
+    linkage = [to_group(row[OWNERS_GROUP]) for row in users]
+    included = linked_objects(USER_WITH_GROUP, [b"%d" % own for own in owners], users_of(users, OWNER + 1), linkage)
+    included += objects(GROUP, [b"%d" % own for own in groups], groups_of(list(groups.values())))
+    return computers_with_owners(rows), included
+
+
+def computers_with_owners(rows: Sequence[Row]) -> list[bytes]:
+    linkage = [to_user(row[OWNER]) for row in rows]
+    return linked_objects(COMPUTER_WITH_OWNER, ids_of(rows), computers_of(rows), linkage)
+
+
+class GroupUsersHandler(ListHandler):
+    async def get(self, group_id: str) -> None:
+        await self.answer(asked_for(self.request.path, self.request.query), statements.RELATED, int(group_id))

@@ -1,0 +1,42 @@
+"""Django REST framework JSON:API's spelling of the requests. In: a request. Out: the one that does the same there, or
+None. It must not import the library, which lives in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bench.peers.spelling import ending_in_id
+from bench.requests import Request
+
+MISSING = {
+    "deep-cursor": "its pages are by number or by offset; Django REST framework's cursors are no JSON:API pages",
+    "boolean-filter": "filters are joined by AND only",
+    "operations-3": "no atomic operations",
+    "operations-1000": "no atomic operations",
+}
+"""Why there is no such request. A name stands for the request with an exact total as well."""
+
+NOTES = (
+    "The library counts always: `page[total]=none` is answered by a paginator that does not, as many users write one.",
+    "A relationship is shown when it is included or written, by serializers chosen for it; no links are made.",
+    "The any-filter is an EXISTS of its own: django-filter's join would give a user once for each computer.",
+    "The whole table is a page of a million rows.",
+)
+"""What is not obvious in the requests and in how the server is set up, for a report."""
+
+_FILTERS = {
+    "dotted-filter": "filter[group.name]=Group 7&filter[age.gte]=40",
+    "any-filter": "filter[computers.serial.startswith]=SN-4",
+}
+
+
+def translate(request: Request) -> Request | None:
+    name = request.name.removesuffix("-exact")
+    if name in MISSING:
+        return None
+    if name in _FILTERS:
+        path = f"/users?{_FILTERS[name]}&page[size]=30&page[total]={request.total}"
+        return msgspec.structs.replace(request, path=path)
+    path = request.path.replace("page[size]=0", "page[size]=1000000")
+    return ending_in_id(msgspec.structs.replace(request, path=path))

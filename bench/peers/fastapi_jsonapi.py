@@ -1,0 +1,50 @@
+"""FastAPI-JSONAPI's spelling of the requests. In: a request. Out: the one that does the same there, or None. It must
+not import the library, which lives in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from bench.peers.spelling import ending_in_id, without_total
+from bench.requests import Request
+
+MISSING = {
+    "exact": "its `meta.count` is the number of rows on the page",
+    "deep-cursor": "it has pages by number only",
+}
+"""Why there is no such request; `exact` is for all that ask for an exact total."""
+
+NOTES = (
+    "A page without `sort` comes in no order of rows, so `sort=id` is asked for.",
+    "Related resources are at `/groups/7/relationships/users`.",
+    "No relationship route writes: a to-many is replaced by a PATCH of the user with `include=computers`.",
+    "3.0.0 documents `any` and lacks it: here it is a custom filter, the library's own means to add one.",
+    "It counts the rows of each page in a statement of its own, which is its default.",
+)
+"""What is not obvious in the requests and in how the server is set up, for a report."""
+
+
+def translate(request: Request) -> Request | None:
+    if request.total == "exact" or request.has_cursor:
+        return None
+    if request.name == "replace":
+        return _replace(request)
+    if request.name == "related":
+        request = msgspec.structs.replace(request, path=request.path.replace("/7/users", "/7/relationships/users"))
+    return _in_order(without_total(request))
+
+
+def _in_order(request: Request) -> Request:
+    if request.method != "GET" or "?" not in request.path or "sort=" in request.path:
+        return ending_in_id(request)
+    return msgspec.structs.replace(request, path=f"{request.path}&sort=id")
+
+
+def _replace(request: Request) -> Request:
+    linkage = json.loads(request.body)
+    user = {"type": "user", "id": "{user}", "attributes": {}, "relationships": {"computers": linkage}}
+    body = json.dumps({"data": user}, separators=(",", ":"))
+    return msgspec.structs.replace(request, path="/users/{user}?include=computers", body=body)
