@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from bench import goals
+from bench.peers import PEERS
 from bench.results import CONNECTIONS, OURS, Ceiling, Cell, Figures, Row, Spread, spread
 
 MARKS = {True: "met", False: "**missed**", None: "not measured"}
@@ -31,6 +32,7 @@ def as_markdown(figures: Figures) -> str:
     sections: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
         ("Goals", "", _goals),
         ("How many times as fast", _ABOUT_RATIOS, _ratios),
+        ("How the others were asked", "", _notes),
         ("What each server answers", _ABOUT_RATES, _rates),
         ("Where the time of one request goes", _ABOUT_STAGES, _stages),
         ("What PostgreSQL allows at all", _ABOUT_CEILINGS, _ceilings),
@@ -115,6 +117,17 @@ def _ratios(figures: Figures) -> str:
     heads = ["request", *(head for server in others for head in (f"over {server.label}", "CPU"))]
     lines = [[row.label, *(text for server in others for text in _ratio(row, server.name))] for row in figures.rows]
     return _table(heads, lines) if others else ""
+
+
+def _notes(figures: Figures) -> str:
+    """Of each peer what it was given beyond its documentation, and why it has no figure for a request."""
+    names = {server.name for server in figures.servers}
+    blocks = []
+    for peer in PEERS:
+        if peer.name in names:
+            lines = [*peer.notes, *(f"`{request}`: {reason}" for request, reason in peer.missing.items())]
+            blocks.append("\n".join([f"**{peer.label}**", "", *(f"- {line}" for line in lines)]))
+    return "\n\n".join(blocks)
 
 
 def _ratio(row: Row, other: str) -> tuple[str, str]:

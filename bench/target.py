@@ -51,9 +51,7 @@ def measure(
     origin, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     words = tuple(word.strip() for word in only.split(",") if word.strip())
     first = time.time_ns() // 1_000_000
-    for request, cursor in _fit(origin, prefix, writes=writes, first=first):
-        if words and not request.name.startswith(words):
-            continue
+    for request, cursor in _fit(origin, prefix, words, writes=writes, first=first):
         say(request.label)
         level = 1 if request.alone else connections
         # A run of its own for each request: emails are unique among all of them.
@@ -67,21 +65,28 @@ def _line(request: Request, connections: int, sample: Sample) -> Line:
     return Line(request.name, request.label, request.method, request.path, connections, rate, *times, sample.errors)
 
 
-def _fit(origin: str, prefix: str, *, writes: bool, first: int) -> Iterator[tuple[Request, str]]:
-    """Requests that the server answers, each with its cursor."""
+def _fit(
+    origin: str, prefix: str, words: tuple[str, ...], *, writes: bool, first: int
+) -> Iterator[tuple[Request, str]]:
+    """Requests that are asked for and that the server answers, each with its cursor. The whole table, which may be
+    large, has to be asked for by its name."""
     _check(origin, f"{prefix}/")
     cursor, user = _cursor(origin, prefix), _first_id(origin, f"{prefix}/users")
     has_any = False
     for request in REQUESTS:
         if request.writes and (not writes or request.name not in MAKING):
             continue
+        if not request.name.startswith(words) if words else request.name == "everything":
+            continue
         path = prefix + request.path.replace("/users/4711", f"/users/{user}")
-        own = msgspec.structs.replace(request, path=path)
+        label = "second page by cursor" if request.has_cursor else request.label
+        own = msgspec.structs.replace(request, path=path, label=label)
         if (cursor or not request.has_cursor) and _answers(origin, own, first, cursor):
             has_any = True
             yield own, cursor
     if not has_any:
-        yield from ((request, "") for request in _of_root(origin, prefix))
+        found = _of_root(origin, prefix)
+        yield from ((request, "") for request in found if not words or request.name.startswith(words))
 
 
 def _of_root(origin: str, prefix: str) -> Iterator[Request]:

@@ -150,7 +150,8 @@ def compile_together(creates: Sequence[Create]) -> str:
     """New resources, each of which may need the id of one before it, as one statement of one row: what each create
     returns, side by side. The values that it is given are those of all assignments in their order, but for those ids.
 
-    A left join is made from left to right, so they are written in their order. A row that a trigger keeps from being
+    A left join is made from left to right, as things are, so they are written in their order: nothing but the order of
+    their ids hangs on it. A row that a trigger keeps from being
     written fails the division, and nothing is written.
 
         WITH "o0" ("c0","c1") AS (INSERT INTO "users" ("name") VALUES ($1) RETURNING "users"."id","users"."name"),

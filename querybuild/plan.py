@@ -123,9 +123,14 @@ class Branch(msgspec.Struct, frozen=True):
     is_joined: bool = False
 
     @property
+    def needs_rows(self) -> bool:
+        """Linkage whose keys stand in the parents' rows needs none."""
+        return self.is_included or not self.relationship.is_own_key
+
+    @property
     def has_statement(self) -> bool:
-        """Linkage whose keys stand in the parents' rows needs no rows, and what is joined has them."""
-        return not self.is_joined and (self.is_included or not self.relationship.is_own_key)
+        """Whether its rows are read by a statement of their own."""
+        return self.needs_rows and not self.is_joined
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -48,11 +48,6 @@ def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
     return [(*row, *values) for row, values in zip(rows, zip(*columns, strict=True), strict=True)]
 
 
-def needs_rows(branch: Branch) -> bool:
-    """Whether a branch has a statement: linkage whose keys stand in the parents' rows has none."""
-    return branch.is_included or not branch.relationship.is_own_key
-
-
 def row_width(node: Node, branch: Branch | None) -> int:
     """How many columns the rows of a node have; branch: how it was reached, None for the primary rows."""
     return node.position_of_parent + (branch is not None and not branch.relationship.is_own_key)

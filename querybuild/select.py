@@ -38,7 +38,6 @@ from querybuild.clauses import (
 )
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
-from querybuild.rows import needs_rows
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
@@ -71,8 +70,10 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan) if plan.answers_writes and any(map(needs_rows, plan.node.branches)) else None,
-        locked=Statement(f"{primary.sql} FOR UPDATE", primary.slots) if plan.is_to_one_linkage else None,
+        at_once=_at_once(plan)
+        if plan.answers_writes and any(branch.needs_rows for branch in plan.node.branches)
+        else None,
+        locked=Statement(f'{primary.sql} FOR UPDATE OF "t0"', primary.slots) if plan.is_to_one_linkage else None,
     )
 
 
@@ -274,7 +275,7 @@ def _at_once(plan: ReadPlan) -> Statement:
 def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder]) -> None:
     """The parts below the rows of a node, in pre-order; a branch that needs no rows has none."""
     for branch in node.branches:
-        if not needs_rows(branch):
+        if not branch.needs_rows:
             continue
         keys = Template("ARRAY{}", rows.select(_near_key(node, branch)))
         related = _related(branch, keys)

@@ -286,7 +286,13 @@ async def _transaction(
     committing: Callable[[], None] | None,
 ) -> Result:
     transaction = connection.transaction(isolation=isolation, readonly=isolation == "repeatable_read")
-    await transaction.start()
+    try:
+        await transaction.start()
+    except BaseException:
+        # A BEGIN that was given up may have been done: asyncpg rolls it back when the connection is released, and
+        # raises the alarm for those alone that nobody seems to look after.
+        transaction._managed = True  # type: ignore[attr-defined]  # the stubs leave it out
+        raise
     try:
         result = await work(connection)
     except BaseException:

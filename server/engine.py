@@ -39,6 +39,9 @@ ON_COLLECTION = frozenset(FAMILIES)
 ON_RESOURCE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
 
+CACHES = 6
+"""How many share `statement_cache_bytes`."""
+
 _ENTRY_BYTES, _BYTES_PER_CHARACTER = 4096, 12
 """What an entry weighs, and what each character of a query string adds to it: nodes, plan, values, pairs. By
 tracemalloc a short read, prepared and compiled, takes 4 to 5 KB, its encoders 2 to 5 KB more, a filter of 50
@@ -129,7 +132,7 @@ class Engine:
         self.fixed_paths = fixed_paths(settings.operations_path)
         self.base_url = settings.public_url or ""
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
-        bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // 4)
+        bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
         self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
         self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
         self.compiled_streams: BoundedCache[CompiledStream] = BoundedCache(*bounds)

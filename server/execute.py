@@ -19,7 +19,7 @@ from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, branch_keys, joined_rows, joined_width, needs_rows, nodes, row_width, with_computed
+from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, row_width, with_computed
 from server.database import Connection, Database
 from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
@@ -140,7 +140,7 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     begin = 0
     for node, branch in nodes(plan.node):
         part: list[Row] = []
-        if branch is None or needs_rows(branch):
+        if branch is None or branch.needs_rows:
             width = row_width(node, branch)
             if branch is None:
                 width += len(plan.cursor_keys) + (plan.total == "exact")

@@ -9,6 +9,7 @@ statement or an error of ours.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from server.database import Connection
 
 UNUSED_CONNECTION_SECONDS = 300
-"""How long a connection may lie ready that nobody needs."""
+"""How long a connection lies ready at least that nobody needs, and then in asyncpg's pool."""
+
+LOOKED_AFTER = 1000
+"""How often a connection is kept before asyncpg sees it, which replaces one that has had 50,000 queries."""
 
 
 class Pool:
@@ -31,25 +35,27 @@ class Pool:
         self._ready: list[Connection] = []
         self._fewest_ready = 0
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
+        self._kept = 0
         self._is_closing = False
         self._trimming: asyncio.Task[None] | None = None
 
     async def acquire(self, timeout_seconds: float) -> Connection:
         """Raises TimeoutError, and what asyncpg raises where there is none to be had."""
-        while True:
-            if self._ready:
-                connection = self._ready.pop()
-                self._fewest_ready = min(self._fewest_ready, len(self._ready))
-            elif self._places:
-                self._places -= 1
-                return await self._open(timeout_seconds)
-            elif (given := await self._turn(timeout_seconds)) is None:
-                return await self._open(timeout_seconds)
-            else:
-                connection = given
+        while self._ready:
+            connection = self._ready.pop()
+            self._fewest_ready = min(self._fewest_ready, len(self._ready))
             if is_open(connection):
                 return connection
             await self.release(connection)
+        end = time.monotonic() + timeout_seconds
+        if self._places:
+            self._places -= 1
+        elif (given := await self._turn(timeout_seconds)) is not None:
+            if is_open(given):
+                return given
+            # Its place is whose turn it was.
+            await self._release(given)
+        return await self._open(max(0.001, end - time.monotonic()))
 
     async def _open(self, timeout_seconds: float) -> Connection:
         try:
@@ -91,11 +97,11 @@ class Pool:
 
     async def keep(self, connection: Connection) -> None:
         """Takes back a connection whose work came to its end: there is nothing to reset."""
-        turn = self._next_turn()
-        if turn is not None:
-            turn.set_result(connection)
-        elif self._is_closing:
+        self._kept += 1
+        if self._is_closing or self._kept % LOOKED_AFTER == 0:
             await self.release(connection)
+        elif (turn := self._next_turn()) is not None:
+            turn.set_result(connection)
         else:
             self._ready.append(connection)
             if self._trimming is None:
@@ -104,11 +110,14 @@ class Pool:
     async def release(self, connection: Connection) -> None:
         """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
         try:
-            with suppress(asyncpg.InternalClientError):
-                # PostgreSQL has closed it just now.
-                await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+            await self._release(connection)
         finally:
             self._give_place()
+
+    async def _release(self, connection: Connection) -> None:
+        with suppress(asyncpg.InternalClientError):
+            # PostgreSQL has closed it just now.
+            await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
     async def close(self) -> None:
         """Waits for the connections that are in use."""
@@ -132,9 +141,10 @@ class Pool:
         while True:
             self._fewest_ready = len(self._ready)
             await asyncio.sleep(UNUSED_CONNECTION_SECONDS)
-            spare, self._ready = self._ready[: self._fewest_ready], self._ready[self._fewest_ready :]
-            for connection in spare:
-                await self.release(connection)
+            for _ in range(min(self._fewest_ready, len(self._ready))):
+                # One by one: a stop in the middle finds the others where they were.
+                if self._ready:
+                    await self.release(self._ready.pop(0))
 
 
 def is_open(connection: Connection) -> bool:

@@ -26,7 +26,7 @@ FOLDER = Path(".venv-bench")
 class Peer(msgspec.Struct, frozen=True):
     """name: one word, for options and folders. requirements: a file of pinned packages. program: run by the Python of
     the peer's own environment. environment: variables that it needs beside those that are there. missing: by the name
-    of a request, why `translate` gives None; see `why_missing`. notes: sentences for a report.
+    of a request, why `translate` gives None; see `why_missing`. notes: sentences for the report.
     """
 
     name: str

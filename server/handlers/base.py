@@ -346,8 +346,10 @@ class Handler(RequestHandler):
             return
         if self._headers_written:
             # Too late for an error document: what was sent must not be taken for whole.
-            self.detach().close()
             self._running.discard(self)
+            stream = self.detach()
+            if stream is not None:
+                stream.close()
             return
         self._is_refused = True
         self._chunks.clear()

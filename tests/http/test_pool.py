@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from server import pool as pools
-from server.database import Connection
+from server.database import Connection, open_database
 from server.pool import Pool, is_open
+from server.settings import Settings
 
 SECONDS = 10.0
 
@@ -93,6 +94,7 @@ async def test_one_that_broke_meanwhile_is_replaced(database_url: str) -> None:
 
 async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two, one is used time and again."""
+    monkeypatch.setattr(pools, "LOOKED_AFTER", 2**62)
     monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
     async with opened(database_url) as (pool, below):
         both = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
@@ -105,6 +107,45 @@ async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytes
                 await asyncio.sleep(0)
         assert below.get_idle_size() == 1
         assert is_open(used)
+
+
+async def test_a_stop_while_spare_ones_go_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
+    async with opened(database_url, size=4) as (pool, below):
+        for connection in [await pool.acquire(SECONDS) for _ in range(4)]:
+            await pool.keep(connection)
+        await until(lambda: len(pool._ready) < 4)
+        async with asyncio.timeout(SECONDS):
+            await pool.close()
+        assert below.get_size() == 0
+
+
+async def test_one_timeout_for_all_waits(database_url: str) -> None:
+    """Whoever gets a place at the last moment has little time left to open a connection."""
+    async with opened(database_url, size=1) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        begin = asyncio.get_running_loop().time()
+        waiting = asyncio.create_task(pool.acquire(0.5))
+        asyncio.get_running_loop().call_later(0.4, lambda: asyncio.ensure_future(pool.release(first)))
+        below._connect = never
+        first.terminate()
+        with pytest.raises(TimeoutError):
+            await waiting
+        assert asyncio.get_running_loop().time() - begin < 0.9
+
+
+async def never(*_: Any, **__: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def test_asyncpg_sees_a_connection_now_and_then(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "LOOKED_AFTER", 3)
+    async with opened(database_url) as (pool, below):
+        idle = []
+        for _ in range(6):
+            await pool.keep(await pool.acquire(SECONDS))
+            idle.append(below.get_idle_size())
+        assert idle == [0, 0, 1, 0, 0, 1]
 
 
 async def test_close_waits_for_those_in_use_and_ends_all(database_url: str) -> None:
@@ -150,3 +191,23 @@ async def test_a_place_is_worth_a_connection(database_url: str) -> None:
         for _ in range(2):
             with pytest.raises(OSError):
                 await pool.acquire(SECONDS)
+
+
+@pytest.mark.parametrize("is_snapshot", [True, False])
+async def test_work_that_is_cancelled_at_any_moment(database_url: str, is_snapshot: bool) -> None:
+    """It is rolled back without a word, for the next work on the same connection."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    database = await open_database(database_url, Settings(), 1)
+    try:
+        for turns in range(12):
+            assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
+            work = asyncio.create_task(database.read(pid_of, is_snapshot=is_snapshot))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            work.cancel()
+            await asyncio.wait([work])
+        assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
+    finally:
+        await database.close()
+    assert told == []
