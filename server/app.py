@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import mmap
+import os
 import re
 import signal
 import socket
@@ -288,12 +288,13 @@ class _Ready:
 
     def __init__(self, line: str) -> None:
         self._line = line
-        # One byte that forked workers share.
-        self._is_said = mmap.mmap(-1, 1)
+        # One byte for all the forked workers, which one of them reads.
+        self._turn, write = os.pipe()
+        os.write(write, b"1")
+        os.close(write)
 
     def say(self) -> None:
-        if self._is_said[0] == 0:
-            self._is_said[0] = 1
+        if os.read(self._turn, 1):
             _say(self._line)
 
 
