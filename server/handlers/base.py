@@ -274,11 +274,8 @@ class Handler(RequestHandler):
         self.set_status(200)
         self.set_default_headers()
 
-    def compute_etag(self) -> None:
-        """No ETag: the contract has none yet, and tornado's own costs a hash of every answer."""
-
     def set_etag_header(self) -> None:
-        """As above."""
+        """No ETag: the contract has none yet, and tornado's own costs a hash of every answer."""
 
     def check_etag_header(self) -> bool:
         """As above."""

@@ -20,7 +20,7 @@ from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
-from server.database import Database, open_database
+from server.database import Connection, Database, open_database
 from server.live_schema import read_live_schema
 from server.resources import built_in
 from server.settings import Settings
@@ -117,6 +117,7 @@ class Api:
 
 Serve = Callable[..., Api]
 Start = Callable[..., Awaitable[Api]]
+Sent = list[str]
 
 
 class Servers:
@@ -148,6 +149,20 @@ class Servers:
             server.stop()
             await server.close_all_connections()
             await database.close()
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """What servers that start after this send to the database, but for BEGIN and COMMIT."""
+    statements: Sent = []
+
+    class Logged(Connection):
+        def __init__(self, *values: Any, **options: Any) -> None:
+            super().__init__(*values, **options)
+            self.add_query_logger(lambda record: statements.append(record.query))
+
+    monkeypatch.setattr("server.database.Connection", Logged)
+    return statements
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from server.database import Connection
 from tests.catalog import CATALOG
-from tests.http.conftest import MEDIA_TYPE, Api, Serve
+from tests.http.conftest import MEDIA_TYPE, Api, Sent, Serve
 from tests.http.people import create_household, of, one, select
 from tests.http.test_response_schema import faults, public_api
 from tests.http.test_snapshot import Between, between, writer
@@ -411,22 +410,6 @@ async def test_answers_fit_the_official_schema(public_api: Api, method: str, pat
 
 
 # how many statements
-
-Sent = list[str]
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """What servers that start after this send to the database."""
-    statements: Sent = []
-
-    class Logged(Connection):
-        def __init__(self, *values: Any, **options: Any) -> None:
-            super().__init__(*values, **options)
-            self.add_query_logger(lambda record: statements.append(record.query))
-
-    monkeypatch.setattr("server.database.Connection", Logged)
-    return statements
 
 
 @pytest.fixture

@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from server.database import Connection
-from tests.http.conftest import Api, Serve
-
-Sent = list[str]
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """What servers that start after this send to the database, but for BEGIN and COMMIT."""
-    statements: Sent = []
-
-    class Logged(Connection):
-        def __init__(self, *values: Any, **options: Any) -> None:
-            super().__init__(*values, **options)
-            self.add_query_logger(lambda record: statements.append(record.query))
-
-    monkeypatch.setattr("server.database.Connection", Logged)
-    return statements
+from tests.http.conftest import Api, Sent, Serve
 
 
 @pytest.fixture
