@@ -7,7 +7,7 @@ Bounded in entries and in bytes, so that no stream of different shapes makes the
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -32,6 +32,14 @@ class BoundedCache(Generic[Value]):
         self.hits += 1
         self._entries.move_to_end(key)
         return entry[0]
+
+    def get_or_make(self, key: Hashable, make: Callable[[], Value], weigh: Callable[[Value], int]) -> Value:
+        """The value kept, else the one that `make` makes, which is kept from now on. weigh: as `put` has it."""
+        value = self.get(key)
+        if value is None:
+            value = make()
+            self.put(key, value, weigh(value))
+        return value
 
     def put(self, key: Hashable, value: Value, weight: int) -> None:
         """Keeps the value unless it alone is over the bound. weight: bytes, as good as the caller can tell."""

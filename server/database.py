@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
+from server.connection import Connection
 from server.driver_errors import GONE, LOST, RETRIED, translated
 from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
 from server.pool import UNUSED_CONNECTION_SECONDS, Pool, is_open
@@ -32,67 +33,8 @@ ATTEMPTS, PAUSE_SECONDS = 3, 0.02
 """How often a transaction is begun that others or a migration made fail, and how long it waits at most before the
 second time."""
 
-RESET = (
-    "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
-    "EXECUTE format('DEALLOCATE %I', own); END LOOP; END $$; "
-    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
-    "DISCARD PLANS; DISCARD TEMP; DISCARD SEQUENCES"
-)
-"""DISCARD ALL, but for the prepared statements that the driver keeps count of."""
-
 Result = TypeVar("Result")
 Isolation = Literal["read_committed", "repeatable_read"]
-
-
-class Connection(asyncpg.Connection):
-    """A pooled connection. None of our own statements leaves session state behind, so releasing it costs no round trip;
-    one that custom code has held is reset in full."""
-
-    _is_held = False
-    is_spoilt = False
-    """Whether it must not serve another request: it has codecs that are not ours, which cannot all be taken back, or is
-    about to end."""
-
-    def hold(self) -> None:
-        """Custom code is given the connection."""
-        self._is_held = True
-
-    @property
-    def must_be_reset(self) -> bool:
-        return self._is_held or self.is_spoilt
-
-    def get_reset_query(self) -> str:
-        is_held, self._is_held = self._is_held, False
-        return RESET if is_held else ""
-
-    async def execute(self, query: str, *args: Any, **options: Any) -> str:
-        status = await super().execute(query, *args, **options)
-        if query == "COMMIT;" and status == "ROLLBACK":
-            # What is sent by asyncpg's transactions. PostgreSQL says it in the tag alone.
-            raise RuntimeError("a statement had failed, and custom code went on: nothing was written")
-        return status
-
-    def give_up(self) -> None:
-        self.is_spoilt = True
-
-    async def set_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
-        await super().set_type_codec(*args, **options)
-
-    async def set_builtin_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
-        await super().set_builtin_type_codec(*args, **options)
-
-    async def reset_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
-        await super().reset_type_codec(*args, **options)
-
-    async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
-        """The first `limit` rows, 0 for all. The bound is the protocol's and not a LIMIT, which would have the
-        planner hope to stop early and walk an index for it. asyncpg has this in `fetchrow` alone; `_execute`
-        is what that calls."""
-        rows: list[asyncpg.Record] = await self._execute(sql, values, limit, None)  # type: ignore[attr-defined]
-        return rows
 
 
 class Database:

@@ -39,9 +39,6 @@ ON_COLLECTION = frozenset(FAMILIES)
 ON_RESOURCE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
 
-CACHES = 6
-"""How many share `statement_cache_bytes`."""
-
 _ENTRY_BYTES, _BYTES_PER_CHARACTER = 4096, 12
 """What an entry weighs, and what each character of a query string adds to it: nodes, plan, values, pairs. By
 tracemalloc a short read, prepared and compiled, takes 4 to 5 KB, its encoders 2 to 5 KB more, a filter of 50
@@ -123,6 +120,23 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
         return self.plan.is_collection and self.query.page.size == 0
 
 
+class Caches(msgspec.Struct, frozen=True, eq=False):
+    """What a worker keeps of what it was asked. Each has its share of the bytes that the setting allows."""
+
+    prepared_reads: BoundedCache[PreparedRead]
+    compiled_reads: BoundedCache[CompiledRead]
+    compiled_streams: BoundedCache[CompiledStream]
+    compiled_writes: BoundedCache[WriteStatements]
+    compiled_together: BoundedCache[str]
+    forms: BoundedCache[Form]
+
+
+def _caches(settings: Settings) -> Caches:
+    names = Caches.__struct_fields__
+    bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // len(names))
+    return Caches(**{name: BoundedCache(*bounds) for name in names})
+
+
 class Engine:
     def __init__(self, settings: Settings, catalog: Catalog, constraints: Constraints) -> None:
         self.settings = settings
@@ -132,33 +146,24 @@ class Engine:
         self.fixed_paths = fixed_paths(settings.operations_path)
         self.base_url = settings.public_url or ""
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
-        bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)
-        self.prepared_reads: BoundedCache[PreparedRead] = BoundedCache(*bounds)
-        self.compiled_reads: BoundedCache[CompiledRead] = BoundedCache(*bounds)
-        self.compiled_streams: BoundedCache[CompiledStream] = BoundedCache(*bounds)
-        self.compiled_writes: BoundedCache[WriteStatements] = BoundedCache(*bounds)
-        self._compiled_together: BoundedCache[str] = BoundedCache(*bounds)
-        self._forms: BoundedCache[Form] = BoundedCache(*bounds)
+        self.caches = _caches(settings)
         self._bare: dict[Resource, Bare] = {}
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""
-        key = (shape, self.context, query_string)
-        prepared = self.prepared_reads.get(key)
-        if prepared is None:
-            prepared = self._prepare(shape, query_string, self.context)
-            self.prepared_reads.put(key, prepared, _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string))
-        return prepared
+        return self.caches.prepared_reads.get_or_make(
+            (shape, self.context, query_string),
+            lambda: self._prepare(shape, query_string, self.context),
+            lambda _: _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string),
+        )
 
     def stream_of(self, plan: ReadPlan) -> CompiledStream:
-        compiled = self.compiled_streams.get(plan)
-        if compiled is None:
-            statements = compile_stream(plan)
-            nodes_shown = [part.node for part in statements.parts]
-            compiled = CompiledStream(statements, StreamEncoder(plan, nodes_shown, self.base_url))
-            text_bytes = sum(len(part.rows.sql) + len(part.count.sql) for part in statements.parts)
-            self.compiled_streams.put(plan, compiled, _ENTRY_BYTES + text_bytes)
-        return compiled
+        return self.caches.compiled_streams.get_or_make(plan, lambda: self._compile_stream(plan), _stream_bytes)
+
+    def _compile_stream(self, plan: ReadPlan) -> CompiledStream:
+        statements = compile_stream(plan)
+        nodes_shown = [part.node for part in statements.parts]
+        return CompiledStream(statements, StreamEncoder(plan, nodes_shown, self.base_url))
 
     def check_no_parameters(self, query_string: str) -> None:
         """For routes that have no use for any. Raises ParameterError."""
@@ -182,7 +187,7 @@ class Engine:
 
     def _planned_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PlannedWrite:
         key = form_key(change, resource)
-        form = None if key is None else self._forms.get((key, self.context))
+        form = None if key is None else self.caches.forms.get((key, self.context))
         if form is not None and (alike := planned_alike(change, form)) is not None:
             return alike
         known = len(errors)
@@ -194,7 +199,7 @@ class Engine:
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
         form = form_of(change, planned.plan, self.catalog)
         if form is not None:
-            self._forms.put((key, self.context), form, _ENTRY_BYTES)
+            self.caches.forms.put((key, self.context), form, _ENTRY_BYTES)
 
     def bare(self, resource: Resource) -> Bare:
         """A resource with its attributes alone, as the results of atomic operations show it."""
@@ -206,26 +211,14 @@ class Engine:
         return bare
 
     def write_statements(self, plan: WritePlan) -> WriteStatements:
-        statements = self.compiled_writes.get(plan)
-        if statements is None:
-            statements = compile_write(plan)
-            self.compiled_writes.put(plan, statements, _ENTRY_BYTES)
-        return statements
+        return self.caches.compiled_writes.get_or_make(plan, lambda: compile_write(plan), lambda _: _ENTRY_BYTES)
 
     def rows_statement(self, plan: WritePlan) -> str:
         """Of as many rows as `rows_together` says."""
-        sql = self._compiled_together.get(plan)
-        if sql is None:
-            sql = compile_rows(plan)
-            self._compiled_together.put(plan, sql, _ENTRY_BYTES + len(sql))
-        return sql
+        return self.caches.compiled_together.get_or_make(plan, lambda: compile_rows(plan), _text_bytes)
 
     def statement_together(self, creates: tuple[Create, ...]) -> str:
-        sql = self._compiled_together.get(creates)
-        if sql is None:
-            sql = compile_together(creates)
-            self._compiled_together.put(creates, sql, _ENTRY_BYTES + len(sql))
-        return sql
+        return self.caches.compiled_together.get_or_make(creates, lambda: compile_together(creates), _text_bytes)
 
     def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         errors = Errors()
@@ -246,12 +239,22 @@ class Engine:
         return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
 
     def _compiled(self, plan: ReadPlan) -> CompiledRead:
-        compiled = self.compiled_reads.get(plan)
-        if compiled is None:
-            has_computed = any(node.computed for node, _ in nodes(plan.node))
-            statements = compile_read(plan)
-            is_one_row = plan.scope is None and statements.at_once is None and not reads_other_rows(plan.node)
-            compiled = CompiledRead(statements, DocumentEncoder(plan, self.base_url), has_computed, is_one_row)
-            text_bytes = sum(len(statement.sql) for statement in compiled.statements.all())
-            self.compiled_reads.put(plan, compiled, _ENTRY_BYTES + text_bytes)
-        return compiled
+        return self.caches.compiled_reads.get_or_make(plan, lambda: self._compile(plan), _read_bytes)
+
+    def _compile(self, plan: ReadPlan) -> CompiledRead:
+        has_computed = any(node.computed for node, _ in nodes(plan.node))
+        statements = compile_read(plan)
+        is_one_row = plan.scope is None and statements.at_once is None and not reads_other_rows(plan.node)
+        return CompiledRead(statements, DocumentEncoder(plan, self.base_url), has_computed, is_one_row)
+
+
+def _text_bytes(sql: str) -> int:
+    return _ENTRY_BYTES + len(sql)
+
+
+def _read_bytes(compiled: CompiledRead) -> int:
+    return _ENTRY_BYTES + sum(len(statement.sql) for statement in compiled.statements.all())
+
+
+def _stream_bytes(compiled: CompiledStream) -> int:
+    return _ENTRY_BYTES + sum(len(part.rows.sql) + len(part.count.sql) for part in compiled.statements.parts)

@@ -20,7 +20,8 @@ from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, row_width, with_computed
-from server.database import Connection, Database
+from server.connection import Connection
+from server.database import Database
 from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused

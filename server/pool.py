@@ -12,12 +12,11 @@ import asyncio
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
 
-if TYPE_CHECKING:
-    from server.database import Connection
+from server.connection import Connection
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long a connection lies ready at least that nobody needs, and then in asyncpg's pool."""

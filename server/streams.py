@@ -15,7 +15,7 @@ from querybuild.rows import Row, branch_keys, with_computed
 from querybuild.stream import Part
 from serializers.objects import Meta
 from serializers.streams import Batch
-from server.database import Connection
+from server.connection import Connection
 from server.driver_errors import REFUSED
 from server.engine import Engine, PreparedRead
 from server.execute import arguments, refusal, too_many_included, too_many_rows

@@ -25,7 +25,8 @@ from querybuild.query import Lid
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
-from server.database import PREPARED_STATEMENT_BYTES, Connection, Database, custom_code
+from server.connection import Connection
+from server.database import PREPARED_STATEMENT_BYTES, Database, custom_code
 from server.driver_errors import ENDED, REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once

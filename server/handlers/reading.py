@@ -17,7 +17,7 @@ from querybuild.errors import ApiError, resource_not_found
 from querybuild.query import Page
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
-from server.database import Connection
+from server.connection import Connection
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout
 from server.execute import ReadResult, cursors, execute_read

@@ -20,7 +20,8 @@ from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
-from server.database import Connection, Database, open_database
+from server.connection import Connection
+from server.database import Database, open_database
 from server.live_schema import read_live_schema
 from server.resources import built_in
 from server.settings import Settings

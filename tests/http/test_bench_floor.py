@@ -1,4 +1,4 @@
-"""The benchmark's floor answers what the server answers, byte for byte, and writes the same rows."""
+"""The benchmark's floors answer what the server answers, byte for byte, and write the same rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
+from urllib.request import urlopen
 
 import asyncpg
 import pytest
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from bench.floor.__main__ import Paths
-from bench.floor.connections import open_connections
+from bench.floor.__main__ import opened
 from bench.requests import DEEP_OFFSET, REQUESTS, USERS, Request, rendered
 from bench.rows import fingerprint, keep_copies, load_rows, make_users, restore
 from server.resources import built_in
@@ -30,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 NUMBER = 4_000_000
 """Of the first request that writes."""
 
+BOTH = pytest.mark.parametrize("is_plain", [False, True], ids=["sharpest", "plain"])
 IS_WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -58,9 +58,8 @@ async def connected(url: str, work: Callable[[asyncpg.Connection[Any]], Awaitabl
 
 
 @asynccontextmanager
-async def floor_on(url: str, pool_size: int = 4) -> AsyncIterator[Api]:
-    connections = await open_connections(url, pool_size)
-    server = HTTPServer(Paths(connections))
+async def floor_on(url: str, pool_size: int = 4, *, is_plain: bool = False) -> AsyncIterator[Api]:
+    connections, server = await opened(url, pool_size, is_plain=is_plain)
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)
     api = Api(sockets[0].getsockname()[1], url)
@@ -93,19 +92,21 @@ async def cursor_at(server: Api, offset: int) -> str:
     return cursor
 
 
+@BOTH
 @pytest.mark.parametrize("request_", [one for one in REQUESTS if not one.writes], ids=lambda one: one.name)
-async def test_reads(start: Start, bench_url: str, request_: Request) -> None:
+async def test_reads(start: Start, bench_url: str, request_: Request, is_plain: bool) -> None:
     server = await start(bench_url, built_in())
     cursor = await cursor_at(server, DEEP_OFFSET) if request_.has_cursor else ""
     expected = await sent(server, request_, cursor=cursor)
     assert expected.status == 200
     assert expected.document["data"]
-    async with floor_on(bench_url) as floor:
+    async with floor_on(bench_url, is_plain=is_plain) as floor:
         assert shown(await sent(floor, request_, cursor=cursor)) == shown(expected)
 
 
+@BOTH
 @pytest.mark.parametrize("request_", [one for one in REQUESTS if one.writes], ids=lambda one: one.name)
-async def test_writes(start: Start, bench_url: str, request_: Request) -> None:
+async def test_writes(start: Start, bench_url: str, request_: Request, is_plain: bool) -> None:
     """One after the other, on the same rows and with the same next ids."""
     server = await start(bench_url, built_in())
     loaded = await connected(bench_url, fingerprint)
@@ -113,7 +114,7 @@ async def test_writes(start: Start, bench_url: str, request_: Request) -> None:
         expected, written = await written_by(server, request_)
         assert expected.status in (200, 201), expected.body
         assert written != loaded
-        async with floor_on(bench_url) as floor:
+        async with floor_on(bench_url, is_plain=is_plain) as floor:
             answer, rows = await written_by(floor, request_)
         assert shown(answer) == shown(expected)
         assert rows == written
@@ -131,10 +132,11 @@ async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
     return answer, await connected(api.database_url, fingerprint)
 
 
-async def test_a_replacement_waits_for_another(bench_url: str) -> None:
+@BOTH
+async def test_a_replacement_waits_for_another(bench_url: str, is_plain: bool) -> None:
     """And then replaces what that one has left."""
     other = await asyncpg.connect(bench_url)
-    async with floor_on(bench_url) as floor:
+    async with floor_on(bench_url, is_plain=is_plain) as floor:
         try:
             async with other.transaction():
                 await other.execute("SELECT FROM users WHERE id = 7 FOR NO KEY UPDATE")
@@ -156,16 +158,18 @@ async def replaced(api: Api, ids: list[int]) -> Answer:
     return await api.patch("/users/7/relationships/computers", {"data": data})
 
 
-async def test_a_replacement_is_whole_or_nothing(bench_url: str) -> None:
-    async with floor_on(bench_url, pool_size=1) as floor:
+@BOTH
+async def test_a_replacement_is_whole_or_nothing(bench_url: str, is_plain: bool) -> None:
+    async with floor_on(bench_url, pool_size=1, is_plain=is_plain) as floor:
         before = await connected(bench_url, fingerprint)
         assert (await replaced(floor, [1, 99_999_999])).status == 404
         assert await connected(bench_url, fingerprint) == before
         assert (await floor.get("/users/7")).status == 200
 
 
-async def test_a_reader_that_leaves_gives_its_connection_back(bench_url: str) -> None:
-    async with floor_on(bench_url, pool_size=1) as floor:
+@BOTH
+async def test_a_reader_that_leaves_gives_its_connection_back(bench_url: str, is_plain: bool) -> None:
+    async with floor_on(bench_url, pool_size=1, is_plain=is_plain) as floor:
         reader, writer = await asyncio.open_connection("127.0.0.1", floor.port)
         writer.write(b"GET /users?page%5Bsize%5D=0&page%5Btotal%5D=none HTTP/1.1\r\nHost: floor\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
@@ -173,8 +177,9 @@ async def test_a_reader_that_leaves_gives_its_connection_back(bench_url: str) ->
         assert (await floor.get("/users/4711")).status == 200
 
 
-async def test_a_connection_that_broke_is_replaced(bench_url: str) -> None:
-    async with floor_on(bench_url, pool_size=1) as floor:
+@BOTH
+async def test_a_connection_that_broke_is_replaced(bench_url: str, is_plain: bool) -> None:
+    async with floor_on(bench_url, pool_size=1, is_plain=is_plain) as floor:
         assert (await floor.get("/users/4711")).status == 200
         await floor.sql(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -184,9 +189,10 @@ async def test_a_connection_that_broke_is_replaced(bench_url: str) -> None:
         assert statuses[-1] == 200
 
 
-async def test_what_is_not_there(bench_url: str) -> None:
+@BOTH
+async def test_what_is_not_there(bench_url: str, is_plain: bool) -> None:
     change = {"data": {"type": "user", "id": "99999999", "attributes": {"age": 1, "email": None}}}
-    async with floor_on(bench_url) as floor:
+    async with floor_on(bench_url, is_plain=is_plain) as floor:
         statuses = [
             (await floor.get("/users/99999999")).status,
             (await floor.patch("/users/99999999", change)).status,
@@ -194,6 +200,20 @@ async def test_what_is_not_there(bench_url: str) -> None:
             (await floor.get("/nothing")).status,
         ]
     assert statuses == [404, 404, 404, 404]
+
+
+def test_the_plain_one_logs_each_request(bench_url: str) -> None:
+    """As a service does, and to the standard error, where the server logs to."""
+    command = [sys.executable, "-m", "bench.floor", "--plain", "--database-url", bench_url, "--pool-size", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().rpartition(" ")[2].strip()
+        with urlopen(f"{url}/users/4711") as answer:
+            assert answer.status == 200
+            assert "Etag" not in answer.headers
+        process.terminate()
+        _, logged = process.communicate(timeout=30)
+    assert [line for line in logged.splitlines() if "200 GET /users/4711" in line]
 
 
 def test_it_imports_nothing_of_the_server() -> None:

@@ -11,7 +11,8 @@ import asyncpg
 import pytest
 
 from server import pool as pools
-from server.database import Connection, open_database
+from server.connection import Connection
+from server.database import open_database
 from server.pool import Pool, is_open
 from server.settings import Settings
 

@@ -123,7 +123,11 @@ def test_the_engine_holds_its_size() -> None:
     gc.collect()
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert (len(engine.prepared_reads), len(engine.compiled_reads), len(engine.compiled_writes)) == (20, 20, 4)
+    assert (
+        len(engine.caches.prepared_reads),
+        len(engine.caches.compiled_reads),
+        len(engine.caches.compiled_writes),
+    ) == (20, 20, 4)
     assert after - before < 65_536, f"grew by {after - before} bytes"
 
 
@@ -150,7 +154,7 @@ def test_entries_weigh_what_they_take(query: Callable[[int], str]) -> None:
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    counted = engine.prepared_reads.bytes + engine.compiled_reads.bytes
+    counted = engine.caches.prepared_reads.bytes + engine.caches.compiled_reads.bytes
     assert counted > 0.75 * taken, f"{counted} bytes counted, {taken} taken"
 
 
@@ -158,7 +162,7 @@ def test_one_shape_is_compiled_once() -> None:
     engine = Engine(Settings(), CATALOG, {})
     reads = [read(engine, ARTICLE, f"filter[pages]={number}&page[size]=5") for number in range(100)]
     assert len({id(prepared.compiled) for prepared in reads}) == 1
-    assert (engine.compiled_reads.misses, engine.compiled_reads.hits) == (1, 99)
+    assert (engine.caches.compiled_reads.misses, engine.caches.compiled_reads.hits) == (1, 99)
     assert [prepared.values for prepared in reads[:2]] == [(0, 5), (1, 5)]
     assert read(engine, ARTICLE, "filter[pages]=7&page[size]=5") is reads[7]
 
@@ -168,4 +172,4 @@ def test_what_is_refused_is_not_kept() -> None:
     for _ in range(2):
         with pytest.raises(SortError):
             read(engine, ARTICLE, "sort=nope")
-    assert len(engine.prepared_reads) == 0
+    assert len(engine.caches.prepared_reads) == 0
