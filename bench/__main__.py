@@ -26,6 +26,9 @@ from server.embedded import EmbeddedError
 OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}
 SAY_SECONDS = 10.0
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it."""
+
 _FAILURES = (EmbeddedError, StartFailed, NotReached, subprocess.CalledProcessError)
 
 
@@ -102,7 +105,7 @@ def main(url: str | None, output: Path, redraw: Path | None, **given: Any) -> No
     URL, the server that answers there.
 
     It starts an embedded PostgreSQL with 10,000 and with 1,000,000 users, and all servers in turns on one core. A whole
-    run takes about a quarter of an hour.
+    run takes about forty minutes.
     """
     progress = Progress()
     try:
@@ -111,9 +114,7 @@ def main(url: str | None, output: Path, redraw: Path | None, **given: Any) -> No
         elif redraw is not None:
             _write(read(redraw), output)
         else:
-            figures = run(_options(given), progress.say, progress.tell)
-            progress.clear()
-            _write(figures, output)
+            _run(_options(given), progress, output)
     except _FAILURES as error:
         progress.clear()
         raise click.ClickException(str(error)) from error
@@ -128,6 +129,26 @@ def _options(given: dict[str, Any]) -> Options:
         sizes=("small",) if given["quick"] else SIZES[given["size"]],
         is_quick=given["quick"],
     )
+
+
+def _run(options: Options, progress: Progress, output: Path) -> None:
+    """Ctrl-C ends it, and what was measured stays. Raises click.exceptions.Exit."""
+    last: list[Figures] = []
+
+    def keep(figures: Figures) -> None:
+        write(figures, output)
+        last[:] = [figures]
+
+    try:
+        run(options, progress.say, progress.tell, keep)
+    except KeyboardInterrupt:
+        progress.clear()
+        click.echo(f"interrupted: {f'what was measured is in {output}' if last else 'nothing was measured'}", err=True)
+        if last:
+            _write(last[0], output)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    progress.clear()
+    _write(last[0], output)
 
 
 def _write(figures: Figures, output: Path) -> None:

@@ -15,17 +15,25 @@ import msgspec
 
 from bench.client import Answer, Refused, ask, connected
 from bench.compare import bytes_differ, content_differs, without_new_ids
-from bench.load import Sample, send
+from bench.load import Sample, send, whole_seconds
 from bench.requests import DEEP_OFFSET, REQUESTS, USERS, Request
-from bench.results import CONNECTIONS, FLOOR, OURS, Cell, Row
+from bench.results import CONNECTIONS, FLOORS, OURS, Cell, Row
 from bench.rows import fingerprint, make_users, restore
 from bench.servers import Rows, Running
 
 Translate = Callable[[Request], Request | None]
 Say = Callable[[str], None]
 
-DELETED_PER_SECOND = 6000
-"""Users made for DELETE; a server that is faster runs out of them, and its row is void."""
+DELETED_PER_SECOND = 25_000
+"""Users made for DELETE: more than one core of anything here deletes, because each is asked for once. A server that is
+faster runs out of them, and its row is void."""
+
+OVERTIME = 0.5
+"""Seconds by which a run of the load may be longer than it was asked to be."""
+
+WARM_ANSWERS, WARM_SECONDS = 50, 5.0
+"""Answers that come before the first round, and how long a run for them takes at most."""
+
 
 FIRST = USERS + 1
 """The number of the first request of each run."""
@@ -53,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
     seconds: float
     connections: tuple[int, ...]
     warm_up: bool
-    most_seconds: float = 10.0
+    most_seconds: float = 20.0
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -112,7 +120,7 @@ def run_row(course: Course, request: Request) -> Row:
     memory = {}
     if course.has_load:
         able = [lane for lane in lanes if not voids[lane.name]]
-        memory = _measured(course, able, connections, _levels(course.plan, request, connections))
+        memory = _measured(course, able, request, connections)
     if request.writes:
         course.rows.run(restore)
     cells = {
@@ -127,10 +135,10 @@ def _levels(plan: Plan, request: Request, connections: int) -> list[int]:
     return [connections] * plan.rounds + ([] if request.alone or request.total == "exact" else others)
 
 
-def _measured(course: Course, lanes: list[Lane], connections: int, levels: list[int]) -> dict[str, tuple[float, float]]:
+def _measured(course: Course, lanes: list[Lane], request: Request, connections: int) -> dict[str, tuple[float, float]]:
     """Fills the lanes. Returns what server and PostgreSQL hold in memory, MB, by the servers' names."""
     rates = {lane.name: _warm_up(course, lane, connections) for lane in lanes}
-    for number, level in enumerate(levels):
+    for number, level in enumerate(_levels(course.plan, request, connections)):
         first = number % max(1, len(lanes))
         for lane in lanes[first:] + lanes[:first]:
             seconds = _seconds(course.plan, rates[lane.name], level)
@@ -143,19 +151,26 @@ def _measured(course: Course, lanes: list[Lane], connections: int, levels: list[
 
 def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
     """How long a run takes, so that slow answers are counted as well; None where even the longest would not do. Each
-    connection has its answer, unless there are more than ratios are taken at."""
-    wanted, turn = max(ENOUGH, 2 * connections) / rate, connections / rate
+    connection has its answer, unless there are more than ratios are taken at; better it has four, because what is half
+    done at the end counts for nothing."""
+    wanted, turn = max(ENOUGH, 4 * connections) / rate, connections / rate
     if turn > plan.most_seconds and connections > CONNECTIONS:
         return None
     return min(max(plan.seconds, wanted), max(plan.most_seconds, 1.5 * turn))
 
 
 def _warm_up(course: Course, lane: Lane, connections: int) -> float:
-    """About how many requests a second it answers."""
-    if course.plan.warm_up:
-        sample = _run(course, lane, 1, connections)
-        if sample.requests:
-            return sample.per_second
+    """About how many requests a second it answers, once it has answered enough."""
+    if not course.plan.warm_up:
+        return _rate_of_few(course, lane)
+    sample = _run(course, lane, 1, connections)
+    if 0 < sample.requests < WARM_ANSWERS and not lane.request.alone:
+        sample = _run(course, lane, min(WARM_ANSWERS / sample.per_second, WARM_SECONDS), connections)
+    return sample.per_second if sample.requests else _rate_of_few(course, lane)
+
+
+def _rate_of_few(course: Course, lane: Lane) -> float:
+    """One at a time."""
     _begin_anew(course, lane.request, 0)
     times: list[float] = []
     with connected(lane.entrant.running.port) as connection:
@@ -165,12 +180,15 @@ def _warm_up(course: Course, lane: Lane, connections: int) -> float:
 
 
 def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample:
-    """One run of the load, with what it cost."""
-    _begin_anew(course, lane.request, max(1, seconds))
+    """One run of the load, with what it cost. The next server has the core for itself: this one has ended, by then,
+    what the load has begun and left, which of slow answers is seconds of work."""
+    _begin_anew(course, lane.request, whole_seconds(seconds) + OVERTIME)
     processes = (lane.entrant.running.processes, course.rows.processes)
     before = [each.cpu_seconds() for each in processes]
     sample = send(lane.entrant.running.url, lane.request, seconds, connections, FIRST, course.cursor)
     used = [each.cpu_seconds() - begun for each, begun in zip(processes, before, strict=True)]
+    for each in processes:
+        each.wait_until_idle()
     cpu_us, database_cpu_us = (seconds * 1e6 / max(1, sample.requests) for seconds in used)
     return msgspec.structs.replace(sample, cpu_us=cpu_us, database_cpu_us=database_cpu_us)
 
@@ -214,7 +232,7 @@ def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, 
 def _difference(request: Request, name: str, ours: tuple[Answer, str], theirs: tuple[Answer, str]) -> str:
     if ours[1] != theirs[1]:
         return "other rows are left behind"
-    if name == FLOOR:
+    if name in FLOORS:
         bodies = [answer.body for answer, _ in (ours, theirs)]
         return bytes_differ(*(without_new_ids(body, USERS) if request.writes else body for body in bodies))
     return "" if request.writes else content_differs(ours[0].body, theirs[0].body)

@@ -58,6 +58,7 @@ def at_size(
             before = rows.processes.cpu_seconds()
             sample = send(entrant.running.url, request, min(max(seconds, 5 * slow), 5.0), 1)
             used = rows.processes.cpu_seconds() - before
+            entrant.running.processes.wait_until_idle()
             if sample.requests and not sample.errors:
                 cpu_us = used * 1e6 / sample.requests
                 label = BY_NAME[name].label

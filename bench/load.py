@@ -42,13 +42,18 @@ def wrk_version() -> str:
     return subprocess.run(["wrk", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split(" [")[0]
 
 
+def whole_seconds(seconds: float) -> int:
+    """How long a run is that is asked for so many."""
+    return max(1, round(seconds))
+
+
 def send(url: str, request: Request, seconds: float, connections: int, first: int = 1, cursor: str = "") -> Sample:
     """One thread and `connections` keep-alive connections to `http://host:port` for about so many seconds; wrk counts
     whole ones. first: the number of the first request. Raises subprocess.CalledProcessError."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as body:
         body.write(request.body)
         body.flush()
-        run = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s", "-s", str(SCRIPT)]
+        run = ["wrk", "-t1", f"-c{connections}", f"-d{whole_seconds(seconds)}s", "--timeout", "60s", "-s", str(SCRIPT)]
         told = [request.method, template(request, cursor), body.name if request.body else "", str(first), str(USERS)]
         output = subprocess.run([*run, url, "--", *told], capture_output=True, text=True, check=True).stdout
     sample = msgspec.json.decode(output.strip().splitlines()[-1], type=Sample)

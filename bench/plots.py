@@ -20,10 +20,10 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from bench.goals import of_row
 from bench.report import number
-from bench.results import CONNECTIONS, FLOOR, ORIGINAL, OURS, Figures, Page, Row, Stages
+from bench.results import CONNECTIONS, FLOOR, FLOORS, ORIGINAL, OURS, PLAIN, Figures, Page, Row, Stages
 
 INK, SOFT, GRID = "#1d2733", "#67727e", "#e3e7eb"
-COLOURS = {OURS: "#1763b6", FLOOR: "#7c8794", ORIGINAL: "#e07a2f", "django-jsonapi": "#8a4f9e"}
+COLOURS = {OURS: "#1763b6", PLAIN: "#5f6b77", FLOOR: "#b3bcc4", ORIGINAL: "#e07a2f", "django-jsonapi": "#8a4f9e"}
 OTHER_COLOUR = "#3c8d5a"
 STAGE_COLOURS = {"plan": "#9cc3ea", "execute": "#1763b6", "encode": "#f0a35e", "rest": "#cfd6dd"}
 STAGE_LABELS = {
@@ -32,7 +32,8 @@ STAGE_LABELS = {
     "encode": "encode",
     "rest": "HTTP and the socket",
 }
-MET, BY_HAND = "#2c8a57", "#b9c2ca"
+MET = "#2c8a57"
+SHORT = {PLAIN: "plain", FLOOR: "sharpest"}
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 11,
@@ -136,9 +137,9 @@ def _servers(figures: Figures) -> Kinds:
 
 
 def ratios(figures: Figures) -> Figure | None:
-    """A row a request: over the other libraries at the left, over the floor at the right; the goals as ticks."""
+    """A row a request: over the other libraries at the left, over the floors at the right; the goals as ticks."""
     rows = [row for row in figures.rows if row.total != "exact" and _best(row)]
-    others = [server.name for server in figures.servers if server.name not in (OURS, FLOOR)]
+    others = [server.name for server in figures.servers if server.name not in (OURS, *FLOORS)]
     if not rows:
         return None
     figure, panels = pyplot.subplots(
@@ -146,7 +147,7 @@ def ratios(figures: Figures) -> Figure | None:
     )
     labels = _labels(figures)
     _over_others(panels[0], rows, others, labels)
-    _over_floor(panels[1], rows, figures)
+    _over_floors(panels[1], rows, figures)
     panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
     panels[0].set_ylim(len(rows) - 0.4, -0.6)
     _head(
@@ -186,24 +187,33 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.1f}"
 
 
-def _over_floor(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
+def _over_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
+    """A bar for each floor, without a total; a dot for an exact one."""
     _bare(axes)
     exact = {row.request.removesuffix("-exact"): row for row in figures.rows if row.total == "exact"}
+    floors = [server.name for server in figures.servers if server.name in FLOORS]
+    height = 0.78 / max(1, len(floors))
     for place, row in enumerate(rows):
-        ratio = row.ratio(OURS, FLOOR)
-        other = exact[row.request].ratio(OURS, FLOOR) if row.request in exact else None
+        for turn, name in enumerate(floors):
+            at = place + (turn - (len(floors) - 1) / 2) * height
+            ratio = row.ratio(OURS, name)
+            other = exact[row.request].ratio(OURS, name) if row.request in exact else None
+            if ratio is not None:
+                axes.barh(at, ratio.middle, height * 0.86, color=_colour(name))
+                ink = "white" if name == PLAIN else INK
+                axes.text(0.02, at, f"{ratio.middle:.2f}", va="center", fontsize=8, color=ink)
+            if other is not None:
+                axes.plot(
+                    other.middle, at, "o", color=INK, markeredgecolor="white", markersize=5.5, clip_on=False, zorder=4
+                )
         goal = of_row(row, FLOOR)
-        if ratio is not None:
-            axes.barh(place, ratio.middle, 0.67, color=BY_HAND)
-            axes.text(0.02, place, f"{ratio.middle:.2f}", va="center", fontsize=9.5)
         if goal is not None:
             _goal(axes, goal, place, 0.78)
-        if other is not None:
-            axes.plot(other.middle, place, "o", color=INK, markersize=5, clip_on=False, zorder=4)
     axes.axvline(1, color=INK, linewidth=0.9)
     axes.set_xlim(0, max(1.25, axes.get_xlim()[1]))
     axes.set_title("over Tornado handlers written by hand", pad=24)
-    _legend(axes, [("without a total", BY_HAND, "■"), ("exact total", INK, "●"), ("goal", MET, "|")])
+    bars = [(SHORT[name], _colour(name), "■") for name in floors]
+    _legend(axes, [*bars, ("exact total", INK, "●"), ("goal", MET, "|")])
 
 
 def _goal(axes: Axes, goal: float, place: float, height: float) -> None:
@@ -257,7 +267,7 @@ def _latencies(axes: Axes, row: Row) -> None:
         if points:
             levels, middles, highs = zip(*points, strict=True)
             # Side by side, so that the hairs can be told apart.
-            places = [level * 1.09 ** (turn - 1.5) for level in levels]
+            places = [level * 1.09 ** (turn - (len(row.cells) - 1) / 2) for level in levels]
             over = 3 if name == OURS else 2
             axes.plot(places, middles, marker="o", color=_colour(name), linewidth=2, markersize=5, zorder=over)
             axes.vlines(places, middles, highs, color=_colour(name), linewidth=1.2, alpha=0.75, zorder=over)
@@ -290,12 +300,13 @@ def _sizes(axes: Axes, figures: Figures, users: Sequence[int]) -> None:
     found = {(each.request, each.server, each.users): each.p50_us / 1000 for each in figures.sizes}
     kinds = list(dict.fromkeys((each.request, each.label) for each in figures.sizes))
     servers = [server.name for server in figures.servers]
+    step = 0.8 / max(4, len(servers))
     for place, (request, _) in enumerate(kinds):
         if place % 2:
             axes.axhspan(place - 0.5, place + 0.5, color=GRID, alpha=0.35, linewidth=0)
         for turn, name in enumerate(servers):
             times = [found[request, name, size] for size in users if (request, name, size) in found]
-            at, colour = place + (turn - (len(servers) - 1) / 2) * 0.2, _colour(name)
+            at, colour = place + (turn - (len(servers) - 1) / 2) * step, _colour(name)
             axes.plot(times, [at] * len(times), color=colour, linewidth=1.6, alpha=0.6)
             if len(times) == len(users):
                 axes.plot(times[0], at, "o", color="white", markeredgecolor=colour, markersize=6)
@@ -334,7 +345,7 @@ def _pages(axes: Axes, pages: Sequence[Page]) -> None:
 
 
 def time(figures: Figures) -> Figure | None:
-    """A bar a request, of the stages as shares of its round trip; the floor's round trip as a tick."""
+    """A bar a request, of the stages as shares of its round trip; the sharpest floor's as a tick."""
     stages = figures.stages
     if not stages:
         return None
@@ -348,7 +359,9 @@ def time(figures: Figures) -> Figure | None:
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
     kinds = [(STAGE_LABELS[name], colour, "■") for name, colour in STAGE_COLOURS.items()]
     about = "microseconds of one request's round trip, as shares of it; one connection, no other requests"
-    _head(figure, "Where the microseconds go", about, [*kinds, ("the whole round trip of the floor", INK, "|")])
+    _head(
+        figure, "Where the microseconds go", about, [*kinds, ("the whole round trip of the sharpest floor", INK, "|")]
+    )
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,12 +16,18 @@ MARKS = {True: "met", False: "**missed**", None: "not measured"}
 
 
 def write(figures: Figures, folder: Path) -> list[Path]:
-    """`figures.json`, with every sample, and `report.md`."""
+    """`figures.json`, with every sample, and `report.md`. Each is whole at any time, whatever ends this."""
     folder.mkdir(parents=True, exist_ok=True)
     data, text = folder / "figures.json", folder / "report.md"
-    data.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
-    text.write_text(as_markdown(figures), encoding="utf-8")
+    _replace(data, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+    _replace(text, as_markdown(figures).encode())
     return [data, text]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_bytes(content)
+    os.replace(beside, path)
 
 
 def read(path: Path) -> Figures:
@@ -66,7 +73,7 @@ _ABOUT_STAGES = (
     "Microseconds, medians, one connection, no other requests. *First* is parsing, planning and compiling of a shape\n"
     "that was never seen; *plan* stands in its place afterwards (for a write, decoding and planning). *Rest* is what\n"
     "remains of the round trip: HTTP, Tornado, the log line, the socket. *Floor* is the round trip of the\n"
-    "hand-written server."
+    "sharpest hand-written server."
 )
 _ABOUT_CEILINGS = (
     "pgbench in the server's place, on its core. *Same SQL*: the statements that the server sends, prepared. *JSON in\n"

@@ -10,7 +10,10 @@ import msgspec
 
 from bench.load import Sample
 
-OURS, FLOOR, ORIGINAL = "waterspout", "floor", "fastapi-jsonapi"
+OURS, FLOOR, PLAIN, ORIGINAL = "waterspout", "floor", "plain-floor", "fastapi-jsonapi"
+FLOORS = (PLAIN, FLOOR)
+"""Written by hand: as Tornado and asyncpg are taught, and as sharp as it gets."""
+
 CONNECTIONS = 16
 """What ratios are taken at; requests that are sent alone have one."""
 

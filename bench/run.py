@@ -1,6 +1,6 @@
 """A whole run. In: options. Out: `Figures`. What is missing on this machine is said and left out; the rest is done.
 
-The order: PostgreSQL with the smaller rows; the server, the floor and the peers on it, request by request in turns;
+The order: PostgreSQL with the smaller rows; the server, the floors and the peers on it, request by request in turns;
 where the time goes; pgbench on SQL alone; two workers; then the larger rows.
 """
 
@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,7 +29,7 @@ from bench.duels import batches, two_workers
 from bench.growth import SIZED, at_size, pages, stream
 from bench.load import WITHOUT_WRK, wrk_version
 from bench.requests import BY_NAME, Request
-from bench.results import CONNECTIONS, FLOOR, OURS, Ceiling, Contender, Figures, Page, Row, Stages, Stream
+from bench.results import CONNECTIONS, FLOOR, OURS, PLAIN, Ceiling, Contender, Figures, Row, Stages
 from bench.rows import LARGE, restore
 from bench.servers import (
     POOL_SIZE,
@@ -57,6 +58,9 @@ DEEP = "deep-page"
 """What PostgreSQL alone takes for it is measured with one client, too."""
 
 
+Keep = Callable[[Figures], None]
+
+
 class Options(msgspec.Struct, frozen=True):
     """only: words with which the names of the requests begin, parted by commas. names: of the peers that take part.
     folder: where their environments are. sizes: `small`, `large`. is_quick: everything once, without what differs in
@@ -75,7 +79,7 @@ class Options(msgspec.Struct, frozen=True):
 
 class Setting(msgspec.Struct, frozen=True):
     """What all parts of a run share. missing: is added to. say: what is being done, as it begins. tell: what was found,
-    line by line."""
+    line by line. keep: takes all that was found so far, after each part."""
 
     options: Options
     cores: Cores
@@ -84,15 +88,21 @@ class Setting(msgspec.Struct, frozen=True):
     missing: list[str]
     say: Say
     tell: Say
+    keep: Keep
 
 
 Start = Callable[[Setting, Rows, ExitStack], Entrant | None]
 
 
-def run(options: Options, say: Say, tell: Say) -> Figures:
-    """Raises EmbeddedError, StartFailed."""
+def run(options: Options, say: Say, tell: Say, keep: Keep) -> Figures:
+    """keep: is given the figures after each part, and the last, whole ones. Raises EmbeddedError, StartFailed."""
     begun, wrk = time.monotonic(), wrk_version()
-    setting = Setting(options, choose_cores(), bool(wrk), find_pgbench(), [], say, tell)
+    missing: list[str] = []
+
+    def keep_unfinished(figures: Figures) -> None:
+        keep(_ended(figures, missing, begun, " so far: the run had not ended"))
+
+    setting = Setting(options, choose_cores(), bool(wrk), find_pgbench(), missing, say, tell, keep_unfinished)
     if not wrk:
         setting.missing.append(f"every rate and latency: {WITHOUT_WRK}")
     if setting.pgbench is None:
@@ -105,8 +115,14 @@ def run(options: Options, say: Say, tell: Say) -> Figures:
             figures = _small(setting, rows, figures)
         if "large" in options.sizes and wrk:
             figures = _large(setting, rows, figures)
-    facts = figures.facts | {"took": f"{(time.monotonic() - begun) / 60:.1f} minutes"}
-    return msgspec.structs.replace(figures, facts=facts, missing=list(dict.fromkeys(setting.missing)))
+    figures = _ended(figures, missing, begun)
+    keep(figures)
+    return figures
+
+
+def _ended(figures: Figures, missing: list[str], begun: float, how: str = "") -> Figures:
+    took = f"{(time.monotonic() - begun) / 60:.1f} minutes{how}"
+    return msgspec.structs.replace(figures, facts=figures.facts | {"took": took}, missing=list(dict.fromkeys(missing)))
 
 
 def _command() -> str:
@@ -166,7 +182,7 @@ def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
         setting.say("the servers")
         ours = stack.enter_context(running(OURS, "waterspout", server_command(rows.url), cpus))
         entrants = [Entrant(ours, whole)]
-        starts: list[Start] = [_floor, *(partial(_peer, peer) for peer in _peers(setting.options))]
+        starts: list[Start] = [_plain_floor, _floor, *(partial(_peer, peer) for peer in _peers(setting.options))]
         for start in starts:
             try:
                 found = start(setting, rows, stack)
@@ -177,9 +193,14 @@ def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
         yield entrants
 
 
+def _plain_floor(setting: Setting, rows: Rows, stack: ExitStack) -> Entrant:
+    command = floor_command(rows.url, is_plain=True)
+    return Entrant(stack.enter_context(running(PLAIN, "the plain floor", command, setting.cores.server)), whole)
+
+
 def _floor(setting: Setting, rows: Rows, stack: ExitStack) -> Entrant:
     command = floor_command(rows.url)
-    return Entrant(stack.enter_context(running(FLOOR, "the floor", command, setting.cores.server)), whole)
+    return Entrant(stack.enter_context(running(FLOOR, "the sharpest floor", command, setting.cores.server)), whole)
 
 
 def _peer(peer: peers.Peer, setting: Setting, rows: Rows, stack: ExitStack) -> Entrant | None:
@@ -199,24 +220,40 @@ def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
     with _entrants(setting, rows) as entrants:
         ours, floor = entrants[0].running, next((each.running for each in entrants if each.name == FLOOR), None)
         course = Course(entrants, rows, plan, setting.has_load, find_cursor(ours), setting.say)
-        requests = _requests(options)
-        found = [_told(setting, run_row(course, request), place, requests) for place, request in enumerate(requests, 1)]
         figures = msgspec.structs.replace(
-            figures,
-            servers=[Contender(each.name, each.running.label) for each in entrants],
-            rows=found,
-            stages=list(_stages(setting, course, ours, floor)),
-            bare_us=bare_round_trip(floor, options.seconds) if floor is not None else 0.0,
-            batches=[] if options.only else [batches(ours, rows, plan.rounds)],
+            figures, servers=[Contender(each.name, each.running.label) for each in entrants]
         )
+        for row in _rows(setting, course):
+            figures = _kept(setting, figures, rows=[*figures.rows, row])
+        figures = _kept(
+            setting,
+            figures,
+            stages=list(_stages(setting, course, ours, floor)),
+            bare_us=_bare_us(floor, options.seconds),
+        )
+        if not options.only:
+            figures = _kept(setting, figures, batches=[batches(ours, rows, plan.rounds)])
     if setting.pgbench is None or options.only:
         return figures
-    ceilings = list(_ceilings(setting, rows, course.cursor, setting.pgbench))
-    pairs = []
+    figures = _kept(setting, figures, ceilings=list(_ceilings(setting, rows, course.cursor, setting.pgbench)))
     if setting.has_load and len(setting.cores.both) == 2:
         setting.say("two workers on two cores")
         pairs = two_workers(rows, setting.cores, setting.pgbench, options.seconds, plan.rounds)
-    return msgspec.structs.replace(figures, ceilings=ceilings, two_workers=pairs)
+        figures = _kept(setting, figures, two_workers=pairs)
+    return figures
+
+
+def _kept(setting: Setting, figures: Figures, **found: Any) -> Figures:
+    """The figures with what a part has found."""
+    figures = msgspec.structs.replace(figures, **found)
+    setting.keep(figures)
+    return figures
+
+
+def _rows(setting: Setting, course: Course) -> Iterator[Row]:
+    requests = _requests(setting.options)
+    for place, request in enumerate(requests, 1):
+        yield _told(setting, run_row(course, request), place, requests)
 
 
 def _plan(options: Options) -> Plan:
@@ -249,11 +286,19 @@ def _stages(setting: Setting, course: Course, ours: Running, floor: Running | No
     for name in EXPLAINED:
         if name in words:
             setting.say(f"where the time goes: {BY_NAME[name].label}")
-            with suppress(Refused):
+            with suppress(Refused, OSError):
                 seconds = 0.3 if setting.options.is_quick else setting.options.seconds
                 yield break_down(BY_NAME[name], ours, floor, seconds, course.cursor)
     if any(BY_NAME[name].writes for name in EXPLAINED if name in words):
         course.rows.run(restore)
+
+
+def _bare_us(floor: Running | None, seconds: float) -> float:
+    """0 where there is no floor, or none any more."""
+    if floor is not None:
+        with suppress(OSError):
+            return bare_round_trip(floor, seconds)
+    return 0.0
 
 
 def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterator[Ceiling]:
@@ -275,18 +320,21 @@ def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterat
 def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
     """What is measured over 1,000,000 users, and beside it over 10,000."""
     setting.say(f"{LARGE:,} users and {3 * LARGE:,} computers")
-    sizes = list(figures.sizes)
-    found: list[Page] = []
-    streams: list[Stream] = []
     for each in (rows, larger(rows, LARGE)):
         with _entrants(setting, each) as entrants:
             servers = [Contender(entrant.name, entrant.running.label) for entrant in entrants]
             names = [request.name for request in _requests(setting.options) if request.name in SIZED]
-            sizes += at_size(names, entrants, each, setting.options.seconds, setting.say)
+            found = at_size(names, entrants, each, setting.options.seconds, setting.say)
+            figures = _kept(setting, figures, servers=figures.servers or servers, sizes=[*figures.sizes, *found])
             if not setting.options.only:
-                found += pages(entrants[0].running, each.users, setting.say)
-                with suppress(Refused, OSError):
-                    streams.append(stream(entrants[0].running, each.users))
-    return msgspec.structs.replace(
-        figures, servers=figures.servers or servers, sizes=sizes, pages=found, streams=streams
-    )
+                figures = _kept(setting, figures, **_far_and_whole(setting, entrants[0].running, each, figures))
+    return figures
+
+
+def _far_and_whole(setting: Setting, ours: Running, rows: Rows, figures: Figures) -> dict[str, Any]:
+    """Pages far behind, and the whole table in one answer."""
+    streams = list(figures.streams)
+    found = list(pages(ours, rows.users, setting.say))
+    with suppress(Refused, OSError):
+        streams.append(stream(ours, rows.users))
+    return {"pages": [*figures.pages, *found], "streams": streams}

@@ -28,7 +28,8 @@ from bench.rows import SMALL, keep_copies, load_rows
 from server import embedded
 
 POOL_SIZE = 10
-READY_SECONDS = 60.0
+READY_SECONDS = IDLE_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
 HAS_PINS = hasattr(os, "sched_setaffinity")
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "jit")
 
@@ -66,6 +67,15 @@ class Processes(msgspec.Struct, frozen=True):
                 ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
                 total += times.user + times.system + ended
         return total
+
+    def wait_until_idle(self) -> None:
+        """Until they use next to nothing of the cores, or for so long at most."""
+        end, used = time.monotonic() + IDLE_SECONDS, self.cpu_seconds()
+        while time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+            before, used = used, self.cpu_seconds()
+            if used - before < _LOOK_SECONDS / 4:
+                return
 
     def memory_mb(self) -> float:
         """Resident; what several share counts once where the system tells it."""
@@ -189,8 +199,9 @@ def server_command(url: str, workers: int = 1) -> list[str]:
     return [sys.executable, "-m", "server", "serve", "--database-url", url, *options]
 
 
-def floor_command(url: str) -> list[str]:
-    return [sys.executable, "-m", "bench.floor", "--database-url", url, "--pool-size", str(POOL_SIZE)]
+def floor_command(url: str, *, is_plain: bool = False) -> list[str]:
+    options = ["--database-url", url, "--pool-size", str(POOL_SIZE), *(["--plain"] if is_plain else [])]
+    return [sys.executable, "-m", "bench.floor", *options]
 
 
 def free_port() -> int:

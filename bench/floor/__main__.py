@@ -1,4 +1,4 @@
-"""The command line of the floor. In: a database and how many connections to it. Out: a server on the loopback."""
+"""The command line of the floors. In: a database and how many connections to it. Out: a server on the loopback."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import uvloop
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
+from tornado.log import enable_pretty_logging
 from tornado.netutil import bind_sockets
 from tornado.routing import Router
 from tornado.web import Application
 
-from bench.floor.connections import Connections, open_connections
+from bench.floor.connections import Connections, Pooled, open_connections, open_pool
 from bench.floor.handling import BareHandler, Handler
 from bench.floor.reading import ComputersHandler, GroupUsersHandler
 from bench.floor.writing import LinkageHandler, OperationsHandler, UserHandler, UsersAndCreateHandler
@@ -49,15 +50,34 @@ class Paths(Router):
         return self._application.get_handler_delegate(request, handler, self._context, path_args=ids)
 
 
-async def serve(database_url: str, pool_size: int) -> None:
-    """Answers until SIGTERM, and then at once no more."""
+def plain_application(connections: Pooled) -> Application:
+    """As Tornado's documentation teaches: patterns, tried one after another, and its own access log."""
+    context = {"connections": connections}
+    patterns = {path.replace("{id}", r"(?P<own_id>\d+)"): handler for path, handler in HANDLERS.items()}
+    return Application([(f"/{pattern}", handler, context) for pattern, handler in patterns.items()])
+
+
+async def opened(database_url: str, pool_size: int, *, is_plain: bool) -> tuple[Connections | Pooled, HTTPServer]:
+    """The connections, and the server on them, which does not listen yet."""
+    if is_plain:
+        pooled = await open_pool(database_url, pool_size)
+        return pooled, HTTPServer(plain_application(pooled))
     connections = await open_connections(database_url, pool_size)
+    return connections, HTTPServer(Paths(connections))
+
+
+async def serve(database_url: str, pool_size: int, *, is_plain: bool) -> None:
+    """Answers until SIGTERM, and then at once no more."""
+    connections, server = await opened(database_url, pool_size, is_plain=is_plain)
     sockets = bind_sockets(0, "127.0.0.1")
-    server = HTTPServer(Paths(connections))
     server.add_sockets(sockets)
-    # What is there now stays: a collection need not look at it.
-    gc.collect()
-    gc.freeze()
+    if is_plain:
+        # What makes Tornado's access log be written, to the standard error: a line for each request.
+        enable_pretty_logging()
+    else:
+        # What is there now stays: a collection need not look at it.
+        gc.collect()
+        gc.freeze()
     print(f"the floor is ready on http://127.0.0.1:{sockets[0].getsockname()[1]}", flush=True)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -70,8 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.floor", description="A server written by hand.")
     parser.add_argument("--database-url", required=True)
     parser.add_argument("--pool-size", type=int, default=10)
+    parser.add_argument("--plain", action="store_true", help="Tornado's routes and log, asyncpg's pool, as they come.")
     arguments = parser.parse_args()
-    uvloop.run(serve(arguments.database_url, arguments.pool_size))
+    uvloop.run(serve(arguments.database_url, arguments.pool_size, is_plain=arguments.plain))
 
 
 if __name__ == "__main__":

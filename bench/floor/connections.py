@@ -1,7 +1,8 @@
-"""The connections of the floor. In: a database URL and how many. Out: rows, or a connection for a transaction.
+"""The connections of the floors. In: a database URL and how many. Out: rows, or a connection for a transaction.
 
-asyncpg's own pool makes a proxy at each acquire, a task and a timer at each release, and sends a reset query: more than
-a short statement itself costs. Nothing here leaves anything behind in a session, so a list of connections will do.
+`Connections` are the sharpest floor's: asyncpg's own pool makes a proxy at each acquire, a task and a timer at each
+release, and sends a reset query: more than a short statement itself costs. Nothing here leaves anything behind in a
+session, so a list of connections will do. `Pooled` are the plain floor's: that pool as it comes, but for the query.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections import deque
 from typing import Any, TypeAlias
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
-# asyncpg's class has a parameter in its hints alone.
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+# asyncpg's classes have a parameter in their hints alone.
+Own: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Connection: TypeAlias = "Own | PoolConnectionProxy[asyncpg.Record]"
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Row: TypeAlias = asyncpg.Record
 
 
-async def connect(url: str) -> Connection:
+async def connect(url: str) -> Own:
     """Every text is a fixed one, so its plan is made once: generic, and without a compiler."""
     return await asyncpg.connect(
         url,
@@ -31,12 +35,12 @@ class Connections:
     """All are open for as long as this is; the one that was used last is used next. One that broke is replaced when it
     is taken."""
 
-    def __init__(self, url: str, connections: list[Connection]) -> None:
+    def __init__(self, url: str, connections: list[Own]) -> None:
         self._url = url
         self._idle = connections
-        self._waiting: deque[asyncio.Future[Connection]] = deque()
+        self._waiting: deque[asyncio.Future[Own]] = deque()
 
-    async def take(self) -> Connection:
+    async def take(self) -> Own:
         connection = self._idle.pop() if self._idle else await self._next()
         if connection.is_closed():
             try:
@@ -46,7 +50,12 @@ class Connections:
                 raise
         return connection
 
-    def give(self, connection: Connection) -> None:
+    async def give_back(self, connection: Connection) -> None:
+        """One that was taken."""
+        assert isinstance(connection, asyncpg.Connection)
+        self.give(connection)
+
+    def give(self, connection: Own) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -54,8 +63,8 @@ class Connections:
                 return
         self._idle.append(connection)
 
-    async def _next(self) -> Connection:
-        waiter: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    async def _next(self) -> Own:
+        waiter: asyncio.Future[Own] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
             return await waiter
@@ -86,3 +95,37 @@ class Connections:
 
 async def open_connections(url: str, count: int) -> Connections:
     return Connections(url, [await connect(url) for _ in range(count)])
+
+
+class Pooled:
+    """The same over asyncpg's pool, which replaces connections that broke by itself."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def take(self) -> Connection:
+        return await self._pool.acquire()
+
+    async def give_back(self, connection: Connection) -> None:
+        assert isinstance(connection, PoolConnectionProxy)
+        await self._pool.release(connection)
+
+    async def fetch(self, sql: str, *values: Any) -> list[Row]:
+        async with self._pool.acquire() as connection:
+            return await connection.fetch(sql, *values)
+
+    async def fetchrow(self, sql: str, *values: Any) -> Row | None:
+        async with self._pool.acquire() as connection:
+            return await connection.fetchrow(sql, *values)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+async def open_pool(url: str, count: int) -> Pooled:
+    pool = await asyncpg.create_pool(url, min_size=count, max_size=count, reset=_leave, server_settings={"jit": "off"})
+    return Pooled(pool)
+
+
+async def _leave(_: Connection) -> None:
+    """In place of the query that resets a session: nothing here leaves anything behind in one."""

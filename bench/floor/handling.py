@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tornado.web import HTTPError, RequestHandler
 
-from bench.floor.connections import Connections, Row
+from bench.floor.connections import Connections, Pooled, Row
 from bench.floor.documents import document
 
 
 class Handler(RequestHandler):
-    def initialize(self, connections: Connections) -> None:
+    def initialize(self, connections: Connections | Pooled) -> None:
         self.connections = connections
 
     def set_default_headers(self) -> None:

@@ -140,7 +140,7 @@ class UsersHandler(ListHandler):
             self.detach().close()
             raise
         finally:
-            self.connections.give(connection)
+            await self.connections.give_back(connection)
         self.finish(list_tail(page_links_of_all(asked), page_meta(asked, count, None)))
 
     async def _stream(self, connection: Connection) -> int:
@@ -231,5 +231,5 @@ def computers_with_owners(rows: Sequence[Row]) -> list[bytes]:
 
 
 class GroupUsersHandler(ListHandler):
-    async def get(self, group_id: str) -> None:
-        await self.answer(asked_for(self.request.path, self.request.query), statements.RELATED, int(group_id))
+    async def get(self, own_id: str) -> None:
+        await self.answer(asked_for(self.request.path, self.request.query), statements.RELATED, int(own_id))

@@ -117,7 +117,7 @@ class LinkageHandler(Handler):
         try:
             await _replace(connection, owner_id, wanted)
         finally:
-            self.connections.give(connection)
+            await self.connections.give_back(connection)
         path, count = b"/users/%d/relationships/computers" % owner_id, len(wanted)
         data = computers_linkage([b"%d" % one for one in wanted])
         self.finish(LINKAGE % (data, path, path, path, owner_id, count, count))

@@ -121,11 +121,14 @@ def test_who_answers_something_else_is_left_out(running: Running, bench_rows: Ro
     floor = msgspec.structs.replace(running, name="floor")
     peer = msgspec.structs.replace(running, name="peer")
     lost = msgspec.structs.replace(running, name="lost")
-    others = (Entrant(floor, with_other_size), Entrant(peer, with_other_size), Entrant(lost, not_there))
+    plain = msgspec.structs.replace(running, name="plain-floor")
+    floors = (Entrant(floor, with_other_size), Entrant(plain, with_other_size))
+    others = (*floors, Entrant(peer, with_other_size), Entrant(lost, not_there))
     found = run_row(course(running, bench_rows, *others), BY_NAME["list-30"])
     voids = {name: cell.void for name, cell in found.cells.items()}
     assert voids["waterspout"] == ""
     assert voids["floor"].startswith("at byte ")
+    assert voids["plain-floor"] == voids["floor"]
     assert voids["peer"].startswith("data: 30 resources, user/1, user/2, user/3; and 29, ")
     assert voids["lost"].startswith("list 30: 404 ")
 
@@ -148,6 +151,16 @@ def test_load_is_counted(running: Running, bench_rows: Rows) -> None:
     (sample,) = cell.samples
     assert (sample.connections, sample.errors) == (16, 0)
     assert min(sample.requests, sample.p50_us, sample.cpu_us) > 0
+
+
+@NEEDS_WRK
+def test_there_are_enough_to_delete(running: Running, bench_rows: Rows) -> None:
+    """Twice in a row: each run of the load has all of them anew, and asks for each once."""
+    plan = Plan(rounds=2, seconds=1, connections=(16,), warm_up=False)
+    both = msgspec.structs.replace(course(running, bench_rows, has_load=True), plan=plan)
+    (cell,) = run_row(both, BY_NAME["delete"]).cells.values()
+    assert cell.void == ""
+    assert [sample.errors for sample in cell.samples] == [0, 0]
 
 
 @NEEDS_WRK
