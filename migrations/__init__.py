@@ -7,12 +7,34 @@ no setting.
     migrations = load(BUILT_IN)
     state = await status(connection, migrations)    # what is applied, pending, ahead of us
     applied = await up(connection, migrations, say=print)
+
+`files` reads a folder, `statements` takes a text apart, `record` compares the folder with a database, `locks` waits,
+`runner` applies.
 """
 
-from pathlib import Path
+import importlib.resources
 
-from migrations.runner import Migration, MigrationError, Status, load, status, up
+from migrations.files import Migration, MigrationError, load, new
+from migrations.locks import Connect, Patience
+from migrations.record import Applied, Status, compare, status, verify
+from migrations.runner import script, up
 
-__all__ = ["BUILT_IN", "Migration", "MigrationError", "Status", "load", "status", "up"]
+__all__ = [
+    "BUILT_IN",
+    "Applied",
+    "Connect",
+    "Migration",
+    "MigrationError",
+    "Patience",
+    "Status",
+    "compare",
+    "load",
+    "new",
+    "script",
+    "status",
+    "up",
+    "verify",
+]
 
-BUILT_IN = Path(__file__).parent
+# A folder, or a part of the archive that the program in one file is.
+BUILT_IN = importlib.resources.files(__name__)

@@ -238,6 +238,8 @@ CREATE INDEX posts_user_id_id_idx ON public.posts USING btree (user_id, id);
 
 CREATE INDEX user_bios_birth_city_idx ON public.user_bios USING hash (birth_city);
 
+CREATE INDEX user_bios_keys_to_ids_list_idx ON public.user_bios USING gin (keys_to_ids_list jsonb_path_ops);
+
 CREATE INDEX users_age_desc_id_desc_idx ON public.users USING btree (age DESC NULLS LAST, id DESC);
 
 CREATE INDEX users_age_id_idx ON public.users USING btree (age, id);

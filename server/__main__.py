@@ -1,6 +1,6 @@
 """The command line, `waterspout`.
 
-In: arguments and the environment. Out: a call into `server.app` with the settings; exit code 0, 1 when it
+In: arguments and the environment. Out: a call into `server` with the settings; exit code 0, 1 when it
 could not be done (one line on stderr says why), 2 when arguments or settings are wrong.
 
 It must not know: any setting by its own list (the options are made from `SETTINGS`), nor how anything is
@@ -10,7 +10,7 @@ done; what does it is imported when it is needed, so that `--help` is quick.
 import importlib
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
@@ -22,7 +22,12 @@ DATABASE_NAMES = (
     "database_url",
     "data_dir",
     "migrations",
+    "migration_lock_timeout_seconds",
+    "migration_wait_seconds",
+    "resources",
+    "python_path",
     "connect_timeout_seconds",
+    "pooler",
     "log_level",
     "log_format",
 )
@@ -30,6 +35,9 @@ SOURCES = (
     "Every setting is a flag of serve, a variable (WATERSPOUT_ and its name in capitals) and a key of the "
     "TOML file: --page-size, WATERSPOUT_PAGE_SIZE, page_size. Flags beat variables beat the file."
 )
+Read = Callable[[], Loaded]
+"""The settings as they are now: the file may have changed since they were last read."""
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -69,21 +77,28 @@ def _text(value: object) -> str:
 
 
 def _command(
-    name: str, run: Callable[[Loaded], None], help: str, names: Collection[str] | None = None
+    name: str,
+    run: Callable[..., int | None],
+    help: str,
+    names: Collection[str] | None = None,
+    own: Sequence[click.Parameter] = (),
 ) -> click.Command:
-    """A command with the settings in `names` as its flags, or all; every setting is loaded either way."""
+    """A command with the settings in `names` as its flags, or all; every setting is loaded either way. `run` gets the
+    way to read them, and the parameters that are the command's `own`; what it returns is the exit code."""
     config = click.Option(
         [CONFIG_FLAG, "config"], metavar="PATH", help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]"
     )
     options = [SettingOption(setting) for setting in SETTINGS if names is None or setting.name in names]
 
-    def callback(config: str | None, **flags: object) -> None:
+    def callback(config: str | None, **given: object) -> None:
+        others = {parameter.name: given.pop(parameter.name) for parameter in own if parameter.name is not None}
         with plain_errors():
-            run(load({name: flag for name, flag in flags.items() if flag is not None}, os.environ, config))
+            flags = {name: flag for name, flag in given.items() if flag is not None}
+            sys.exit(run(lambda: load(flags, os.environ, config), **others) or 0)
 
     return SettingsCommand(
         name,
-        params=[config, *options],
+        params=[*own, config, *options],
         callback=callback,
         help=help,
         epilog=SOURCES,
@@ -94,7 +109,7 @@ def _command(
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """What a person can mend ends as a line on stderr and an exit code; a fault keeps its traceback."""
-    from migrations.runner import MigrationError
+    from migrations import MigrationError
     from server.embedded import EmbeddedError
 
     try:
@@ -111,36 +126,30 @@ def _fail(messages: tuple[str, ...], code: int) -> None:
     sys.exit(code)
 
 
-def _serve(loaded: Loaded) -> None:
-    from server.app import serve
+def _serve(read: Read) -> None:
+    from server.life import serve
 
-    serve(loaded.settings)
-
-
-def _seed(loaded: Loaded) -> None:
-    from server.app import seed
-
-    seed(loaded.settings)
+    serve(read().settings, lambda: read().settings)
 
 
-def _migrate_up(loaded: Loaded) -> None:
-    from server.app import migrate_up
+def _does(function: str) -> Callable[..., int | None]:
+    """What `server.commands` does under that name."""
 
-    migrate_up(loaded.settings)
+    def run(read: Read, **own: object) -> int | None:
+        from server import commands
+
+        code: int | None = getattr(commands, function)(read().settings, **own)
+        return code
+
+    return run
 
 
-def _migrate_status(loaded: Loaded) -> None:
-    from server.app import migrate_status
-
-    migrate_status(loaded.settings)
-
-
-def _print_settings(loaded: Loaded) -> None:
-    click.echo(as_toml(loaded), nl=False)
+def _print_settings(read: Read) -> None:
+    click.echo(as_toml(read()), nl=False)
 
 
 @click.group(context_settings=CONTEXT)
-@click.version_option(package_name="waterspout", message="%(package)s %(version)s")
+@click.version_option(package_name="waterspout", message=f"%(package)s %(version)s, Python {sys.version.split()[0]}")
 def main() -> None:
     """A JSON:API server on PostgreSQL."""
 
@@ -164,17 +173,56 @@ def bench(arguments: tuple[str, ...]) -> None:
         measure(arguments, prog_name="waterspout bench")
 
 
-main.add_command(_command("serve", _serve, "Answer requests until a signal ends it."))
-main.add_command(_command("seed", _seed, "Load the sample rows into an empty database.", DATABASE_NAMES))
-main.add_command(
+FILE = click.Argument(["file"])
+MAIN_COMMANDS = (
+    _command("serve", _serve, "Answer requests until a signal ends it."),
+    _command("seed", _does("seed"), "Load the sample rows into an empty database.", DATABASE_NAMES),
+    _command("settings", _print_settings, "Print the settings in effect, and their sources."),
     _command(
-        "settings",
-        _print_settings,
-        "Print the settings in effect, and their sources.",
-    )
+        "check",
+        _does("check"),
+        "Hold the declarations against the database, and suggest indexes. Exit code 1 when they do not fit.",
+        DATABASE_NAMES,
+        [click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")],
+    ),
+    _command(
+        "dump",
+        _does("dump"),
+        "Write all of the embedded database into a FILE, or - for output.",
+        DATABASE_NAMES,
+        [FILE],
+    ),
+    _command("restore", _does("restore"), "Fill an empty embedded database from a dump.", DATABASE_NAMES, [FILE]),
 )
-migrate.add_command(_command("up", _migrate_up, "Apply outstanding migrations.", DATABASE_NAMES))
-migrate.add_command(_command("status", _migrate_status, "List the migrations and which are applied.", DATABASE_NAMES))
+MIGRATE_COMMANDS = (
+    _command(
+        "up",
+        _does("migrate_up"),
+        "Apply outstanding migrations.",
+        DATABASE_NAMES,
+        [click.Option(["--dry-run"], is_flag=True, help="Print the SQL that would run, and change nothing.")],
+    ),
+    _command(
+        "status",
+        _does("migrate_status"),
+        "List the migrations and which are applied.",
+        DATABASE_NAMES,
+        [click.Option(["--check"], is_flag=True, help="Exit code 1 when there is something to apply.")],
+    ),
+    _command(
+        "verify",
+        _does("migrate_verify"),
+        "Compare what was applied with the files. Exit code 1 when they do not go together.",
+        DATABASE_NAMES,
+    ),
+    _command(
+        "new", _does("migrate_new"), "Begin the next file of --migrations.", DATABASE_NAMES, [click.Argument(["name"])]
+    ),
+)
+for made in MAIN_COMMANDS:
+    main.add_command(made)
+for made in MIGRATE_COMMANDS:
+    migrate.add_command(made)
 
 if __name__ == "__main__":
     main(prog_name="waterspout")

@@ -43,6 +43,9 @@ __all__ = [
     "SoftwareMissing",
     "StartFailed",
     "default_data_dir",
+    "has_cluster",
+    "program",
+    "running_dsn",
     "start",
 ]
 
@@ -104,6 +107,31 @@ def start(data_dir: Path, *, say: Say) -> EmbeddedServer:
         raise EmbeddedError(f"the data folder {data_dir} cannot be used: {error}; {folder.ELSEWHERE}") from error
 
 
+def running_dsn(data_dir: Path) -> str | None:
+    """The DSN of the PostgreSQL that another process of ours runs on the folder; None where none is running."""
+    try:
+        socket_dir = cluster.running_socket(data_dir.expanduser().resolve())
+    except OSError as error:
+        raise EmbeddedError(f"the data folder {data_dir} cannot be read: {error}") from error
+    return None if socket_dir is None else _dsn(socket_dir)
+
+
+def has_cluster(data_dir: Path) -> bool:
+    """Whether a start would find a database there. Raises EmbeddedError."""
+    try:
+        return (data_dir.expanduser().resolve() / folder.CLUSTER).is_dir()
+    except OSError as error:
+        raise EmbeddedError(f"the data folder {data_dir} cannot be read: {error}") from error
+
+
+def program(name: str) -> str:
+    """The path of one of PostgreSQL's programs, such as pg_dump. Raises SoftwareMissing."""
+    path = cluster.find_software() / "bin" / name
+    if not path.is_file():
+        raise SoftwareMissing(f"this installation of the embedded PostgreSQL has no {name}")
+    return str(path)
+
+
 def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
     wheel = cluster.find_software()
     account = folder.account_for(data_dir)
@@ -130,4 +158,8 @@ def _run_cluster(data_dir: Path, software: Path, account: Account, cleanup: Exit
     made = cluster.Cluster(data_dir, socket_dir, software, account, settings)
     watch = Watch(made, cluster.run(made, say))
     cleanup.callback(watch.stop)
-    return f"postgresql://{cluster.ROLE}@/{cluster.ROLE}?host={quote(str(socket_dir))}&port=5432", watch
+    return _dsn(socket_dir), watch
+
+
+def _dsn(socket_dir: Path) -> str:
+    return f"postgresql://{cluster.ROLE}@/{cluster.ROLE}?host={quote(str(socket_dir))}&port=5432"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from server.embedded_archive import unpacked
 from server.embedded_folder import (
     CLUSTER,
     ELSEWHERE,
@@ -91,15 +92,19 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def find_software() -> Path:
-    """The folder of PostgreSQL 18 in the wheel, found without importing it. Raises SoftwareMissing."""
+    """The folder of PostgreSQL 18 in the wheel, found without importing it, or from the program in one file.
+
+    Raises SoftwareMissing, or EmbeddedError where it cannot be unpacked.
+    """
     spec = importlib.util.find_spec(_WHEEL)
-    for location in (spec and spec.submodule_search_locations) or ():
+    found = unpacked()
+    for location in (found,) if found is not None else (spec and spec.submodule_search_locations) or ():
         software = Path(location).resolve() / f"pginstall{MAJOR}"
         if (software / "bin" / "postgres").is_file():
             return software
     raise SoftwareMissing(
-        f"the embedded PostgreSQL {MAJOR} is not installed; pip install 'waterspout[embedded]', "
-        "or give --database-url to use another PostgreSQL"
+        f"the embedded PostgreSQL {MAJOR} is not installed; pip install 'waterspout[embedded]' has it, and so has the "
+        "program waterspout-full; or give --database-url to use another PostgreSQL"
     )
 
 
@@ -376,6 +381,13 @@ def live_postmaster(data_dir: Path) -> int:
     if _is_alive(pid):
         (cluster / "postmaster.pid").unlink(missing_ok=True)
     return 0
+
+
+def running_socket(data_dir: Path) -> Path | None:
+    """The socket folder of the postmaster that runs on the cluster, for who does not hold the lock. Raises OSError."""
+    lines = _postmaster_lines(data_dir / CLUSTER)
+    is_there = len(lines) > 4 and lines[0].isdigit() and _is_postmaster(int(lines[0]), data_dir / CLUSTER)
+    return Path(lines[4]) if is_there and lines[4] else None
 
 
 def _is_alive(pid: int) -> bool:

@@ -17,7 +17,8 @@ INSERT INTO users (first_name, last_name, age, email, status, birth_date, date_c
 INSERT INTO posts (title, body, user_id)
     SELECT md5(n::text), '', CASE WHEN n % 150 = 0 THEN 7 ELSE 1 + n % 5000 END
     FROM generate_series(1, 10000) n;
-INSERT INTO user_bios (birth_city, user_id) SELECT md5(n::text), n FROM generate_series(1, 5000) n;
+INSERT INTO user_bios (birth_city, user_id, keys_to_ids_list)
+    SELECT md5(n::text), n, jsonb_build_object('k', jsonb_build_array(n)) FROM generate_series(1, 5000) n;
 INSERT INTO computers (name, serial, owner_id)
     SELECT md5(n::text), 's' || n, CASE WHEN n % 150 = 0 THEN 7 ELSE 1 + n % 5000 END
     FROM generate_series(1, 15000) n;
@@ -116,6 +117,7 @@ LOOKUPS = [
     ("posts WHERE user_id = ANY('{1,2,3}')", "posts_user_id_id_idx"),
     ("user_bios WHERE user_id = ANY('{1,2,3}')", "user_bios_user_id_key"),
     ("user_bios WHERE birth_city = 'x'", "user_bios_birth_city_idx"),
+    ("""user_bios WHERE keys_to_ids_list @> '{"k": [7]}'""", "user_bios_keys_to_ids_list_idx"),
     ("computers WHERE owner_id = ANY('{1,2,3}')", "computers_owner_id_id_idx"),
     ("computers WHERE serial = 's7'", "computers_serial_idx"),
     ("parents WHERE name = 'x'", "parents_name_idx"),

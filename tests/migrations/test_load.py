@@ -1,17 +1,21 @@
-"""Reading a folder of migrations: names, numbers, checksums, the marker."""
+"""Reading a folder of migrations: names, numbers, checksums, marks; and beginning the next file."""
 
 import hashlib
+import os
 
 import pytest
 
-from migrations import Migration, MigrationError, load
+from migrations import Migration, MigrationError, load, new
+
+LONE = "-- waterspout: no-transaction\n"
+BREAKS = "-- waterspout: breaks-older-servers\n"
 
 
 def test_files_come_in_order_with_their_checksums(folder):
     path = folder({"0002_b.sql": "SELECT 2", "0001_a-b_C.sql": "SELECT 1", "schema.sql": "", "notes.txt": ""})
     assert load(path) == (
-        Migration(1, "0001_a-b_C.sql", "SELECT 1", hashlib.sha256(b"SELECT 1").hexdigest(), True),
-        Migration(2, "0002_b.sql", "SELECT 2", hashlib.sha256(b"SELECT 2").hexdigest(), True),
+        Migration(1, "0001_a-b_C.sql", "SELECT 1", hashlib.sha256(b"SELECT 1").hexdigest()),
+        Migration(2, "0002_b.sql", "SELECT 2", hashlib.sha256(b"SELECT 2").hexdigest()),
     )
 
 
@@ -25,17 +29,21 @@ def test_what_an_editor_or_a_checkout_does_to_line_ends_changes_nothing(folder, 
 
 
 @pytest.mark.parametrize(
-    ("text", "in_transaction"),
+    ("text", "in_transaction", "breaks_older_servers"),
     [
-        ("SELECT 1", True),
-        ("-- waterspout: no-transaction\nSELECT 1", False),
-        ("-- waterspout: no-transaction  \r\nSELECT 1", False),
-        ("-- a comment\n-- waterspout: no-transaction\nSELECT 1", True),
-        ("", True),
+        ("SELECT 1", True, False),
+        (f"{LONE}SELECT 1", False, False),
+        ("-- waterspout: no-transaction  \r\nSELECT 1", False, False),
+        (f"{BREAKS}SELECT 1", True, True),
+        (f"{LONE}{BREAKS}SELECT 1", False, True),
+        (f"{BREAKS}{LONE}-- why\nSELECT 1", False, True),
+        ("-- about -- waterspout: no-transaction\nSELECT 1", True, False),
+        ("", True, False),
     ],
 )
-def test_the_marker_is_the_first_line(folder, text, in_transaction):
-    assert [migration.in_transaction for migration in load(folder({"0001_a.sql": text}))] == [in_transaction]
+def test_marks_are_the_first_lines(folder, text, in_transaction, breaks_older_servers):
+    [migration] = load(folder({"0001_a.sql": text}))
+    assert (migration.in_transaction, migration.breaks_older_servers) == (in_transaction, breaks_older_servers)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +72,16 @@ def test_the_marker_is_the_first_line(folder, text, in_transaction):
         ({"0001_a.sql": b"SELECT '\xff'"}, "0001_a.sql is not UTF-8 text (byte 8)"),
         (
             {"0001_a.sql": "-- waterspout: no_transaction\nSELECT 1"},
-            "0001_a.sql begins with '-- waterspout: no_transaction'; "
-            "the one marker there is reads '-- waterspout: no-transaction'",
+            "0001_a.sql, line 1 is '-- waterspout: no_transaction'; "
+            "a mark is '-- waterspout: no-transaction' or '-- waterspout: breaks-older-servers'",
+        ),
+        (
+            {"0001_a.sql": f"-- an index\n{LONE}SELECT 1"},
+            "0001_a.sql, line 2: a mark stands on the first lines, before all else",
+        ),
+        (
+            {"0001_a.sql": f"{LONE}SELECT 1;\n{BREAKS}SELECT 2"},
+            "0001_a.sql, line 3: a mark stands on the first lines, before all else",
         ),
     ],
 )
@@ -88,3 +104,46 @@ def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path):
     with pytest.raises(MigrationError) as caught:
         load(tmp_path)
     assert str(caught.value) == "0001_a.sql cannot be read: Is a directory"
+
+
+def test_the_next_file_is_begun(tmp_path):
+    path = tmp_path / "schema"
+    first = new(path, "create users")
+    assert first == path / "0001_create_users.sql"
+    assert (first.stat().st_mode & 0o111, first.read_text().startswith("-- ")) == (0, True)
+    first.write_text("SELECT 1")
+    second = new(path, "add-Price")
+    assert second == path / "0002_add-Price.sql"
+    assert first.read_text() == "SELECT 1"
+    # Of comments alone, none of which is taken for a mark.
+    [_, begun] = load(path)
+    assert (begun.statements, begun.in_transaction, begun.breaks_older_servers) == ((), True, False)
+
+
+@pytest.mark.parametrize("what", ["", " ", "a/b", "../a", "a.sql", "größe", "a\nb", "a\0b"])
+def test_a_name_that_is_none_is_refused(tmp_path, what):
+    with pytest.raises(MigrationError, match="cannot be in the name of a file"):
+        new(tmp_path, what)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_next_file_is_not_begun_after_a_gap(folder):
+    path = folder({"0001_a.sql": "", "0003_c.sql": ""})
+    with pytest.raises(MigrationError, match="lacks 0002"):
+        new(path, "d")
+    assert sorted(os.listdir(path)) == ["0001_a.sql", "0003_c.sql"]
+
+
+def test_the_last_number_is_the_last(folder, monkeypatch):
+    monkeypatch.setattr("migrations.files.LAST_NUMBER", 2)
+    path = folder({"0001_a.sql": ""})
+    assert new(path, "b").name == "0002_b.sql"
+    with pytest.raises(MigrationError, match="is full: the last number is 2"):
+        new(path, "c")
+
+
+def test_where_nothing_can_be_written_it_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(MigrationError) as caught:
+        new(tmp_path / "file" / "schema", "a")
+    assert str(caught.value) == f"no file can be written in {tmp_path / 'file' / 'schema'}: Not a directory"

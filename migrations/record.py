@@ -1,0 +1,146 @@
+"""The record that a database keeps of what was applied to it, and how it compares with a folder.
+
+In: an asyncpg connection and the `Migration`s of a folder. Out: the `Status` of the database against them, or what is
+wrong. Must not know how a file is applied.
+
+The record is the table `public.waterspout_migrations`. Its last column came later than the others: a table without it
+is read as if nothing in it broke older servers, and gets it from the next run that has something to apply.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from migrations.files import Migration, MigrationError
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+
+CREATE = """\
+CREATE TABLE public.waterspout_migrations (
+    number integer PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    breaks_older_servers boolean NOT NULL DEFAULT false
+)"""
+UPGRADE = """\
+ALTER TABLE public.waterspout_migrations ADD COLUMN IF NOT EXISTS breaks_older_servers boolean NOT NULL DEFAULT false"""
+INSERT = """\
+INSERT INTO public.waterspout_migrations (number, name, checksum, breaks_older_servers) VALUES ($1, $2, $3, $4)"""
+# Through JSON, because the column may not be there.
+SELECT = """\
+SELECT number, name, checksum, applied_at, coalesce((to_jsonb(record) ->> 'breaks_older_servers')::boolean, false)
+FROM public.waterspout_migrations record ORDER BY number"""
+EXISTS = "SELECT to_regclass('public.waterspout_migrations') IS NOT NULL"
+HAS_LAST_COLUMN = """\
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('public.waterspout_migrations')
+               AND attname = 'breaks_older_servers' AND NOT attisdropped)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One row of the record."""
+
+    number: int
+    name: str
+    checksum: str
+    applied_at: datetime
+    breaks_older_servers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A database against a folder: files on record, files to apply, what is on record beyond the folder."""
+
+    applied: tuple[Migration, ...]
+    pending: tuple[Migration, ...]
+    ahead: tuple[Applied, ...]
+
+    @property
+    def breaking(self) -> tuple[Applied, ...]:
+        """What was applied that servers without its file cannot live with."""
+        return tuple(row for row in self.ahead if row.breaks_older_servers)
+
+
+async def status(conn: Connection, migrations: Sequence[Migration]) -> Status:
+    """What a database has of these migrations. Reads the record alone, takes no lock, writes nothing.
+
+    `ahead` is no error: while a fleet is being updated, the database is migrated before the last old server
+    goes. Raises MigrationError for a file that was changed, removed or renamed after it was applied, and
+    for a record that has a gap.
+    """
+    return compare(migrations, await read(conn))
+
+
+async def verify(conn: Connection, migrations: Sequence[Migration]) -> tuple[str, ...]:
+    """All that `status` would refuse, a line each, in the order of the numbers. Writes nothing."""
+    return tuple(faults(migrations, await read(conn)))
+
+
+def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Status:
+    """As `status`, for a record that was read before."""
+    for fault in faults(migrations, record):
+        raise MigrationError(fault)
+    count = len(record)
+    return Status(tuple(migrations[:count]), tuple(migrations[count:]), ahead=tuple(record[len(migrations) :]))
+
+
+async def read(conn: Connection) -> tuple[Applied, ...]:
+    """In the order of the numbers; none where the table is not there yet."""
+    if not await conn.fetchval(EXISTS):
+        return ()
+    return tuple(Applied(*row) for row in await conn.fetch(SELECT))
+
+
+def faults(migrations: Sequence[Migration], record: Sequence[Applied]) -> Iterator[str]:
+    """What does not go together, in order."""
+    files = {migration.number: migration for migration in migrations}
+    expected = 1
+    for row in record:
+        for number in range(expected, row.number):
+            lacking = files[number].name if number in files else f"{number:04}"
+            yield f"{row.name} was applied to this database, but {lacking} before it was not"
+        expected = row.number + 1
+        if row.number in files:
+            yield from _file_faults(migrations, files[row.number], row)
+
+
+def _file_faults(migrations: Sequence[Migration], migration: Migration, row: Applied) -> Iterator[str]:
+    if migration.name != row.name:
+        same = next((other.name for other in migrations if other.checksum == row.checksum), None)
+        is_now = f"was renamed to {same}" if same else "is missing from the folder"
+        instead = "" if same == migration.name else f", which has {migration.name} in its place"
+        yield f"{row.name} was applied to this database and {is_now}{instead}"
+    elif migration.checksum != row.checksum:
+        yield (
+            f"{migration.name} was changed after it was applied on {row.applied_at:%Y-%m-%d}; "
+            "put it back as it was and write a new file for what should change"
+        )
+
+
+async def ensure(conn: Connection) -> None:
+    """Makes the table, or gives it the column it lacks. For who holds the lock of the runners."""
+    if not await conn.fetchval(EXISTS):
+        await conn.execute(CREATE)
+    elif not await conn.fetchval(HAS_LAST_COLUMN):
+        await conn.execute(UPGRADE)
+
+
+async def insert(conn: Connection, migration: Migration) -> None:
+    values = (migration.number, migration.name, migration.checksum, migration.breaks_older_servers)
+    await conn.execute(INSERT, *values)
+
+
+def insert_text(migration: Migration) -> str:
+    """The same as a text, for a script. Name and checksum hold no quotes."""
+    statement = INSERT
+    values = (migration.number, repr(migration.name), repr(migration.checksum), migration.breaks_older_servers)
+    for place, value in enumerate(values, 1):
+        statement = statement.replace(f"${place}", str(value))
+    return statement

@@ -1,0 +1,126 @@
+"""Takes an SQL text apart into its statements.
+
+In: the text of a file. Out: each `Statement` with the line that it begins on. Must not know what a statement means.
+What psql has besides SQL (backslash commands, the data of COPY FROM STDIN) is not read.
+
+Source: PostgreSQL, "4.1. Lexical Structure"; where a statement ends, `src/fe_utils/psqlscan.l`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TOKEN = re.compile(
+    r"""
+    (?P<blank> [ \t\n\r\f\v]+ | --[^\n]* )
+    | (?P<comment> /\* )
+    | [eE]'(?:[^'\\]|\\.|'')*'
+    | '(?:[^']|'')*'
+    | "(?:[^"]|"")*"
+    | (?P<dollar> \$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*)?\$ )
+    | (?P<word> [A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]* )
+    | \$[0-9]+ | [0-9][A-Za-z0-9_.]*
+    | .
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+COMMENT_EDGE = re.compile(r"/\*|\*/")
+# A body in plain SQL, BEGIN ATOMIC ... END, holds semicolons of its own.
+ROUTINE = re.compile(r"CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`sql` is from its first word on, without the semicolon; `line` counts from 1. `words` are its names and keywords
+    in capitals, in order, without what is quoted."""
+
+    sql: str
+    line: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str | None
+    text: str
+    begin: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.text)
+
+
+def split(sql: str) -> tuple[Statement, ...]:
+    """The statements of a text in order; one that is nothing but comments is none.
+
+    >>> [statement.sql for statement in split("SELECT 1; -- one\\nSELECT ';' ;")]
+    ['SELECT 1', "SELECT ';'"]
+    """
+    found = []
+    held: list[Token] = []
+    for token in _tokens(sql):
+        if token.text == ";" and not _is_open(held):
+            found.append(held)
+            held = []
+        elif held or token.kind not in ("blank", "comment"):
+            held.append(token)
+    return tuple(_statement(sql, tokens) for tokens in (*found, held) if tokens)
+
+
+def is_ended(sql: str) -> bool:
+    """Whether what is written after the text would be another statement."""
+    seen = [token.text for token in _tokens(sql) if token.kind not in ("blank", "comment")]
+    return seen[-1:] == [";"]
+
+
+def _tokens(sql: str) -> Iterator[Token]:
+    place = 0
+    while match := TOKEN.match(sql, place):
+        place = _end(sql, match)
+        yield Token(match.lastgroup, sql[match.start() : place], match.start())
+
+
+def _end(sql: str, match: re.Match[str]) -> int:
+    """Where the token ends: a comment and a dollar quote go on until they are closed, or to the end of the text."""
+    if match.lastgroup == "comment":
+        return _comment_end(sql, match.end())
+    if match.lastgroup == "dollar":
+        end = sql.find(match[0], match.end())
+        return len(sql) if end < 0 else end + len(match[0])
+    return match.end()
+
+
+def _comment_end(sql: str, place: int) -> int:
+    depth = 1
+    while depth and (edge := COMMENT_EDGE.search(sql, place)):
+        depth += 1 if edge[0] == "/*" else -1
+        place = edge.end()
+    return len(sql) if depth else place
+
+
+def _is_open(tokens: list[Token]) -> bool:
+    """Whether a semicolon after these is inside of parentheses or of the body of a routine."""
+    texts = [token.text for token in tokens]
+    if texts.count("(") > texts.count(")"):
+        return True
+    words = _words(tokens)
+    if not ROUTINE.match(" ".join(words[:4]) + " "):
+        return False
+    depth = 0
+    for word in words:
+        if word == "BEGIN" or (word == "CASE" and depth):
+            depth += 1
+        elif word == "END" and depth:
+            depth -= 1
+    return depth > 0
+
+
+def _words(tokens: list[Token]) -> tuple[str, ...]:
+    return tuple(token.text.upper() for token in tokens if token.kind == "word")
+
+
+def _statement(sql: str, tokens: list[Token]) -> Statement:
+    begin = tokens[0].begin
+    while tokens[-1].kind in ("blank", "comment"):
+        tokens = tokens[:-1]
+    return Statement(sql[begin : tokens[-1].end], sql.count("\n", 0, begin) + 1, _words(tokens))

@@ -1,0 +1,302 @@
+"""The indexes that the declarations ask for, held against those that there are. What comes in: a connection and the
+Catalog. What goes out: a `Suggestion` for each that is not there, with the statement that makes it.
+
+`missing` is what an include, a related collection, a containment filter or a key needs, and what reads the whole table
+without. `consider` is what a filter or a sort would gain, if it is asked for: an index has its price with every write.
+In a table of fewer than FEW_ROWS rows an index gains little: what is missing there is to be considered, and the rest
+left out.
+
+Attributes computed in SQL are not looked at: only PostgreSQL knows whether two expressions are the same.
+It must not know: requests, settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import asyncpg
+import msgspec
+
+from querybuild.catalog import Catalog
+from querybuild.errors import quoted
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
+from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
+
+FEW_ROWS = 1000
+NAME_BYTES = 63
+LONG_TEXT = 600
+"""Characters: a btree refuses values beyond about 2,700 bytes."""
+
+Rank = Literal["missing", "consider"]
+Method = Literal["btree", "hash", "gin"]
+
+_TABLES = """
+SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
+       c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows
+FROM unnest($1::text[], $2::text[]) AS given (schema, name)
+JOIN pg_class c ON c.oid = to_regclass(concat_ws('.', quote_ident(given.schema), quote_ident(given.name)))
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'm')
+"""
+
+# options: 1 is DESC, 2 is NULLS FIRST. A partial index over what is not null finds every value that is not null.
+_INDEXES = """
+SELECT i.indrelid AS oid, n.nspname AS schema, x.relname AS name, m.amname AS method,
+       i.indisvalid AND i.indisready AS is_valid, i.indisunique AS is_unique, i.indoption::int2[] AS options,
+       i.indpred IS NULL AS is_whole,
+       pg_get_expr(i.indpred, i.indrelid) IS NOT DISTINCT FROM format('(%I IS NOT NULL)', columns.names[1])
+           OR i.indpred IS NULL AS is_of_values,
+       columns.names AS columns
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_namespace n ON n.oid = x.relnamespace
+JOIN pg_am m ON m.oid = x.relam
+CROSS JOIN LATERAL (
+    SELECT array_agg(coalesce(a.attname, '') ORDER BY k.place) AS names
+    FROM unnest(i.indkey::int2[]) WITH ORDINALITY k (number, place)
+    LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE k.place <= i.indnkeyatts
+) columns
+WHERE i.indrelid = ANY($1::oid[])
+"""
+_TAKEN = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname LIKE ANY($1::text[])
+"""
+
+
+class Index(msgspec.Struct, frozen=True):
+    """columns: the name of each, empty for an expression. is_whole: it holds every row. is_of_values: all those whose
+    first column is not null. descends: whether it begins with what ORDER BY x DESC NULLS LAST gives."""
+
+    schema: str
+    name: str
+    method: str
+    columns: tuple[str, ...]
+    is_valid: bool
+    is_unique: bool
+    is_whole: bool
+    is_of_values: bool
+    descends: bool
+
+
+class Table(msgspec.Struct, frozen=True):
+    """rows: as PostgreSQL estimates them, and below FEW_ROWS counted."""
+
+    schema: str
+    name: str
+    rows: int
+    is_partitioned: bool
+    indexes: tuple[Index, ...]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """An index that a declaration asks for: over the columns, the first of which says whether there is one."""
+
+    rank: Rank
+    reason: str
+    place: tuple[str | None, str]
+    columns: tuple[str, ...]
+    method: Method = "btree"
+    operator_class: str = ""
+    is_unique: bool = False
+    descends: bool = False
+    is_page: bool = False
+    """Whether what the first column finds is wanted in the order of the second."""
+
+
+class Suggestion(msgspec.Struct, frozen=True):
+    """reason: what asks for it. sql: one statement."""
+
+    rank: Rank
+    table: str
+    columns: tuple[str, ...]
+    reason: str
+    sql: str
+
+
+async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
+    """What is missing first, in the order of the declarations. Reads alone."""
+    wanted = [want for resource in catalog for want in _wanted(catalog, resource)]
+    tables = await _tables(connection, list(dict.fromkeys(want.place for want in wanted)))
+    chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
+    for want in sorted(wanted, key=lambda want: want.rank == "consider"):
+        table = tables.get(want.place)
+        if table is not None and (ranked := _ranked(want, table)) is not None:
+            chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (ranked, table))
+    pairs = sorted(chosen.values(), key=lambda pair: pair[0].rank == "consider")
+    taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
+    return tuple(_suggestion(want, table, taken) for want, table in pairs)
+
+
+def _wanted(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
+    where = f"resource {quoted(resource.type)}"
+    yield Wanted("missing", f"{where}: the id", _place(resource), (resource.id.column,), is_unique=True)
+    for relationship in resource.relationships:
+        reason = f"{where}, relationship {quoted(relationship.name)}"
+        yield from _of_relationship(resource, relationship, catalog.target(relationship), reason)
+    for attribute in resource.attributes:
+        if attribute.is_stored and attribute.column_name != resource.id.column:
+            yield from _of_attribute(resource, attribute, f"{where}, attribute {quoted(attribute.name)}")
+
+
+def _place(resource: Resource) -> tuple[str | None, str]:
+    return resource.schema, resource.table
+
+
+def _of_relationship(resource: Resource, relationship: Relationship, target: Resource, reason: str) -> Iterator[Wanted]:
+    link = link_of(relationship)
+    if isinstance(relationship, ToOne) and relationship.is_own_key:
+        if relationship.filterable:
+            columns = (relationship.column_name, resource.id.column)
+            yield Wanted("consider", f"{reason}: filters over it", _place(resource), columns)
+        return
+    if link is not None:
+        place, columns = (link.schema, link.table), (link.source, link.target)
+        yield Wanted("missing", f"{reason}: one row a pair", place, columns, is_unique=True)
+        if _is_read(relationship):
+            yield Wanted("missing", f"{reason}: includes, related resources", place, columns)
+    elif isinstance(relationship, ToOne):
+        one = (relationship.foreign_key,)
+        yield Wanted("missing", f"{reason}: at most one", _place(target), one, is_unique=True)
+    elif _is_read(relationship):
+        columns = (relationship.foreign_key, target.id.column)
+        yield Wanted("missing", f"{reason}: includes, related resources", _place(target), columns)
+        yield Wanted("consider", f"{reason}: pages of related resources", _place(target), columns, is_page=True)
+
+
+def _is_read(relationship: Relationship) -> bool:
+    return "read" in relationship.methods or relationship.includable or relationship.filterable
+
+
+def _of_attribute(resource: Resource, attribute: Attribute, reason: str) -> Iterator[Wanted]:
+    place, column, kind = _place(resource), attribute.column_name, attribute.type
+    filters = f"{reason}: filters"
+    if kind is JSONB or kind.element is not None:
+        if attribute.is_filterable and kind.element is not JSON:
+            operators = "jsonb_path_ops" if kind is JSONB else ""
+            yield Wanted("missing", filters, place, (column,), method="gin", operator_class=operators)
+    elif kind in (BOOL, BYTEA, JSON, OPAQUE):
+        return
+    elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
+        if attribute.is_filterable:
+            yield Wanted("consider", filters, place, (column,), method="hash")
+    elif attribute.is_sortable:
+        columns = (column, resource.id.column)
+        yield Wanted("consider", f"{reason}: filters and sorts", place, columns)
+        if attribute.nullable:
+            yield Wanted("consider", f"{reason}: descending sorts", place, columns, descends=True)
+    elif attribute.is_filterable:
+        yield Wanted("consider", filters, place, (column, resource.id.column))
+
+
+def _ranked(want: Wanted, table: Table) -> Wanted | None:
+    """None where there is such an index, or no need of one."""
+    if any(index.is_valid and _serves(index, want) for index in table.indexes):
+        return None
+    if table.rows >= FEW_ROWS or want.is_unique:
+        return want
+    if want.rank == "consider":
+        return None
+    return msgspec.structs.replace(want, rank="consider", reason=f"{want.reason} (of {table.rows} rows so far)")
+
+
+def _serves(index: Index, want: Wanted) -> bool:
+    if want.is_unique:
+        return index.is_unique and index.is_whole and set(index.columns) <= set(want.columns)
+    if want.method == "gin":
+        return index.method == "gin" and index.is_of_values and want.columns[0] in index.columns
+    if index.columns[0] != want.columns[0] or not index.is_of_values:
+        return False
+    if want.descends:
+        return index.method == "btree" and index.descends
+    if want.is_page:
+        is_unique = index.is_unique and len(index.columns) == 1
+        return index.method == "btree" and (is_unique or index.columns[:2] == want.columns)
+    return index.method in ("btree", "hash")
+
+
+def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Suggestion:
+    invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
+    if invalid:
+        sql = f"REINDEX INDEX CONCURRENTLY {_quoted(invalid[0].schema)}.{_quoted(invalid[0].name)};"
+        reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its making was cut short"
+    else:
+        sql, reason = _create(want, table, taken), want.reason
+    return Suggestion(want.rank, f"{table.schema}.{table.name}", want.columns, reason, sql)
+
+
+def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
+    name = free = _name(table.name, want)
+    number = 0
+    while (table.schema, free) in taken:
+        number += 1
+        free = f"{name}{number}"
+    taken.add((table.schema, free))
+    ends = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
+    columns = ", ".join(_quoted(column) + end for column, end in zip(want.columns, ends, strict=False))
+    unique = "UNIQUE " if want.is_unique else ""
+    # PostgreSQL makes none concurrently on a partitioned table.
+    concurrently = "" if table.is_partitioned else "CONCURRENTLY "
+    using = "" if want.method == "btree" else f" USING {want.method}"
+    place = f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    return f"CREATE {unique}INDEX {concurrently}{_quoted(free)} ON {place}{using} ({columns});"
+
+
+def _name(table: str, want: Wanted) -> str:
+    """As the built-in ones are called, short enough to have a number after it."""
+    end = "key" if want.is_unique else "idx"
+    down = "_desc" if want.descends else ""
+    name = "_".join((table, *(column + down for column in want.columns)))
+    room = NAME_BYTES - len(end) - 3
+    return f"{name.encode()[:room].decode(errors='ignore')}_{end}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[tuple[str, str]]:
+    patterns = [re.sub(r"([\\%_])", r"\\\1", name) + "%" for name in names]
+    return {(row[0], row[1]) for row in await connection.fetch(_TAKEN, patterns)}
+
+
+async def _tables(
+    connection: asyncpg.Connection[Any], places: list[tuple[str | None, str]]
+) -> dict[tuple[str | None, str], Table]:
+    """Those that may have indexes, by the names in the declarations."""
+    schemas, names = [schema for schema, _ in places], [name for _, name in places]
+    found = await connection.fetch(_TABLES, schemas, names)
+    indexes = await connection.fetch(_INDEXES, [row["oid"] for row in found])
+    return {
+        (row["given_schema"], row["given_name"]): Table(
+            schema=row["schema"],
+            name=row["name"],
+            rows=await _rows(connection, row),
+            is_partitioned=row["is_partitioned"],
+            indexes=tuple(_index(index) for index in indexes if index["oid"] == row["oid"]),
+        )
+        for row in found
+    }
+
+
+async def _rows(connection: asyncpg.Connection[Any], table: asyncpg.Record) -> int:
+    if table["rows"] >= FEW_ROWS:
+        return int(table["rows"])
+    # Statistics may be old, or not there at all; so few rows are soon counted.
+    name = f"{_quoted(table['schema'])}.{_quoted(table['name'])}"
+    return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {FEW_ROWS}) few"))
+
+
+def _index(row: asyncpg.Record) -> Index:
+    return Index(
+        schema=row["schema"],
+        name=row["name"],
+        method=row["method"],
+        columns=tuple(row["columns"]),
+        is_valid=row["is_valid"],
+        is_unique=row["is_unique"],
+        is_whole=row["is_whole"],
+        is_of_values=row["is_of_values"],
+        descends=row["options"][0] == 1,
+    )

@@ -1,0 +1,322 @@
+"""The indexes that `check` suggests: which are asked for, what is taken for them, and that they can be made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from server import advice
+from server.advice import Suggestion, suggest
+from server.resources import built_in
+from tests.catalog import CATALOG
+from waterspout import (
+    BIGINT,
+    BOOL,
+    BYTEA,
+    CHAR,
+    INT,
+    JSON,
+    JSONB,
+    OPAQUE,
+    TEXT,
+    Attribute,
+    Catalog,
+    Link,
+    Resource,
+    Template,
+    ToMany,
+    ToOne,
+    array,
+    enum,
+)
+
+TABLES = """
+CREATE SCHEMA "my shop";
+CREATE TABLE owners (id bigint PRIMARY KEY, name text);
+CREATE TABLE "my shop"."Things" (
+    id bigint PRIMARY KEY, owner_id bigint, "Size" int NOT NULL, age int, flag bool, code varchar(10) NOT NULL,
+    colour text NOT NULL, body text, short char(3), words text[], doc jsonb, plain json, raw bytea, place point
+);
+CREATE TABLE owned_things (owner_id bigint, thing_id bigint);
+CREATE VIEW seen AS SELECT * FROM "my shop"."Things";
+CREATE TABLE parts (id bigint, owner_id bigint, PRIMARY KEY (id, owner_id)) PARTITION BY RANGE (id);
+CREATE TABLE few_parts PARTITION OF parts FOR VALUES FROM (0) TO (100000);
+INSERT INTO owners SELECT n FROM generate_series(1, 2000) n;
+INSERT INTO "my shop"."Things" (id, "Size", code, colour) SELECT n, 1, '', '' FROM generate_series(1, 1000) n;
+INSERT INTO owned_things SELECT n, n FROM generate_series(1, 1000) n;
+INSERT INTO parts SELECT n, n FROM generate_series(1, 1000) n;
+"""
+THINGS = '"my shop"."Things"'
+
+
+async def suggested(url: str, catalog: Catalog, *statements: str) -> tuple[Suggestion, ...]:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+        return await suggest(connection, catalog)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def shop_url(io_loop: IOLoop, corner_url: str) -> str:
+    io_loop.run_sync(lambda: suggested(corner_url, NOTHING, TABLES))
+    return corner_url
+
+
+def owner(*relationships: ToOne | ToMany) -> Resource:
+    return Resource("owner", "/owners", "owners", relationships=relationships)
+
+
+def thing(*fields: Attribute | ToOne | ToMany, **changed: Any) -> Resource:
+    declared = {"type": "thing", "path": "/things", "table": "Things", "schema": "my shop"} | changed
+    return Resource(
+        attributes=tuple(field for field in fields if isinstance(field, Attribute)),
+        relationships=tuple(field for field in fields if not isinstance(field, Attribute)),
+        **declared,
+    )
+
+
+NOTHING = Catalog((owner(),))
+OWNED = ToMany("things", "thing", foreign_key="owner_id")
+BY_OWNER = f'CREATE INDEX CONCURRENTLY "Things_owner_id_id_idx" ON {THINGS} ("owner_id", "id");'
+LINK = Link("owned_things", source="owner_id", target="thing_id")
+LINKED = ToMany("things", "thing", through=LINK)
+
+
+def by(columns: str, name: str, using: str = "") -> str:
+    return f'CREATE INDEX CONCURRENTLY "Things_{name}_idx" ON {THINGS}{using} ({columns});'
+
+
+CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
+    # what there is, the declarations, what is suggested
+    # relationships
+    ("", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
+    (f"CREATE INDEX ON {THINGS} (owner_id)", [owner(OWNED), thing()], [("consider", BY_OWNER)]),
+    (f"CREATE INDEX ON {THINGS} USING hash (owner_id)", [owner(OWNED), thing()], [("consider", BY_OWNER)]),
+    (f"CREATE INDEX ON {THINGS} (owner_id, id, age)", [owner(OWNED), thing()], []),
+    (f"CREATE INDEX ON {THINGS} (owner_id, id) WHERE owner_id IS NOT NULL", [owner(OWNED), thing()], []),
+    (
+        f"CREATE INDEX other_idx ON {THINGS} (owner_id, id) WHERE age > 1",
+        [owner(OWNED), thing()],
+        [("missing", BY_OWNER)],
+    ),
+    (f"CREATE INDEX ON {THINGS} ((owner_id + 1), id)", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
+    (f"CREATE INDEX ON {THINGS} (id, owner_id)", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
+    (f"CREATE UNIQUE INDEX ON {THINGS} (owner_id)", [owner(OWNED), thing()], []),
+    # asked for twice, suggested once
+    ("", [owner(OWNED), thing(ToOne("owner", "owner"))], [("missing", BY_OWNER)]),
+    ("", [owner(), thing(ToOne("owner", "owner"))], [("consider", BY_OWNER)]),
+    ("", [owner(), thing(ToOne("owner", "owner", filterable=False))], []),
+    (
+        "",
+        [
+            owner(
+                ToMany(
+                    "things", "thing", foreign_key="owner_id", methods=frozenset(), includable=False, filterable=False
+                )
+            ),
+            thing(),
+        ],
+        [],
+    ),
+    (
+        "",
+        [owner(ToOne("thing", "thing", foreign_key="owner_id")), thing()],
+        [("missing", f'CREATE UNIQUE INDEX CONCURRENTLY "Things_owner_id_key" ON {THINGS} ("owner_id");')],
+    ),
+    (
+        "",
+        [owner(LINKED), thing()],
+        [
+            (
+                "missing",
+                'CREATE UNIQUE INDEX CONCURRENTLY "owned_things_owner_id_thing_id_key" ON "public"."owned_things" '
+                '("owner_id", "thing_id");',
+            )
+        ],
+    ),
+    (
+        "CREATE UNIQUE INDEX ON owned_things (thing_id, owner_id)",
+        [owner(LINKED), thing()],
+        [
+            (
+                "missing",
+                'CREATE INDEX CONCURRENTLY "owned_things_owner_id_thing_id_idx" ON "public"."owned_things" '
+                '("owner_id", "thing_id");',
+            )
+        ],
+    ),
+    # attributes
+    ("", [thing(Attribute("size", INT, column="Size"))], [("consider", by('"Size", "id"', "Size_id"))]),
+    (f'CREATE INDEX ON {THINGS} ("Size" DESC)', [thing(Attribute("size", INT, column="Size"))], []),
+    ("", [thing(Attribute("size", INT, column="Size", sortable=False))], [("consider", by('"Size", "id"', "Size_id"))]),
+    ("", [thing(Attribute("size", INT, column="Size", sortable=False, filterable=False))], []),
+    ("", [thing(Attribute("size", INT, column="Size", readable=False))], []),
+    (
+        "",
+        [thing(Attribute("age", INT, nullable=True))],
+        [
+            ("consider", by('"age", "id"', "age_id")),
+            ("consider", by('"age" DESC NULLS LAST, "id" DESC', "age_desc_id_desc")),
+        ],
+    ),
+    (
+        f"CREATE INDEX ON {THINGS} (age, id)",
+        [thing(Attribute("age", INT, nullable=True))],
+        [("consider", by('"age" DESC NULLS LAST, "id" DESC', "age_desc_id_desc"))],
+    ),
+    (
+        f"CREATE INDEX ON {THINGS} (age, id); CREATE INDEX ON {THINGS} (age DESC NULLS LAST, id DESC)",
+        [thing(Attribute("age", INT, nullable=True))],
+        [],
+    ),
+    ("", [thing(Attribute("code", TEXT, max_length=10))], [("consider", by('"code", "id"', "code_id"))]),
+    ("", [thing(Attribute("colour", enum("red")))], [("consider", by('"colour", "id"', "colour_id"))]),
+    ("", [thing(Attribute("body", TEXT, nullable=True))], [("consider", by('"body"', "body", " USING hash"))]),
+    (f"CREATE INDEX ON {THINGS} (body)", [thing(Attribute("body", TEXT, nullable=True))], []),
+    ("", [thing(Attribute("body", TEXT, nullable=True, filterable=False))], []),
+    (
+        "",
+        [thing(Attribute("short", CHAR, nullable=True, max_length=3, sortable=False))],
+        [("consider", by('"short", "id"', "short_id"))],
+    ),
+    ("", [thing(Attribute("words", array(TEXT), nullable=True))], [("missing", by('"words"', "words", " USING gin"))]),
+    (
+        f"CREATE INDEX other_idx ON {THINGS} (words)",
+        [thing(Attribute("words", array(TEXT), nullable=True))],
+        [("missing", by('"words"', "words", " USING gin"))],
+    ),
+    (f"CREATE INDEX ON {THINGS} USING gin (words)", [thing(Attribute("words", array(TEXT), nullable=True))], []),
+    ("", [thing(Attribute("words", array(TEXT), nullable=True, filterable=False))], []),
+    (
+        "",
+        [thing(Attribute("doc", JSONB, nullable=True))],
+        [("missing", by('"doc" jsonb_path_ops', "doc", " USING gin"))],
+    ),
+    (f"CREATE INDEX ON {THINGS} USING gin (doc)", [thing(Attribute("doc", JSONB, nullable=True))], []),
+    (
+        "",
+        [
+            thing(
+                Attribute("flag", BOOL, nullable=True),
+                Attribute("plain", JSON, nullable=True),
+                Attribute("raw", BYTEA, nullable=True),
+                Attribute("place", OPAQUE, nullable=True),
+                Attribute("sum", INT, sql=lambda column: Template("{}+1", column("Size"))),
+            )
+        ],
+        [],
+    ),
+    # names that are taken, what an earlier try left, what cannot have an index, what cannot have it made concurrently
+    (
+        'CREATE TABLE "my shop"."Things_owner_id_id_idx" (); CREATE TABLE "my shop"."Things_owner_id_id_idx1" ()',
+        [owner(OWNED), thing()],
+        [("missing", BY_OWNER.replace("id_idx", "id_idx2"))],
+    ),
+    (
+        f"INSERT INTO {THINGS} (id, owner_id, \"Size\", code, colour) VALUES (-1, 1, 1, '', ''), (-2, 1, 1, '', '')",
+        [owner(ToOne("thing", "thing", foreign_key="owner_id")), thing()],
+        [("missing", 'REINDEX INDEX CONCURRENTLY "my shop"."left";')],
+    ),
+    ("", [owner(OWNED), thing(table="seen", schema=None)], []),
+    ("", [owner(OWNED), thing(table="nowhere")], []),
+    (
+        "",
+        [owner(OWNED), thing(table="few_parts", schema=None)],
+        [
+            (
+                "missing",
+                'CREATE INDEX CONCURRENTLY "few_parts_owner_id_id_idx" ON "public"."few_parts" ("owner_id", "id");',
+            ),
+            ("missing", 'CREATE UNIQUE INDEX CONCURRENTLY "few_parts_id_key" ON "public"."few_parts" ("id");'),
+        ],
+    ),
+    (
+        "",
+        [owner(OWNED), thing(table="parts", schema=None)],
+        [
+            ("missing", 'CREATE INDEX "parts_owner_id_id_idx" ON "public"."parts" ("owner_id", "id");'),
+            ("missing", 'CREATE UNIQUE INDEX "parts_id_key" ON "public"."parts" ("id");'),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("there_is", "resources", "expected"), CASES)
+async def test_what_is_suggested(
+    shop_url: str, there_is: str, resources: list[Resource], expected: list[tuple[str, str]]
+) -> None:
+    statements = [there_is] if there_is else []
+    if any("REINDEX" in sql for _, sql in expected):
+        with pytest.raises(asyncpg.UniqueViolationError):
+            await suggested(
+                shop_url, NOTHING, there_is, f'CREATE UNIQUE INDEX CONCURRENTLY "left" ON {THINGS} (owner_id)'
+            )
+        statements = []
+    found = await suggested(shop_url, Catalog(tuple(resources)), *statements)
+    assert [(suggestion.rank, suggestion.sql) for suggestion in found] == expected
+
+
+async def test_a_suggestion_says_what_asks_for_it(shop_url: str) -> None:
+    [found] = await suggested(shop_url, Catalog((owner(OWNED), thing())))
+    assert found == Suggestion(
+        rank="missing",
+        table="my shop.Things",
+        columns=("owner_id", "id"),
+        reason="resource “owner”, relationship “things”: includes, related resources",
+        sql=BY_OWNER,
+    )
+
+
+async def test_a_table_of_few_rows_gets_what_is_missing_as_something_to_consider(shop_url: str) -> None:
+    catalog = Catalog((owner(OWNED), thing(Attribute("size", INT, column="Size"))))
+    [found] = await suggested(shop_url, catalog, f"DELETE FROM {THINGS} WHERE id > 999")
+    assert (found.rank, found.sql) == ("consider", BY_OWNER)
+    assert found.reason.endswith(": includes, related resources (of 999 rows so far)")
+    found = (await suggested(shop_url, catalog, f"TRUNCATE {THINGS}"))[0]
+    assert found.reason.endswith("(of 0 rows so far)")
+
+
+async def test_statistics_of_a_large_table_are_believed(shop_url: str) -> None:
+    await suggested(shop_url, NOTHING, f"ANALYZE {THINGS}")
+    # Now its rows are not counted any more.
+    [found] = await suggested(shop_url, Catalog((owner(OWNED), thing())), f"DELETE FROM {THINGS}")
+    assert found.rank == "missing"
+
+
+async def test_a_long_name_is_cut_and_stays_one_of_its_own(corner_url: str) -> None:
+    table = "ä" * 25 + "_with_more"
+    columns = ("b" * 40, "c" * 40)
+    ddl = f'CREATE TABLE "{table}" (id bigint PRIMARY KEY, {", ".join(f"{column} int NOT NULL" for column in columns)})'
+    rows = f'INSERT INTO "{table}" SELECT n, n, n FROM generate_series(1, 1000) n'
+    catalog = Catalog((Resource("a", "/a", table, tuple(Attribute(column, BIGINT) for column in columns)),))
+    found = await suggested(corner_url, catalog, ddl, rows)
+    names = [suggestion.sql.split('"')[1] for suggestion in found]
+    assert len(set(names)) == 2
+    assert all(len(name.encode()) <= 63 for name in names)
+    assert await suggested(corner_url, catalog, *(suggestion.sql for suggestion in found)) == ()
+
+
+async def test_what_is_suggested_can_be_made_and_is_then_there(
+    corner_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advice, "FEW_ROWS", 0)
+    found = await suggested(corner_url, CATALOG)
+    assert len(found) > 40
+    assert await suggested(corner_url, CATALOG, *(suggestion.sql for suggestion in found)) == ()
+
+
+async def test_the_built_in_tables_miss_none(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "FEW_ROWS", 0)
+    found = await suggested(database_url, built_in())
+    assert [suggestion for suggestion in found if suggestion.rank == "missing"] == []
+
+
+async def test_it_only_reads(shop_url: str) -> None:
+    found = await suggested(shop_url, Catalog((owner(OWNED), thing())), "SET default_transaction_read_only = on")
+    assert len(found) == 1
