@@ -1,5 +1,5 @@
-"""A request as tornado hands it over, with less on the way. What comes in: a start line and headers. What goes out: a
-request whose arguments are parsed where somebody asks for them, and its handler at work.
+"""A request as tornado's handlers have it, and its handler at work, with less on the way. What comes in: a start line
+and headers. What goes out: a request whose arguments are parsed where somebody asks for them, and a running handler.
 
 Nothing here knows a route, a document or the database.
 """
@@ -8,38 +8,65 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tornado.escape import parse_qs_bytes
-from tornado.httpserver import HTTPServer
 from tornado.httputil import (
     HTTPConnection,
     HTTPHeaders,
+    HTTPInputError,
     HTTPMessageDelegate,
     HTTPServerRequest,
     RequestStartLine,
     ResponseStartLine,
 )
-from tornado.routing import Router
+from tornado.web import Application, RequestHandler
 
-FindHandler = Callable[[HTTPServerRequest], HTTPMessageDelegate]
+MakeRequest = Callable[[HTTPConnection, object, RequestStartLine, HTTPHeaders], "Request"]
 Arguments = dict[str, list[bytes]]
+
+HOST_CHARACTERS = 300
+"""More than a DNS name and a port can have."""
+
+UNIX = "unix"
+"""The address of whoever connects to a Unix socket."""
 
 
 class Request(HTTPServerRequest):
-    """tornado's request. The server reads the query as it was sent, so its arguments, which cost 12 microseconds and
-    more, are there only for custom code that asks for them."""
+    """tornado's request, with all that its documentation names. It is filled here: tornado's own way parses the query,
+    copies the result and looks at the host anew each time. Arguments are there for custom code that asks for them.
+
+    began_at: when it began to arrive, by the monotonic clock. has_body: whether a body comes, be it empty.
+    """
+
+    began_at = 0.0
+    has_body = False
 
     def __init__(
         self, connection: HTTPConnection, server: object, line: RequestStartLine, headers: HTTPHeaders
     ) -> None:
-        path, _, query = line.path.partition("?")
-        bare = RequestStartLine(line.method, path, line.version)
-        super().__init__(connection=connection, server_connection=server, start_line=bare, headers=headers)
-        self.uri, self.query = line.path, query
-        del self.arguments, self.query_arguments
+        """Raises HTTPInputError."""
+        self.method, self.uri, self.version = line
+        self.path, _, self.query = line.path.partition("?")
+        self.headers = headers
+        if "Host" in headers:
+            self.host = headers["Host"]
+        elif line.version == "HTTP/1.0":
+            self.host = "127.0.0.1"
+        else:
+            raise HTTPInputError("there is no host")
+        self.host_name = _host_name(self.host)
+        context: Any = connection.context  # type: ignore[attr-defined]  # which every connection of ours has
+        self.remote_ip, self.protocol = context.remote_ip, context.protocol
+        self.connection = connection
+        self.server_connection = server
+        self.body = b""
+        self.files = {}
+        self.body_arguments = {}
+        self._start_time = time.time()
+        self._finish_time = None
 
     @cached_property
     def arguments(self) -> Arguments:  # type: ignore[override]  # tornado's is an attribute
@@ -53,92 +80,60 @@ class Request(HTTPServerRequest):
         return parse_qs_bytes(self.query, keep_blank_values=True)
 
 
-class Idle:
-    """The connections that wait for a request, or for the rest of its headers, the longest first.
+@lru_cache(maxsize=128)
+def _host_name(host: str) -> str:
+    """Without its port, as tornado reads it. Raises HTTPInputError."""
+    if len(host) > HOST_CHARACTERS:
+        raise HTTPInputError("a host that is none")
+    line = RequestStartLine("GET", "/", "HTTP/1.1")
+    return HTTPServerRequest(start_line=line, headers=HTTPHeaders({"Host": host})).host_name
 
-    tornado gives each wait a timer of its own, which costs a twentieth of a small request.
+
+class Handling(HTTPMessageDelegate):
+    """A handler that reads its body as a stream, at work on one request: what tornado's delegate does, less what other
+    handlers need.
+
+    A request without a body runs to its first await in one go.
     """
 
-    def __init__(self) -> None:
-        self._since: dict[object, tuple[float, HTTPConnection]] = {}
-
-    def add(self, server: object, connection: HTTPConnection) -> None:
-        self._since[server] = time.monotonic(), connection
-
-    def discard(self, server: object) -> None:
-        self._since.pop(server, None)
-
-    async def sweep(self, limit_seconds: float) -> None:
-        """Closes, for ever, what waits longer, give or take a tenth."""
-        while True:
-            await asyncio.sleep(limit_seconds / 10)
-            self._close_before(time.monotonic() - limit_seconds)
-
-    def _close_before(self, moment: float) -> None:
-        for since, connection in list(self._since.values()):
-            if since > moment:
-                return
-            closing: Any = connection
-            closing.close()
-
-
-class Exchange(HTTPMessageDelegate):
-    """One request and its answer. route: the delegate of the handler that answers.
-
-    A handler with a body to come begins before it arrives. One without begins when all is there, and so runs to its
-    first await in one go, where tornado's own way takes three turns of the loop.
-    """
-
-    def __init__(self, route: FindHandler, server: object, connection: HTTPConnection, idle: Idle) -> None:
-        idle.add(server, connection)
-        self._idle = idle
-        self._route = route
-        self._server = server
-        self._connection = connection
-        self._handler: HTTPMessageDelegate | None = None
-        self._waiting: tuple[HTTPMessageDelegate, RequestStartLine, HTTPHeaders] | None = None
+    def __init__(
+        self,
+        application: Application,
+        request: Request,
+        handler: type[RequestHandler],
+        context: dict[str, Any],
+        arguments: list[bytes],
+    ) -> None:
+        """context: for `initialize`. arguments: for the method."""
+        self._application = application
+        self._request = request
+        self._class = handler
+        self._context = context
+        self._arguments = arguments
+        self._handler: Any = None
+        self._task: asyncio.Task[None] | None = None
 
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
-    ) -> Awaitable[None] | None:
-        assert isinstance(start_line, RequestStartLine)
-        self._idle.discard(self._server)
-        handler = self._route(Request(self._connection, self._server, start_line, headers))
-        if "Content-Length" in headers or "Transfer-Encoding" in headers:
-            self._handler = handler
-            return handler.headers_received(start_line, headers)
-        self._waiting = handler, start_line, headers
-        return None
+    ) -> asyncio.Future[None] | None:
+        """Gives what is done when the handler is ready for the body, if one is announced."""
+        application, request, loop = self._application, self._request, asyncio.get_running_loop()
+        arrived = request._body_future = loop.create_future()
+        handler: Any = self._class(application, request, **self._context)
+        self._handler = handler
+        ready = handler._prepared_future = loop.create_future() if request.has_body else None
+        if ready is None:
+            arrived.set_result(None)
+        transforms = [transform(request) for transform in application.transforms]
+        self._task = loop.create_task(handler._execute(transforms, *self._arguments))
+        return ready
 
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        assert self._handler is not None
+    def data_received(self, chunk: bytes) -> Any:
         return self._handler.data_received(chunk)
 
     def finish(self) -> None:
-        if self._waiting is not None:
-            self._handler, start_line, headers = self._waiting
-            self._handler.headers_received(start_line, headers)
-        assert self._handler is not None
-        self._handler.finish()
+        if not self._request._body_future.done():
+            self._request._body_future.set_result(None)
 
     def on_connection_close(self) -> None:
-        if self._handler is not None:
-            self._handler.on_connection_close()
-
-
-class Server(HTTPServer):
-    """tornado's, for a router."""
-
-    def initialize(self, router: Router, **options: Any) -> None:  # type: ignore[override]  # of what we give it
-        super().initialize(router, **options)
-        # Connections that wait are `idle`'s to close.
-        self.conn_params.header_timeout = None
-        self.idle = Idle()
-        self._find_handler: FindHandler = router.find_handler  # type: ignore[assignment]  # every path has one
-
-    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        return Exchange(self._find_handler, server_conn, request_conn, self.idle)
-
-    def on_close(self, server_conn: object) -> None:
-        super().on_close(server_conn)
-        self.idle.discard(server_conn)
+        self._handler.on_connection_close()

@@ -1,0 +1,466 @@
+"""`server/http1.py` and `server/answering.py` over a transport of the test's own: where requests end, how answers are
+framed, what becomes of a connection. Shapes that are sent over sockets are in `tests/http/test_hostile_http.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
+from tornado.iostream import StreamClosedError
+
+from server.answering import JOINED_BYTES, Exchange
+from server.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+
+GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
+OK = ResponseStartLine("", 200, "OK")
+
+
+class Transport:
+    """What a connection does to it, in turn, is in `done`."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.done: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def writelines(self, pieces: tuple[bytes, ...]) -> None:
+        self.written += b"".join(pieces)
+
+    def is_closing(self) -> bool:
+        return bool({"close", "abort"} & set(self.done))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self.done.append(name)
+
+
+class Request(HTTPMessageDelegate):
+    """One request as it came; `gate` holds its body back."""
+
+    def __init__(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> None:
+        self.exchange, self.line, self.headers = exchange, line, headers
+        self.body = b""
+        self.told: list[str] = []
+        self.gate: asyncio.Future[None] | None = None
+        exchange.set_close_callback(lambda: self.told.append("closed"))
+
+    def headers_received(self, *_: Any) -> asyncio.Future[None] | None:
+        self.told.append("head")
+        return self.gate
+
+    def data_received(self, chunk: bytes) -> None:
+        self.body += chunk
+
+    def finish(self) -> None:
+        self.told.append("finish")
+
+    def on_connection_close(self) -> None:
+        self.told.append("gone")
+
+    def answer(self, body: bytes = b"answer", line: ResponseStartLine = OK, **headers: str) -> None:
+        fields = HTTPHeaders({"Content-Length": str(len(body))} | headers)
+        self.exchange.write_headers(line, fields, body)
+        self.exchange.finish()
+
+
+class Host:
+    """Everything of a server that a connection asks for. is_held: whether handlers hold bodies back."""
+
+    def __init__(self) -> None:
+        self.head_bytes = 1000
+        self.waiting: dict[Connection, float] = {}
+        self.heads: dict[Connection, float] = {}
+        self.is_ending = False
+        self.is_held = False
+        self.requests: list[Request] = []
+
+    def joins(self, connection: Connection) -> None: ...
+
+    def leaves(self, connection: Connection) -> None: ...
+
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> Request:
+        request = Request(exchange, line, headers)
+        if self.is_held:
+            request.gate = asyncio.get_running_loop().create_future()
+        self.requests.append(request)
+        return request
+
+
+def connected(host: Host) -> tuple[Connection, Any]:
+    transport: Any = Transport()
+    connection = Connection(host, Peer("127.0.0.1", ("127.0.0.1", 1), 2))
+    connection.connection_made(transport)
+    return connection, transport
+
+
+def asked(data: bytes = GET) -> tuple[Request, Connection, Any]:
+    """One request that has come."""
+    host = Host()
+    connection, transport = connected(host)
+    connection.data_received(data)
+    return host.requests[0], connection, transport
+
+
+async def turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+# requests
+
+
+BODIES = {
+    "none": (GET, b""),
+    "length": (b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabcd", b"abcd"),
+    "chunks": (
+        b"POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nab\r\r\n5\r\n\n\r\n\r\n\r\n0\r\nX: y\r\n\r\n",
+        b"ab\r\n\r\n\r\n",
+    ),
+    "upgrade": (
+        b"POST /one HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\nabcd",
+        b"abcd",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_request_ends_where_the_next_begins(name: str) -> None:
+    """However they are cut on the way."""
+    first, body = BODIES[name]
+    data = first + GET.replace(b"one", b"two")
+    for cut in range(1, len(data)):
+        host = Host()
+        connection, transport = connected(host)
+        for piece in (data[:cut], data[cut:]):
+            connection.data_received(piece)
+        assert [(request.line.path, request.body) for request in host.requests] == [("/one", body)]
+        assert host.requests[0].told == ["head", "finish"]
+        host.requests[0].answer()
+        await turns()
+        assert [request.line.path for request in host.requests] == ["/one", "/two"]
+        assert "X" not in host.requests[0].headers
+        assert transport.done == []
+
+
+async def test_headers() -> None:
+    lines = b"GET /\xc3\xa9?a HTTP/1.1\r\nhost: x\r\nx-one: \t a b \t\r\nX-ONE: c\r\nX-Two: \xe9\r\n\r\n"
+    request, _, _ = asked(lines)
+    assert request.line == RequestStartLine("GET", "/\u00c3\u00a9?a", "HTTP/1.1")
+    assert dict(request.headers) == {"Host": "x", "X-One": "a b,c", "X-Two": "\u00e9"}
+    assert request.exchange.context.remote_ip == "127.0.0.1"
+
+
+async def test_a_body_waits_for_its_handler() -> None:
+    host = Host()
+    host.is_held = True
+    connection, transport = connected(host)
+    connection.data_received(b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
+    connection.data_received(b"cd")
+    [request] = host.requests
+    assert (request.told, request.body) == (["head"], b"")
+    assert request.gate is not None
+    request.gate.set_result(None)
+    await turns()
+    assert (request.told, request.body, transport.written) == (["head", "finish"], b"abcd", b"")
+
+
+async def test_a_handler_that_fails_over_a_body() -> None:
+    host = Host()
+    host.is_held = True
+    connection, transport = connected(host)
+    connection.data_received(b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
+    [request] = host.requests
+    assert request.gate is not None
+    request.gate.set_exception(ValueError("no"))
+    await turns()
+    assert transport.done == ["abort"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+async def test_what_is_expected_is_asked_for_unless_it_was_answered(is_answered: bool) -> None:
+    host = Host()
+    host.is_held = True
+    connection, transport = connected(host)
+    connection.data_received(
+        b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n",
+    )
+    [request] = host.requests
+    if is_answered:
+        request.answer()
+    assert request.gate is not None
+    request.gate.set_result(None)
+    await turns()
+    assert transport.written.startswith(b"HTTP/1.1 200 OK" if is_answered else b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert transport.written.count(b"HTTP/1.1") == 1
+    # Who was answered may send the body or not: what follows cannot be told apart.
+    assert transport.done == (["write_eof"] if is_answered else [])
+
+
+async def test_what_comes_behind_a_request_is_kept_and_bounded() -> None:
+    request, connection, transport = asked(GET + b"x" * KEPT_BYTES)
+    assert transport.done == []
+    connection.data_received(b"x")
+    assert transport.done == ["pause_reading"]
+    request.answer()
+    await turns()
+    assert transport.written.count(b"HTTP/1.1 431 ") == 1
+
+
+async def test_reading_goes_on_when_there_is_room() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    following = GET + GET[:-2] + b"X: " + b"x" * 100 + b"\r\n\r\n"
+    count = 2 + KEPT_BYTES // len(GET)
+    connection.data_received(GET * count + following)
+    assert transport.done == ["pause_reading"]
+    for number in range(count + 2):
+        host.requests[number].answer()
+        await turns()
+    assert transport.done == ["pause_reading", "resume_reading"]
+    assert len(host.requests) == count + 2
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"no request\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"x" * 1001, 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n", 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 400),
+        (b"POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+        ),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"x" * 1000, 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno", 400),
+    ],
+)
+async def test_what_is_refused(data: bytes, status: int) -> None:
+    """The client can read it: it is not reset over what it sends still."""
+    host = Host()
+    connection, transport = connected(host)
+    connection.data_received(data)
+    connection.data_received(GET)
+    head, _, body = transport.written.partition(b"\r\n\r\n")
+    assert (head.startswith(b"HTTP/1.1 %d " % status), b"Connection: close" in head, body) == (True, True, b"")
+    assert transport.done == ["write_eof"]
+    assert [request.told for request in host.requests] in ([], [["head", "gone"]])
+
+
+# answers
+
+
+def parts(written: bytes) -> tuple[bytes, list[bytes], bytes]:
+    head, _, body = written.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    return first, lines, body
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "headers", "pieces", "lines", "body", "is_closed"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x", 200, {"Content-Length": "2"}, [b"ab"], [b"Content-Length: 2"], b"ab", False),
+        (
+            b"GET / HTTP/1.1\r\nHost: x",
+            200,
+            {},
+            [b"ab", b"", b"c"],
+            [b"Transfer-Encoding: chunked"],
+            b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+            False,
+        ),
+        (b"GET / HTTP/1.0", 200, {}, [b"ab"], [b"Connection: close"], b"ab", True),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive", 200, {}, [b"ab"], [b"Connection: close"], b"ab", True),
+        (
+            b"GET / HTTP/1.0\r\nConnection: Keep-Alive",
+            200,
+            {"Content-Length": "2"},
+            [b"ab"],
+            [b"Content-Length: 2", b"Connection: keep-alive"],
+            b"ab",
+            False,
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Close",
+            200,
+            {"Content-Length": "0"},
+            [],
+            [b"Content-Length: 0", b"Connection: close"],
+            b"",
+            True,
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: x",
+            200,
+            {"Content-Length": "0", "Connection": "close"},
+            [],
+            [b"Content-Length: 0", b"Connection: close"],
+            b"",
+            True,
+        ),
+        (b"HEAD / HTTP/1.1\r\nHost: x", 200, {"Content-Length": "9"}, [], [b"Content-Length: 9"], b"", False),
+        (b"HEAD / HTTP/1.1\r\nHost: x", 200, {}, [], [], b"", False),
+        (b"GET / HTTP/1.1\r\nHost: x", 204, {}, [], [], b"", False),
+        (b"GET / HTTP/1.1\r\nHost: x", 304, {"Content-Length": "9"}, [], [b"Content-Length: 9"], b"", False),
+    ],
+)
+async def test_framing(
+    head: bytes,
+    status: int,
+    headers: dict[str, str],
+    pieces: list[bytes],
+    lines: list[bytes],
+    body: bytes,
+    is_closed: bool,
+) -> None:
+    request, _, transport = asked(head + b"\r\n\r\n")
+    exchange = request.exchange
+    exchange.write_headers(ResponseStartLine("", status, "Well"), HTTPHeaders(headers), *pieces[:1])
+    for piece in pieces[1:]:
+        exchange.write(piece)
+    exchange.finish()
+    assert parts(transport.written) == (b"HTTP/1.1 %d Well" % status, lines, body)
+    assert transport.done == (["close"] if is_closed else [])
+
+
+async def test_the_last_answers_of_a_server() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    connection.data_received(GET)
+    host.is_ending = True
+    host.requests[0].answer()
+    assert b"\r\nConnection: close\r\n" in transport.written
+    assert transport.done == ["close"]
+
+
+async def test_a_large_body_follows_its_head() -> None:
+    request, _, transport = asked()
+    request.answer(b"x" * JOINED_BYTES)
+    assert transport.written.endswith(b"\r\n\r\n" + b"x" * JOINED_BYTES)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: b", "a\n", "a\r", "a\0"])
+async def test_a_header_is_one_header(value: str) -> None:
+    request, _, transport = asked()
+    with pytest.raises(ValueError, match="end of a line"):
+        request.answer(Location=value)
+    assert transport.written == b""
+
+
+@pytest.mark.parametrize("line", [OK, ResponseStartLine("", 204, "")])
+async def test_more_than_was_announced(line: ResponseStartLine) -> None:
+    request, _, transport = asked()
+    request.exchange.write_headers(line, HTTPHeaders({"Content-Length": "2"} if line.code == 200 else {}))
+    with pytest.raises(HTTPOutputError):
+        request.exchange.write(b"abc")
+    assert transport.done == ["abort"]
+    assert transport.written.endswith(b"\r\n\r\n")
+
+
+async def test_less_than_was_announced() -> None:
+    request, _, transport = asked()
+    request.exchange.write_headers(OK, HTTPHeaders({"Content-Length": "2"}), b"a")
+    with pytest.raises(HTTPOutputError):
+        request.exchange.finish()
+    assert transport.done == ["abort"]
+
+
+async def test_who_is_late_writes_into_no_other_answer() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    connection.data_received(GET)
+    host.requests[0].answer()
+    connection.data_received(GET)
+    before = transport.written
+    late = host.requests[0].exchange
+    for future in (late.write(b"x"), late.write_headers(OK, HTTPHeaders())):
+        with pytest.raises(StreamClosedError):
+            await future
+    late.finish()
+    late.close()
+    late.reset()
+    assert (transport.written, transport.done) == (before, [])
+
+
+async def test_a_slow_reader_is_waited_for() -> None:
+    request, connection, _ = asked()
+    first = request.exchange.write_headers(OK, HTTPHeaders(), b"x")
+    assert first.done()
+    connection.pause_writing()
+    second = request.exchange.write(b"x")
+    await turns()
+    assert not second.done()
+    connection.resume_writing()
+    await second
+    connection.pause_writing()
+    third = request.exchange.write(b"x")
+    connection.connection_lost(None)
+    with pytest.raises(StreamClosedError):
+        await third
+
+
+# ends
+
+
+async def test_the_client_goes() -> None:
+    """Its handler hears of it once, while it is at work, as its body comes, and not after its answer."""
+    request, connection, _ = asked()
+    connection.connection_lost(None)
+    assert request.told == ["head", "finish", "closed"]
+    request, connection, _ = asked(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n")
+    connection.connection_lost(None)
+    assert request.told == ["head", "gone"]
+    request, connection, _ = asked()
+    request.answer()
+    connection.connection_lost(None)
+    assert request.told == ["head", "finish"]
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(SHORT_BODY_BYTES, True), (SHORT_BODY_BYTES + 1, False)])
+async def test_an_answer_before_the_body(length: int, is_kept: bool) -> None:
+    """The rest is read and thrown away, where it is short; the handler does not wait for it."""
+    request, connection, transport = asked(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
+    request.answer()
+    await turns()
+    assert request.told == ["head", "gone"]
+    assert (b"Connection: close" in transport.written, transport.done) == (
+        not is_kept,
+        [] if is_kept else ["write_eof"],
+    )
+    written = transport.written
+    connection.data_received(b"x" * length + b"no request\r\n\r\n")
+    assert (request.body, transport.written.startswith(written + b"HTTP/1.1 400 ")) == (b"", is_kept)
+
+
+async def test_a_late_head() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    assert (connection in host.waiting, connection in host.heads) == (True, False)
+    connection.data_received(GET[:9])
+    assert connection in host.heads
+    connection.refuse_late_head()
+    assert transport.written.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert (host.waiting, host.heads) == ({}, {})
+
+
+async def test_only_who_waits_is_waiting() -> None:
+    host = Host()
+    connection, _ = connected(host)
+    connection.data_received(GET)
+    assert host.waiting == {}
+    host.requests[0].answer()
+    assert connection in host.waiting
