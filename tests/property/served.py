@@ -17,13 +17,13 @@ from urllib.parse import quote, urlencode
 
 import asyncpg
 import msgspec
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 import migrations
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
 from server.database import Database, open_database
+from server.http_server import Server
 from server.live_schema import read_live_schema
 from server.settings import Settings
 from tests.conftest import on_server, with_database
@@ -56,7 +56,7 @@ class _Client:
     """One kept connection. Nothing of a request is checked, encoded or added but its length."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
@@ -67,7 +67,7 @@ class _Client:
         head = b"\r\n".join((method.encode() + b" " + target + b" HTTP/1.1", *lines))
         text = head + b"\r\n\r\n" + (body or b"")
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             return await self._sent(text, method)
         except (OSError, EOFError) as error:
@@ -106,10 +106,15 @@ class Served:
     def __init__(self, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self._loop = loop
         self._url = url
-        self._server: HTTPServer | None = None
+        self._server: Server | None = None
         self._database: Database | None = None
         self._client: _Client | None = None
         self._own: asyncpg.Connection[asyncpg.Record] | None = None
+
+    @property
+    def port(self) -> int:
+        assert self._client is not None
+        return self._client.port
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._loop.run_until_complete(work)

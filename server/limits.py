@@ -1,0 +1,71 @@
+"""Limits that are stated for the whole server. What comes in: settings. What goes out: what one worker has of them.
+
+The rule: it is divided among the workers, and each has at least one. It must not know: connections, requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from contextlib import suppress
+
+import msgspec
+
+from server.settings import Settings
+
+OWN_DESCRIPTORS = 100
+"""Open files of a worker besides its connections: listening sockets, pipes, logs, and some for custom code."""
+
+MOST_DESCRIPTORS = 1_048_576
+
+log = logging.getLogger("server")
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """What the clients of one worker may take. unread_bytes: of answers that they do not read."""
+
+    connections: int = 10_000
+    unread_bytes: int = 2**29
+    idle_seconds: float = 620.0
+    head_seconds: float = 20.0
+    write_seconds: float = 60.0
+
+
+def share(total: int, workers: int) -> int:
+    """What each worker has of what is stated for the server.
+
+    >>> share(10, 4), share(2, 4)
+    (2, 1)
+    """
+    return max(1, total // workers)
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """Of one worker. Says so where the system does not let it have the connections that the settings would."""
+    wanted = share(settings.max_connections, settings.workers)
+    own = OWN_DESCRIPTORS + share(settings.pool_size, settings.workers)
+    most = max(1, raise_descriptors() - own)
+    if most < wanted:
+        log.warning("a worker has %d connections, not %d: the system does not let it open more files", most, wanted)
+    return ConnectionLimits(
+        connections=min(wanted, most),
+        unread_bytes=share(settings.max_buffered_bytes, settings.workers),
+        idle_seconds=settings.idle_connection_seconds,
+        head_seconds=settings.header_timeout_seconds,
+        write_seconds=settings.write_timeout_seconds,
+    )
+
+
+def raise_descriptors() -> int:
+    """Lets this process open as many files as the system allows, and gives their number: the 1024 that it begins with
+    are meant for programs that call select()."""
+    soft, hard = (_number(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            return hard
+    return soft
+
+
+def _number(limit: int) -> int:
+    return MOST_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MOST_DESCRIPTORS)

@@ -1,0 +1,176 @@
+"""The requests of one worker: how many are at work, how long each takes, and how one is given up. What comes in:
+requests, as they begin and end. What goes out: whether there is room for one more, and an end for what takes too long.
+
+It must not know: HTTP, documents, the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+from server.errors import OutcomeUnknown, RequestTimeout
+
+SETTLED_SECONDS = 1.0
+"""What is younger is not closed to make room: it may be done in a moment."""
+
+LARGE_BYTES = 16_384
+"""Less is not worth a connection."""
+
+Result = TypeVar("Result")
+
+
+class ClientGone(Exception):
+    """The client has closed its connection: what was under way for it is given up, and there is nobody to answer."""
+
+
+class Lifeline:
+    """Work that is given up when the client goes or time is up, so that no transaction and no lock outlives its
+    request. is_let_go: whether something of it has begun to be committed."""
+
+    def __init__(self) -> None:
+        self.is_let_go = False
+        self._task: asyncio.Task[Any] | None = None
+        self._error: Exception | None = None
+        self._is_unsure = False
+
+    async def run(self, work: Awaitable[Result]) -> Result:
+        """Raises ClientGone, RequestTimeout."""
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        try:
+            return await work
+        except asyncio.CancelledError as error:
+            if self._error is None:
+                raise RuntimeError("what the request was waiting for has been cancelled") from error
+            task.uncancel()
+            raise self._error from None
+        finally:
+            self._task = None
+
+    async def run_statement(self, work: Awaitable[Result]) -> Result:
+        """A write that is its own transaction: PostgreSQL may have done it before it hears that it is not wanted.
+
+        Raises ClientGone, OutcomeUnknown.
+        """
+        self._is_unsure = True
+        try:
+            return await self.run(work)
+        finally:
+            self._is_unsure = False
+
+    def let_go(self) -> None:
+        """From here on the work is finished, whoever is there to hear of it."""
+        self._task = None
+        self.is_let_go = True
+
+    def cut(self) -> None:
+        """The client has gone."""
+        self._cut(ClientGone())
+
+    def time_out(self) -> None:
+        self._cut(self.too_late())
+
+    def too_late(self) -> Exception:
+        """What a client is told whose time is up: not that nothing was written, where that is not known."""
+        if self.is_let_go or self._is_unsure:
+            return OutcomeUnknown("The write was not done in time: look whether it was done after all.")
+        return RequestTimeout("The request took longer than a request may.")
+
+    def _cut(self, error: Exception) -> None:
+        if self._task is not None:
+            self._error = error
+            self._task.cancel()
+            self._task = None
+
+
+class Underway(Protocol):
+    """A request, as its handler has it. body_bytes: as much of a body as has come; 0 once it is whole."""
+
+    is_at_work: bool
+
+    @property
+    def body_bytes(self) -> int: ...
+
+    def look(self, now: float, began_at: float) -> None:
+        """Ends what takes too long."""
+
+    def let_fall(self) -> None:
+        """Closes the connection, to have its memory back."""
+
+    def hurry(self) -> None:
+        """The server stops: this answer is the last of its connection, and half a body is not waited for."""
+
+
+class Running:
+    """streams: how many requests stream. at_work: how many are being answered: all is there that they need, and the
+    answer is not ready. A stop waits for all of them, until the last byte of the answer has been sent."""
+
+    def __init__(self, most_requests: int = sys.maxsize, most_body_bytes: int = sys.maxsize) -> None:
+        self.streams = 0
+        self.at_work = 0
+        self._most_requests = most_requests
+        self._most_body_bytes = most_body_bytes
+        self._underway: dict[Underway, float] = {}
+        self._is_stopping = False
+        self._none_left = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        return self.at_work >= self._most_requests
+
+    @property
+    def has_others(self) -> bool:
+        """Whether anything is at work that does not stream."""
+        return self.at_work > self.streams
+
+    def add(self, one: Underway, began_at: float) -> None:
+        self._underway[one] = began_at
+        if self._is_stopping:
+            one.hurry()
+
+    def begin(self, one: Underway) -> None:
+        one.is_at_work = True
+        self.at_work += 1
+
+    def end(self, one: Underway) -> None:
+        """Its answer is ready, or nobody waits for one."""
+        if one.is_at_work:
+            one.is_at_work = False
+            self.at_work -= 1
+
+    def discard(self, one: Underway) -> None:
+        self.end(one)
+        self._underway.pop(one, None)
+        if self._is_stopping and not self._underway:
+            self._none_left.set()
+
+    async def finished(self) -> None:
+        """Waits for all."""
+        self._is_stopping = True
+        for one in list(self._underway):
+            one.hurry()
+        while self._underway:
+            self._none_left.clear()
+            await self._none_left.wait()
+
+    def look(self) -> None:
+        """To be called every now and then."""
+        now = time.monotonic()
+        for one, began_at in list(self._underway.items()):
+            one.look(now, began_at)
+        excess = sum([one.body_bytes for one in self._underway]) - self._most_body_bytes
+        if excess > 0:
+            self._make_room(excess, now - SETTLED_SECONDS)
+
+    def _make_room(self, excess: int, before: float) -> None:
+        """Of half bodies those go that have taken longest."""
+        for one, began_at in list(self._underway.items()):
+            if began_at > before or excess <= 0:
+                return
+            if one.body_bytes >= LARGE_BYTES:
+                excess -= one.body_bytes
+                one.let_fall()

@@ -1,0 +1,149 @@
+"""Clients that a server is better off without, and one that measures how others fare meanwhile.
+
+In: the port of a server that runs as a program of its own. Out: connections that do what they should not, for as long
+as a block lasts; latencies; memory. It must not know the server's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import psutil  # type: ignore[import-untyped]  # it has no hints of its own
+
+from tests.http.conftest import MEDIA_TYPE
+from tests.http.wire import connected
+
+SECONDS = 60.0
+"""More than any wait here takes: a test that waits for it fails."""
+
+SLOWER = 10
+BEARABLE_SECONDS = 0.15
+"""The others may be so many times slower while the server is attacked, or as slow as this: the machine that runs the
+tests runs the attack as well."""
+
+PIECE = b" " * 0x40000
+
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Attack = Callable[[Reader, Writer], Awaitable[None]]
+
+
+async def latency(port: int, path: str = "/groups/1", times: int = 100) -> float:
+    """Of requests on one kept connection, in seconds: 19 of 20 took less."""
+    taken = []
+    async with connected(port) as wire:
+        for _ in range(times):
+            begin = time.perf_counter()
+            await wire.send(f"GET {path} HTTP/1.1")
+            assert (await wire.answer()).status == 200
+            taken.append(time.perf_counter() - begin)
+    return sorted(taken)[times * 19 // 20]
+
+
+def is_bearable(before: float, now: float) -> bool:
+    return now < max(SLOWER * before, BEARABLE_SECONDS)
+
+
+@asynccontextmanager
+async def attacked(port: int, count: int, attack: Attack) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Gives the attacks, all of which are connected; each is done when the server has ended it."""
+    pairs = [await _connect(port) for _ in range(count)]
+    tasks = [asyncio.ensure_future(_run(attack, *pair)) for pair in pairs]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _connect(port: int) -> tuple[Reader, Writer]:
+    """With a small buffer, so that the server's fill."""
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    own.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", port))
+    return await asyncio.open_connection(sock=own, limit=4096)
+
+
+async def _run(attack: Attack, reader: Reader, writer: Writer) -> None:
+    try:
+        with suppress(OSError, EOFError):
+            await attack(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def idle(reader: Reader, _: Writer) -> None:
+    await reader.read()
+
+
+def slow_head(pause_seconds: float) -> Attack:
+    return _trickle(b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\nX: ", pause_seconds)
+
+
+def slow_body(pause_seconds: float) -> Attack:
+    head = f"POST /groups HTTP/1.1\r\nHost: localhost\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: 100000\r\n\r\n"
+    return _trickle(head.encode(), pause_seconds)
+
+
+def _trickle(first: bytes, pause_seconds: float) -> Attack:
+    """A byte now and then, until there is an answer."""
+
+    async def attack(reader: Reader, writer: Writer) -> None:
+        writer.write(first)
+        answered = asyncio.ensure_future(reader.read(1))
+        while not (await asyncio.wait([answered], timeout=pause_seconds))[0]:
+            writer.write(b"x")
+        await answered
+
+    return attack
+
+
+def never_reads(path: str) -> Attack:
+    """Not even the end of the connection, so its task ends with the test."""
+
+    async def attack(_: Reader, writer: Writer) -> None:
+        reading: asyncio.ReadTransport = writer.transport  # type: ignore[assignment]  # it is both
+        reading.pause_reading()
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        await asyncio.Event().wait()
+
+    return attack
+
+
+def large_body(size: int, *, is_chunked: bool) -> Attack:
+    """The whole of it, whatever the server says meanwhile, unless it ends the connection."""
+
+    async def attack(_: Reader, writer: Writer) -> None:
+        framing = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {size}"
+        head = f"POST /groups HTTP/1.1\r\nHost: localhost\r\nContent-Type: {MEDIA_TYPE}\r\n{framing}\r\n\r\n"
+        writer.write(head.encode())
+        for _ in range(size // len(PIECE)):
+            writer.write(b"40000\r\n" + PIECE + b"\r\n" if is_chunked else PIECE)
+            await writer.drain()
+
+    return attack
+
+
+class Memory:
+    """Of a process, in bytes, above what it had when this was made. most: at any look."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._before: int = self._process.memory_info().rss
+        self.most = 0
+
+    def now(self) -> int:
+        growth: int = self._process.memory_info().rss - self._before
+        self.most = max(self.most, growth)
+        return growth
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not is_so():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)

@@ -1,0 +1,333 @@
+"""Limits of requests: how many are at work, how long one takes, how long its body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from server.handlers import base
+from server.resources import built_in
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
+from tests.http.expected import error
+from tests.http.operating import at_work, until_at_rest
+from tests.http.streams import create_many, reading
+from tests.http.wire import Wire, connected
+from waterspout import CustomHandler
+
+SECONDS = 20.0
+LIMIT_SECONDS = 0.3
+GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
+POST = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}")
+
+TOO_MANY = error(503, "too_many_requests", "Too Many Requests", "The server has too much to do; try again.")
+TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took longer than a request may.")
+UNKNOWN = error(
+    503, "outcome_unknown", "Outcome Unknown", "The write was not done in time: look whether it was done after all."
+)
+HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took too long to arrive.")
+
+
+@asynccontextmanager
+async def raw(api: Api) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(api.database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def holder(api: Api, statement: str = "LOCK TABLE groups") -> AsyncIterator[Any]:
+    """Somebody else's transaction. Gives a connection to look with."""
+    async with raw(api) as connection, raw(api) as watcher, connection.transaction():
+        await connection.execute(statement)
+        yield watcher
+
+
+async def until_waiting(watcher: Any, count: int) -> None:
+    """Until so many of the server's statements wait for a lock."""
+    async with asyncio.timeout(SECONDS):
+        while count != await watcher.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'waterspout' AND wait_event_type = 'Lock'"
+        ):
+            pass
+
+
+async def at_rest(api: Api) -> None:
+    """No statement, no transaction and no lock of the server's is left."""
+    async with raw(api) as watcher:
+        await until_at_rest(watcher)
+
+
+# how many
+
+
+@pytest.mark.parametrize(("settings", "most"), [({"max_requests": 2}, 2), ({"max_requests": 9, "workers": 4}, 2)])
+async def test_so_many_are_at_work(start: Start, database_url: str, settings: dict[str, Any], most: int) -> None:
+    """One more is refused before its body is read; health is told all the same; afterwards there is room again."""
+    api = await start(database_url, built_in(), **settings)
+    async with holder(api) as watcher:
+        asked = [asyncio.ensure_future(api.get("/groups")) for _ in range(most)]
+        await until_waiting(watcher, most)
+        async with connected(api.port) as wire:
+            await wire.send(*POST, "Content-Length: 3000000", body=GROUP[:9])
+            refused = await wire.answer()
+        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (503, [TOO_MANY], "1")
+        assert (await api.get("/nothing")).errors == [TOO_MANY]
+        assert [(await api.get(path)).status for path in ("/-/live", "/-/ready")] == [200, 200]
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * most
+    assert (await api.get("/nothing")).status == 404
+
+
+async def test_what_waits_for_its_client_is_not_at_work(start: Start, database_url: str) -> None:
+    """Half a body, and an answer that is not read: otherwise a few slow clients would keep out all others."""
+    api = await start(database_url, built_in(), max_requests=1)
+    await create_photos(api, 8)
+    async with connected(api.port) as half, reading(api.port) as unread:
+        await half.send(*POST, f"Content-Length: {len(GROUP)}", "Expect: 100-continue")
+        assert (await half.answer()).status == 100
+        assert (await unread.ask("/photos"))[0] == 200
+        assert (await api.get("/groups")).status == 200
+        await half.send_bytes(GROUP)
+        assert (await half.answer()).status == 201
+    assert (await api.get("/groups")).status == 200
+
+
+async def test_whose_client_has_gone_is_not_at_work(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), max_requests=1)
+    async with holder(api) as watcher:
+        async with connected(api.port) as wire:
+            await wire.send("GET /groups HTTP/1.1")
+            await until_waiting(watcher, 1)
+        await until_waiting(watcher, 0)
+        async with asyncio.timeout(SECONDS):
+            while (await api.get("/nothing")).status == 503:
+                pass
+
+
+async def create_photos(api: Api, megabytes: int) -> None:
+    await api.sql(
+        "INSERT INTO photos (name, meta) SELECT 'n', jsonb_build_object('w', repeat('x', 1000000))"
+        " FROM generate_series(1, $1::int)",
+        megabytes,
+    )
+
+
+# how long
+
+
+async def test_the_time_of_a_read(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    async with holder(api) as watcher:
+        begin = asyncio.get_running_loop().time()
+        answer = await api.get("/groups")
+        taken = asyncio.get_running_loop().time() - begin
+        assert (answer.status, answer.errors) == (504, [TOO_LONG])
+        assert LIMIT_SECONDS <= taken < LIMIT_SECONDS + base.GRACE_SECONDS
+        await until_waiting(watcher, 0)
+        assert await at_work(watcher) == []
+    assert (await api.get("/groups")).status == 200
+
+
+async def test_the_time_of_a_transaction(start: Start, database_url: str) -> None:
+    """It is rolled back, and so the answer can say that nothing was written."""
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    await create_many(api, 2, 2)
+    linkage = [{"type": "computer", "id": "1"}, {"type": "computer", "id": "2"}]
+    async with holder(api, "LOCK TABLE computers"):
+        answer = await api.patch("/users/1/relationships/computers", {"data": linkage})
+        assert (answer.status, answer.errors) == (504, [TOO_LONG])
+        await at_rest(api)
+    assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 1
+
+
+async def test_the_time_of_a_statement_that_is_a_transaction(start: Start, database_url: str) -> None:
+    """PostgreSQL may have done it before it hears that it should not."""
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    async with holder(api):
+        answer = await api.request("POST", "/groups", body=GROUP, headers={"Content-Type": MEDIA_TYPE})
+        assert (answer.status, answer.errors) == (503, [UNKNOWN])
+        assert "Retry-After" not in answer.headers
+        await at_rest(api)
+    assert (await api.get("/groups")).document["data"] == []
+
+
+SLOW_COMMIT = """
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON computers DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.id = 1) EXECUTE FUNCTION slow()
+"""
+
+
+async def link_with_a_slow_commit(api: Api, seconds: float) -> Answer:
+    await create_many(api, 2, 2)
+    for statement in SLOW_COMMIT.format(seconds=seconds).split(";\n"):
+        await api.sql(statement)
+    return await api.post("/users/1/relationships/computers", {"data": [{"type": "computer", "id": "1"}]})
+
+
+async def test_a_commit_is_not_cut_short(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    answer = await link_with_a_slow_commit(api, 2 * LIMIT_SECONDS)
+    assert answer.status == 200
+    assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 2
+
+
+async def test_a_commit_without_end(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left alone, and its client is told the truth: that nobody knows."""
+    monkeypatch.setattr(base, "GRACE_SECONDS", 0.1)
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    answer = await link_with_a_slow_commit(api, 5 * LIMIT_SECONDS)
+    assert (answer.status, answer.errors, answer.headers["Connection"]) == (503, [UNKNOWN], "close")
+    await at_rest(api)
+    assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 2
+
+
+class Hanging(CustomHandler):
+    async def get(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Holding(CustomHandler):
+    """Waits in the database."""
+
+    async def post(self) -> None:
+        async def work(connection: Any) -> None:
+            await connection.execute("INSERT INTO groups (name) VALUES ('mine')")
+            await connection.execute("SELECT pg_sleep(60)")
+
+        await self.database.write(work)
+
+
+class Lasting(CustomHandler):
+    async def post(self) -> None:
+        await self.database.write(lambda connection: connection.execute("INSERT INTO groups (name) VALUES ('mine')"))
+
+
+CUSTOM: Sequence[tuple[str, type[CustomHandler]]] = [
+    ("/-/hanging", Hanging),
+    ("/-/holding", Holding),
+    ("/-/lasting", Lasting),
+]
+
+
+async def test_the_time_of_custom_code(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does in the database is ended. What it does elsewhere is not, but its client waits no longer."""
+    monkeypatch.setattr(base, "GRACE_SECONDS", 0.1)
+    api = await start(database_url, built_in(), CUSTOM, request_timeout_seconds=LIMIT_SECONDS)
+    hanging = await api.get("/-/hanging")
+    assert (hanging.status, hanging.errors, hanging.headers["Connection"]) == (504, [TOO_LONG], "close")
+    holding = await api.request("POST", "/-/holding", body=b"")
+    assert (holding.status, holding.errors) == (504, [TOO_LONG])
+    await at_rest(api)
+    assert (await api.get("/groups")).document["data"] == []
+
+
+async def test_custom_code_outlives_its_client(start: Start, database_url: str) -> None:
+    """It may have more to do than to answer."""
+    api = await start(database_url, built_in(), CUSTOM)
+    async with holder(api) as watcher:
+        async with connected(api.port) as wire:
+            await wire.send("POST /-/lasting HTTP/1.1", "Content-Length: 0")
+            await until_waiting(watcher, 1)
+        assert (await api.get("/-/live")).status == 200
+    async with asyncio.timeout(SECONDS):
+        while not (await api.get("/groups")).document["data"]:
+            pass
+
+
+async def test_a_stream_has_its_own_time(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
+    await create_many(api, 30_000)
+    async with reading(api.port) as reader:
+        assert (await reader.ask("/users?page[size]=0"))[0] == 200
+        await late(api)
+        body, is_whole = await reader.chunks()
+    assert is_whole
+    assert json.loads(body)["meta"]["count"] == 30_000
+
+
+async def late(api: Api) -> None:
+    """Until a request that began later has run out of time."""
+    async with holder(api, "LOCK TABLE posts"):
+        assert (await api.get("/posts")).status == 504
+
+
+# bodies
+
+
+@pytest.mark.parametrize(
+    ("framing", "half"),
+    [(f"Content-Length: {len(GROUP)}", GROUP[:20]), ("Transfer-Encoding: chunked", b'8\r\n{"data":\r\n')],
+)
+async def test_the_time_of_a_body(start: Start, database_url: str, framing: str, half: bytes) -> None:
+    """A document, and the end of the connection; however much of it keeps coming."""
+    api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
+    async with connected(api.port) as wire:
+        await wire.send(*POST, framing, body=half)
+        answer = await wire.answer()
+        assert (answer.status, answer.errors, answer.headers["Connection"]) == (408, [HALF], "close")
+        assert await wire.rest() == b""
+    assert (await api.get("/groups")).document["data"] == []
+
+
+async def test_a_body_that_trickles(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
+    async with connected(api.port) as wire:
+        await wire.send(*POST, "Content-Length: 1000000")
+        answered = asyncio.ensure_future(wire.answer())
+        while not answered.done():
+            await wire.send_bytes(b" ")
+            await asyncio.wait([answered], timeout=0.01)
+        assert (await answered).errors == [HALF]
+
+
+async def test_a_body_without_use_has_no_more_time(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
+    async with connected(api.port) as wire:
+        await wire.send("GET /groups HTTP/1.1", "Content-Length: 9", body=b"x")
+        assert (await wire.answer()).errors == [HALF]
+
+
+async def test_the_memory_of_half_bodies(start: Start, database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond the limit those are closed that have taken longest."""
+    api = await start(database_url, built_in(), max_buffered_bytes=250_000, idle_connection_seconds=1)
+    async with AsyncExitStack() as stack:
+        wires: list[Wire] = []
+        for _ in range(3):
+            wire = await stack.enter_async_context(connected(api.port))
+            await wire.send(*POST, "Content-Length: 200000", "Expect: 100-continue")
+            assert (await wire.answer()).status == 100
+            await wire.send_bytes(b" " * 100_000)
+            wires.append(wire)
+        assert await wires[0].rest() == b""
+        await wires[1].send_bytes(b" " * 100_000)
+        assert (await wires[1].answer()).errors[0]["code"] == "malformed_json"
+    assert ["have the memory" in record.message for record in caplog.records] == [True]
+
+
+async def test_a_body_in_many_pieces(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are joined now and then, so that each byte takes no more memory than it has to."""
+    monkeypatch.setattr(base, "MOST_CHUNKS", 2)
+    api = await start(database_url, built_in())
+    name = "".join(str(number) for number in range(100_000))
+    created = await api.create("/photos", "photo", {"name": name})
+    assert (await api.get(f"/photos/{created}")).document["data"]["attributes"]["name"] == name
+
+
+async def test_a_compressed_body(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in())
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Encoding": "gzip"}
+    answer = await api.request("POST", "/groups", body=GROUP, headers=headers)
+    detail = "A body must not be compressed."
+    expected = error(415, "unsupported_media_type", "Unsupported Media Type", detail, header="Content-Encoding")
+    assert (answer.status, answer.errors) == (415, [expected])
+    plain = await api.request("POST", "/groups", body=GROUP, headers={**headers, "Content-Encoding": "identity"})
+    assert plain.status == 201

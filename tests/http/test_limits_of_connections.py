@@ -1,0 +1,356 @@
+"""Limits of connections, on a server that is a program of its own: clients that wait, trickle or do not read lose their
+connection in time, and the others keep their latency meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+
+import asyncpg
+import msgspec
+import psutil
+import pytest
+
+from tests.conftest import on_server, with_database
+from tests.http.attacks import (
+    Attack,
+    Memory,
+    attacked,
+    idle,
+    is_bearable,
+    large_body,
+    latency,
+    never_reads,
+    slow_body,
+    slow_head,
+    until,
+)
+from tests.http.conftest import MEDIA_TYPE
+from tests.http.test_process import serving
+from tests.http.wire import Wire, connected
+
+SECONDS = 20.0
+LIMIT_SECONDS = 0.5
+LIMITS = (
+    *("--header-timeout-seconds", str(LIMIT_SECONDS), "--body-timeout-seconds", str(LIMIT_SECONDS)),
+    *("--idle-connection-seconds", str(LIMIT_SECONDS), "--write-timeout-seconds", str(LIMIT_SECONDS)),
+)
+ROWS = """
+    INSERT INTO groups (name) VALUES ('one');
+    INSERT INTO users (first_name, last_name) SELECT 'f', 'l' FROM generate_series(1, 100000);
+    INSERT INTO photos (name, meta) SELECT 'n', jsonb_build_object('w', repeat('x', 1000000)) FROM generate_series(1, 8)
+"""
+LIST, STREAM = "/photos", "/users?page[size]=0"
+LIST_BYTES = 8_000_000
+
+POST = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}")
+LATE_HEAD = b"HTTP/1.1 408 Request Timeout\r\n"
+
+
+class Program(msgspec.Struct):
+    """A server. pid: of its worker. url: of its database."""
+
+    port: int
+    pid: int
+    url: str
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def program(url: str, *flags: str) -> Iterator[Program]:
+    with serving("--port", "0", "--database-url", url, "--drain-seconds", "0.1", *flags) as (process, address):
+        yield Program(int(address.rpartition(":")[2]), worker_of(process.pid), url, process)
+
+
+def worker_of(pid: int) -> int:
+    """The process that answers: the server's itself, or the last one of those that it has started."""
+    return int([psutil.Process(pid), *psutil.Process(pid).children(recursive=True)][-1].pid)
+
+
+@pytest.fixture(scope="module")
+def url(postgres_url: str, template: str) -> Iterator[str]:
+    """A database with large lists, from which is only read."""
+    name = f"waterspout_limits_{os.getpid()}"
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
+    on_server(with_database(postgres_url, name), *ROWS.split(";"))
+    yield with_database(postgres_url, name)
+    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def strict(url: str) -> Iterator[Program]:
+    with program(url, *LIMITS) as server:
+        yield server
+
+
+async def timed(wire: Wire) -> tuple[bytes, float]:
+    """What comes before the server closes the connection, and after how many seconds it does."""
+    begin = asyncio.get_running_loop().time()
+    try:
+        came = await wire.rest()
+    except ConnectionResetError:
+        came = b"reset"
+    return came, asyncio.get_running_loop().time() - begin
+
+
+def in_time(seconds: float) -> bool:
+    """A tenth more is the rule; the rest is for a machine with much to do."""
+    return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
+
+
+# what does not come
+
+
+async def test_a_connection_that_asks_nothing(strict: Program) -> None:
+    async with connected(strict.port) as wire:
+        came, seconds = await timed(wire)
+    assert (came, in_time(seconds)) == (b"", True)
+
+
+async def test_a_connection_that_asks_nothing_more(strict: Program) -> None:
+    """As long as it asks, it is kept."""
+    begin = asyncio.get_running_loop().time()
+    async with connected(strict.port) as wire:
+        while asyncio.get_running_loop().time() < begin + 3 * LIMIT_SECONDS:
+            await wire.send("GET /groups/1 HTTP/1.1")
+            assert (await wire.answer()).status == 200
+        came, seconds = await timed(wire)
+    assert (came, in_time(seconds)) == (b"", True)
+
+
+@pytest.mark.parametrize("half", [b"G", b"GET /groups/1 HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01\x02\x00"])
+async def test_half_a_head(strict: Program, half: bytes) -> None:
+    """A bare status, for it is no request yet."""
+    async with connected(strict.port) as wire:
+        await wire.send_bytes(half)
+        came, seconds = await timed(wire)
+    head, _, body = came.partition(b"\r\n\r\n")
+    assert (head.startswith(LATE_HEAD), body, in_time(seconds)) == (True, b"", True)
+
+
+async def test_half_a_second_head(strict: Program) -> None:
+    async with connected(strict.port) as wire:
+        await wire.send("GET /groups/1 HTTP/1.1")
+        assert (await wire.answer()).status == 200
+        await wire.send_bytes(b"GET /gr")
+        came, seconds = await timed(wire)
+    assert (came.startswith(LATE_HEAD), in_time(seconds)) == (True, True)
+
+
+@pytest.mark.parametrize("attack", [slow_head(0.1), slow_body(0.1)])
+async def test_what_trickles_has_no_more_time(strict: Program, attack: Attack) -> None:
+    begin = asyncio.get_running_loop().time()
+    async with attacked(strict.port, 1, attack) as [task]:
+        await asyncio.wait_for(task, SECONDS)
+    assert in_time(asyncio.get_running_loop().time() - begin)
+
+
+async def test_a_head_that_comes_in_time(strict: Program) -> None:
+    async with connected(strict.port) as wire:
+        for byte in b"GET /groups/1 HTTP/1.1\r\nHost: x\r\n\r\n":
+            await wire.send_bytes(bytes([byte]))
+        assert (await wire.answer()).status == 200
+
+
+# what is not taken
+
+
+async def test_an_answer_that_is_not_read(strict: Program) -> None:
+    """Its memory is free again: the next ones take no more."""
+    memory = Memory(strict.pid)
+    growth = []
+    for _ in range(4):
+        async with attacked(strict.port, 4, never_reads(LIST)):
+            await until(lambda: clients(strict) == 4)
+            # The memory may be given back with the last of them.
+            await until(lambda: max(memory.now(), memory.most) > LIST_BYTES and clients(strict) == 0)
+        growth.append(memory.most)
+    assert growth[-1] < growth[0] + 2 * LIST_BYTES
+
+
+async def test_a_stream_that_is_not_read(strict: Program) -> None:
+    """It holds a connection to PostgreSQL no longer than that."""
+    async with attacked(strict.port, 2, never_reads(STREAM)):
+        await until_streams(strict, 2)
+        await until_streams(strict, 0)
+
+
+async def test_an_answer_that_is_read_slowly(strict: Program) -> None:
+    """Whoever goes on reading gets all of it."""
+    begin = asyncio.get_running_loop().time()
+    async with connected(strict.port) as wire:
+        await wire.send(f"GET {LIST} HTTP/1.1", "Connection: close")
+        received = 0
+        while piece := await wire._reader.read(1 << 16):
+            received += len(piece)
+            await asyncio.sleep(0.012)
+    assert received > LIST_BYTES
+    assert asyncio.get_running_loop().time() - begin > 2 * LIMIT_SECONDS
+
+
+def clients(server: Program) -> int:
+    connections = psutil.Process(server.pid).net_connections("tcp")
+    return sum(one.status == psutil.CONN_ESTABLISHED and one.laddr.port == server.port for one in connections)
+
+
+async def answered(port: int, path: str) -> int:
+    async with connected(port) as wire:
+        await wire.send(f"GET {path} HTTP/1.1")
+        answer = await wire.answer()
+    assert answer.status == 200
+    return len(answer.body)
+
+
+async def until_streams(server: Program, count: int) -> None:
+    watcher = await asyncpg.connect(server.url)
+    try:
+        async with asyncio.timeout(SECONDS):
+            while count != await watcher.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name = 'waterspout' AND state = 'idle in transaction'"
+            ):
+                pass
+    finally:
+        await watcher.close()
+
+
+async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
+    """Beyond max_buffered_bytes those are closed that have waited longest, long before their time is up."""
+    with program(url, "--max-buffered-bytes", str(LIST_BYTES), "--idle-connection-seconds", "1") as server:
+        async with attacked(server.port, 8, never_reads(LIST)):
+            await until(lambda: clients(server) == 8)
+            await until(lambda: clients(server) <= 2)
+        assert await answered(server.port, LIST) > LIST_BYTES
+
+
+# how many
+
+
+async def test_one_connection_too_many(url: str) -> None:
+    """Closes the one that has waited longest for a request."""
+    with program(url, "--max-connections", "8") as server:
+        async with AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
+            for wire in wires[1:]:
+                await wire.send("GET /groups/1 HTTP/1.1")
+                assert (await wire.answer()).status == 200
+            assert await answered(server.port, "/groups/1") > 0
+            assert (await timed(wires[0]))[0] == b""
+            await wires[-1].send("GET /groups/1 HTTP/1.1")
+            assert (await wires[-1].answer()).status == 200
+
+
+async def test_no_connection_to_spare(url: str) -> None:
+    """Where all are at work a new one waits until one of them ends."""
+    with program(url, "--max-connections", "2") as server:
+        async with attacked(server.port, 2, never_reads(STREAM)) as tasks:
+            await until_streams(server, 2)
+            waiting = asyncio.ensure_future(answered(server.port, "/groups/1"))
+            assert not (await asyncio.wait([waiting], timeout=LIMIT_SECONDS))[0]
+            tasks[0].cancel()
+            assert await asyncio.wait_for(waiting, SECONDS) > 0
+
+
+def test_descriptors(url: str) -> None:
+    """As many as the system allows; where those are too few for the settings, the log says so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with program(url, "--max-connections", str(hard + 1)) as server:
+            assert resource.prlimit(server.pid, resource.RLIMIT_NOFILE)[0] == min(hard, 1_048_576)
+            server.process.terminate()
+            errors = server.process.communicate(timeout=SECONDS)[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "the system does not let it open more files" in errors
+
+
+async def test_no_descriptor_left(url: str) -> None:
+    """The server neither spins nor fails: it answers whom it has, and others when there is room."""
+    with program(url) as server:
+        # Two for the first requests, whose connection to PostgreSQL is one of them.
+        assert await answered(server.port, "/groups/1") > 0
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (psutil.Process(server.pid).num_fds() + 2,) * 2)
+        async with AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(connected(server.port)) for _ in range(6)]
+            await wires[0].send("GET /groups/1 HTTP/1.1")
+            assert (await wires[0].answer()).status == 200
+            cpu = psutil.Process(server.pid).cpu_times().user
+            await asyncio.sleep(LIMIT_SECONDS)
+            assert psutil.Process(server.pid).cpu_times().user - cpu < LIMIT_SECONDS / 2
+        assert await answered(server.port, "/groups/1") > 0
+
+
+# the others
+
+
+@pytest.fixture(scope="module")
+def usual(url: str) -> Iterator[Program]:
+    """A server with the limits that are those of everybody."""
+    with program(url) as server:
+        yield server
+
+
+ATTACKS = {
+    "slow heads": (200, slow_head(0.1)),
+    "slow bodies": (200, slow_body(0.1)),
+    "idle": (500, idle),
+    "unread lists": (8, never_reads(LIST)),
+    "unread streams": (2, never_reads(STREAM)),
+    "large body": (1, large_body(256 << 20, is_chunked=False)),
+    "large body in chunks": (1, large_body(256 << 20, is_chunked=True)),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_others_keep_their_latency(usual: Program, name: str) -> None:
+    count, attack = ATTACKS[name]
+    before = await latency(usual.port)
+    async with attacked(usual.port, count, attack):
+        now = await latency(usual.port)
+    assert is_bearable(before, now), f"{1000 * before:.1f} ms before, {1000 * now:.1f} ms now"
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_large_body_takes_no_memory(usual: Program, is_chunked: bool) -> None:
+    await latency(usual.port, times=5)
+    memory = Memory(usual.pid)
+    async with attacked(usual.port, 1, large_body(256 << 20, is_chunked=is_chunked)) as [task]:
+        await until(lambda: memory.now() > -1 and task.done())
+    assert memory.most < 40 << 20
+
+
+# the same at full size
+
+
+LARGE_ATTACKS = {
+    "slow heads": (1000, slow_head(1.0)),
+    "slow bodies": (1000, slow_body(1.0)),
+    "idle": (10_000, idle),
+    "unread lists": (40, never_reads(LIST)),
+    "large body": (1, large_body(1 << 30, is_chunked=False)),
+    "large body in chunks": (1, large_body(1 << 30, is_chunked=True)),
+}
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("name", LARGE_ATTACKS)
+async def test_others_keep_their_latency_at_full_size(url: str, name: str) -> None:
+    count, attack = LARGE_ATTACKS[name]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * count:
+        pytest.skip(f"{hard} descriptors are too few")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with program(url, "--max-connections", "11000") as server:
+        before = await latency(server.port, times=500)
+        memory = Memory(server.pid)
+        async with attacked(server.port, count, attack):
+            now = await latency(server.port, times=1000)
+            growth = memory.now()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(f"{name}, {count}: {1000 * before:.2f} ms, then {1000 * now:.2f} ms; {growth / 2**20:.0f} MiB more")
+    assert is_bearable(before, now)

@@ -1,0 +1,244 @@
+"""What one worker has of the limits of the server, and what is given up of a request. No socket, no database."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import logging
+import resource
+
+import msgspec
+import pytest
+
+from server import limits
+from server.errors import OutcomeUnknown, RequestTimeout
+from server.limits import OWN_DESCRIPTORS, connection_limits, raise_descriptors, share
+from server.running import LARGE_BYTES, SETTLED_SECONDS, ClientGone, Lifeline, Running
+from server.settings import Settings
+
+
+def test_the_example() -> None:
+    assert doctest.testmod(limits).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("total", "workers", "each"), [(10, 1, 10), (10, 2, 5), (10, 3, 3), (10, 10, 1), (10, 11, 1), (1, 256, 1)]
+)
+def test_share(total: int, workers: int, each: int) -> None:
+    assert share(total, workers) == each
+
+
+class System:
+    """Limits of a process as a system has them that cannot be changed for the tests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, *, is_strict: bool = False) -> None:
+        self.soft, self.hard, self.is_strict = soft, hard, is_strict
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (self.soft, self.hard))
+        monkeypatch.setattr(resource, "setrlimit", self.set)
+
+    def set(self, _: int, values: tuple[int, int]) -> None:
+        if self.is_strict:
+            raise ValueError
+        self.soft, self.hard = values
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "given"),
+    [
+        (1024, 20_000, 20_000),
+        (1024, 1024, 1024),
+        (1024, resource.RLIM_INFINITY, limits.MOST_DESCRIPTORS),
+        (1024, 2**31, limits.MOST_DESCRIPTORS),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, limits.MOST_DESCRIPTORS),
+    ],
+)
+def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, given: int) -> None:
+    """The hard limit stays as it is."""
+    system = System(monkeypatch, soft, hard)
+    assert raise_descriptors() == given
+    assert system.soft in (soft, given)
+    assert system.hard == hard
+
+
+def test_a_system_that_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS does not, whatever its hard limit says."""
+    System(monkeypatch, 256, resource.RLIM_INFINITY, is_strict=True)
+    assert raise_descriptors() == 256
+
+
+def test_connections_are_shared(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    System(monkeypatch, 1024, 100_000)
+    own = connection_limits(Settings(max_connections=1000, max_buffered_bytes=4000, workers=4))
+    assert (own.connections, own.unread_bytes, caplog.records) == (250, 1000, [])
+
+
+def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What a worker needs for itself, the connections to PostgreSQL among it, is kept."""
+    System(monkeypatch, 1024, 1024)
+    own = connection_limits(Settings(max_connections=10_000, pool_size=20, workers=2))
+    assert own.connections == 1024 - OWN_DESCRIPTORS - 10
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+# a request's work
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def cut_short(lifeline: Lifeline, how: str, *, is_statement: bool = False) -> BaseException:
+    """What comes of work that is cut while it waits."""
+    run = lifeline.run_statement if is_statement else lifeline.run
+    task = asyncio.ensure_future(run(forever()))
+    await asyncio.sleep(0)
+    getattr(lifeline, how)()
+    [result] = await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelling() == 0
+    assert isinstance(result, BaseException)
+    return result
+
+
+async def test_work_without_a_client() -> None:
+    assert type(await cut_short(Lifeline(), "cut")) is ClientGone
+    assert type(await cut_short(Lifeline(), "cut", is_statement=True)) is ClientGone
+
+
+async def test_work_without_time() -> None:
+    assert type(await cut_short(Lifeline(), "time_out")) is RequestTimeout
+    assert type(await cut_short(Lifeline(), "time_out", is_statement=True)) is OutcomeUnknown
+
+
+async def test_what_is_let_go_is_not_cut() -> None:
+    lifeline, gate = Lifeline(), asyncio.Event()
+
+    async def work() -> str:
+        lifeline.let_go()
+        await gate.wait()
+        return "done"
+
+    task = asyncio.ensure_future(lifeline.run(work()))
+    await asyncio.sleep(0)
+    lifeline.time_out()
+    lifeline.cut()
+    gate.set()
+    assert await task == "done"
+    assert type(lifeline.too_late()) is OutcomeUnknown
+
+
+async def test_what_comes_after_a_commit_is_cut() -> None:
+    """And nobody says that nothing was written."""
+    lifeline = Lifeline()
+
+    async def work() -> None:
+        lifeline.let_go()
+
+    await lifeline.run(work())
+    assert type(await cut_short(lifeline, "time_out")) is OutcomeUnknown
+
+
+async def test_work_is_cut_once() -> None:
+    """What it does to end in order is not cut in its turn."""
+    lifeline = Lifeline()
+
+    async def work() -> None:
+        try:
+            await forever()
+        finally:
+            lifeline.cut()
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(lifeline.run(work()))
+    await asyncio.sleep(0)
+    lifeline.time_out()
+    [result] = await asyncio.gather(task, return_exceptions=True)
+    assert type(result) is RequestTimeout
+
+
+async def test_what_others_cancel_is_a_fault() -> None:
+    task = asyncio.ensure_future(Lifeline().run(forever()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(RuntimeError):
+        await task
+
+
+# requests underway
+
+
+class Request(msgspec.Struct, eq=False):
+    body_bytes: int = 0
+    is_at_work: bool = False
+    looks: int = 0
+    has_fallen: bool = False
+    is_hurried: bool = False
+
+    def look(self, now: float, began_at: float) -> None:
+        self.looks += 1
+
+    def let_fall(self) -> None:
+        self.has_fallen = True
+
+    def hurry(self) -> None:
+        self.is_hurried = True
+
+
+def test_at_work() -> None:
+    running = Running(2)
+    requests = [Request(), Request(), Request()]
+    for one in requests:
+        running.add(one, 0.0)
+    assert (running.at_work, running.is_full) == (0, False)
+    for one in requests[:2]:
+        running.begin(one)
+    assert (running.at_work, running.is_full, running.has_others) == (2, True, True)
+    running.end(requests[0])
+    running.end(requests[0])
+    assert (running.at_work, running.is_full) == (1, False)
+    running.discard(requests[0])
+    running.discard(requests[1])
+    running.discard(requests[1])
+    assert (running.at_work, running.has_others) == (0, False)
+
+
+def test_streams_are_no_others() -> None:
+    running, one = Running(), Request()
+    running.add(one, 0.0)
+    running.begin(one)
+    running.streams = 1
+    assert not running.has_others
+
+
+async def test_a_stop_waits_for_all() -> None:
+    running, first, second = Running(), Request(), Request()
+    running.add(first, 0.0)
+    finished = asyncio.ensure_future(running.finished())
+    await asyncio.sleep(0)
+    running.add(second, 0.0)
+    running.discard(first)
+    await asyncio.sleep(0)
+    assert (first.is_hurried, second.is_hurried, finished.done()) == (True, True, False)
+    running.discard(second)
+    await asyncio.wait_for(finished, 1.0)
+    await running.finished()
+
+
+def test_half_bodies_are_let_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as it takes, those that began first, but none that is small or has just begun."""
+    monkeypatch.setattr("server.running.time.monotonic", lambda: 100.0)
+    running = Running(most_body_bytes=3 * LARGE_BYTES)
+    old, young = 0.0, 100.0 - SETTLED_SECONDS / 2
+    small, first, second = Request(LARGE_BYTES - 1), Request(2 * LARGE_BYTES), Request(2 * LARGE_BYTES)
+    last = Request(LARGE_BYTES)
+    for one, began_at in ((small, old), (first, old), (second, old), (last, young)):
+        running.add(one, began_at)
+    running.look()
+    assert [one.has_fallen for one in (small, first, second, last)] == [False, True, True, False]
+    assert [one.looks for one in (small, first, second, last)] == [1] * 4
+
+
+def test_bodies_that_fit_are_left_alone() -> None:
+    running, one = Running(most_body_bytes=LARGE_BYTES), Request(LARGE_BYTES)
+    running.add(one, 0.0)
+    running.look()
+    assert not one.has_fallen
