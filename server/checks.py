@@ -1,0 +1,137 @@
+"""What the text of a setting has to be beyond its type. In: the text. Out: the text to keep, in one form however it was
+written; or ValueError, whose message is for a person.
+
+It must not know: the settings, what they are for.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address, ip_network
+from urllib.parse import parse_qsl, urlsplit
+
+_SCHEME, _NAME, _IPV6 = r"[a-z][a-z0-9+.-]*", r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", r"\[[0-9a-f:.]+\]"
+_ORIGIN = re.compile(rf"({_SCHEME})://({_NAME}|{_IPV6})(?::([1-9][0-9]{{0,4}}))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+_PATH = re.compile(r"(?:/[A-Za-z0-9][A-Za-z0-9._~-]*)+/?")
+
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_DIRECTIVE = re.compile(rf'({_TOKEN})(?:=({_TOKEN}|"[ !#-\[\]-~]*"))?')
+_SECONDS = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
+
+
+def database_url(url: str) -> str:
+    """Refuse what would not reach the server that was meant: a driver's own complaint may quote the password.
+
+    Source: PostgreSQL, "34.1.1.2. Connection URIs".
+    """
+    try:
+        parts = urlsplit(url)
+        parse_qsl(parts.query, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise ValueError("is not a URL; percent-encode / ? # @ [ ] : in its user name and password") from None
+    if parts.scheme not in ("postgresql", "postgres") or not url.startswith(parts.scheme + "://"):
+        raise ValueError("expected postgresql://user:password@host:port/database")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if not all(re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?", host) for host in hosts):
+        raise ValueError("its host and port can't be read; percent-encode / ? # @ [ ] : in the password")
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise ValueError("has a # or a second @; percent-encode / ? # @ [ ] : in the password")
+    return url
+
+
+def public_url(url: str) -> str:
+    """An absolute URL, or a path, that paths can follow and that may stand in a JSON text as it is (RFC 3986, 2)."""
+    if _PATH.fullmatch(url):
+        return url.rstrip("/")
+    expected = "expected an absolute URL such as https://api.example.org or https://example.org/api"
+    if not re.fullmatch(r"https?://([A-Za-z0-9._~:/\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", url):
+        raise ValueError(f"{expected}, without query and fragment, other characters percent-encoded")
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ValueError(expected)
+    if "@" in parts.netloc:
+        raise ValueError(f"{expected}, without user name and password: every link would show them")
+    return url.rstrip("/")
+
+
+def cors_origins(text: str) -> str:
+    """Origins as browsers write them (RFC 6454, 6.2), with commas between, or `*`.
+
+    >>> cors_origins("https://App.example.org, http://[0::1]:3000")
+    'https://app.example.org,http://[::1]:3000'
+    """
+    if text.strip() == "*":
+        return "*"
+    return ",".join(dict.fromkeys(_origin(one.strip()) for one in text.split(",")))
+
+
+def _origin(text: str) -> str:
+    found = _ORIGIN.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(
+            "expected origins such as https://app.example.org or http://localhost:3000, without a path, "
+            f"with commas between, or * alone for all of them; {text!r} is none"
+        )
+    scheme, host, port = found.groups()
+    if port is not None and (int(port) > 65_535 or port == _DEFAULT_PORTS.get(scheme)):
+        raise ValueError(f"{text!r} is no origin as browsers write it: leave out :{port}")
+    return f"{scheme}://{_host(host)}" + (f":{port}" if port else "")
+
+
+def _host(host: str) -> str:
+    if not host.startswith("["):
+        return host
+    try:
+        return f"[{IPv6Address(host[1:-1])}]"
+    except ValueError:
+        raise ValueError(f"{host} is no IPv6 address") from None
+
+
+def trusted_proxies(text: str) -> str:
+    """Networks (RFC 4632, RFC 4291), with commas between, and `unix`.
+
+    >>> trusted_proxies("10.0.0.0/8, ::1, unix")
+    '10.0.0.0/8,::1/128,unix'
+    """
+    return ",".join(dict.fromkeys(_network(one.strip()) for one in text.split(",")))
+
+
+def _network(text: str) -> str:
+    if text == "unix":
+        return text
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(
+            "expected addresses or networks such as 10.0.0.5 or 10.0.0.0/8, with commas between, "
+            f"and unix for a Unix socket; {text!r} is none"
+        ) from None
+    if "/" in text and ip_network(text.partition("/")[0]).network_address != network.network_address:
+        raise ValueError(f"{text} has bits beyond its length: write {network}")
+    return str(network)
+
+
+def cache_control(text: str) -> str:
+    """Directives of the header Cache-Control (RFC 9111, 5.2), or an empty text.
+
+    >>> cache_control("public,max-age=60")
+    'public, max-age=60'
+    """
+    # No comma of ours is inside quotes: `private="a,b"` is the one known directive that has one, and nobody heeds it.
+    return ", ".join(_directive(one.strip()) for one in text.split(",")) if text else ""
+
+
+def _directive(text: str) -> str:
+    found = _DIRECTIVE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"expected directives such as no-cache or public, max-age=60; {text!r} is none")
+    name, value = found.groups()
+    if name.lower() in _SECONDS and (value is None or re.fullmatch("[0-9]+", value) is None):
+        raise ValueError(f"{name} wants a number of seconds: {name}=60")
+    return text

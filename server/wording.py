@@ -1,0 +1,53 @@
+"""How the type of a setting reads to a person. In: a type with its bounds. Out: what may be written for it, in words
+and as a placeholder.
+
+It must not know: the settings.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from msgspec import Meta
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number from {ge} to {le}",
+    float: "a number above {gt} and up to {le}",
+    str: "a text that is not empty",
+    Path: "a path",
+}
+
+
+def alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[str]:
+    """What may be written for a type, in words and in the order of the declaration.
+
+    >>> alternatives(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
+    ['on', 'off', 'a whole number from 1 to 9']
+    """
+    origin, arguments, bounds = get_origin(form), get_args(form), bounds or {}
+    if origin is Annotated:
+        return alternatives(arguments[0], _bounds(form.__metadata__))
+    if origin in (Union, UnionType):
+        return [words for member in arguments for words in alternatives(member)]
+    if origin is Literal:
+        return list(arguments)
+    if form is type(None):
+        return []
+    return [_WORDS[form].format(**bounds)]
+
+
+def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
+    metas = [meta for meta in metadata if isinstance(meta, Meta)]
+    return {name: bound for meta in metas for name in ("ge", "gt", "le") if (bound := getattr(meta, name)) is not None}
+
+
+def placeholder(name: str, choices: list[str]) -> str:
+    number = "SECONDS" if name.endswith("_seconds") else "BYTES" if name.endswith("_bytes") else "N"
+    return "|".join(number if " number " in words else words for words in choices)
+
+
+def listed(choices: list[str]) -> str:
+    *most, last = choices
+    return f"{', '.join(most)} or {last}" if most else last
