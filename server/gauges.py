@@ -1,0 +1,105 @@
+"""What stands still enough to be looked at: pool, caches, requests at work, the process. What comes in: a worker's
+parts. What goes out: their figures on the worker's sheet, as they are at each look.
+
+Others know of a worker what is on its sheet, so it looks at itself once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from contextlib import suppress
+from typing import Protocol
+
+from server import metrics
+from server.database import Database
+from server.engine import Engine
+
+TICK_SECONDS = 0.25
+TICKS_A_LOOK = 4
+
+_PAGE_BYTES = resource.getpagesize()
+
+
+class Running(Protocol):
+    """The requests at work."""
+
+    streams: int
+
+    @property
+    def at_work(self) -> int: ...
+
+
+class Clients(Protocol):
+    @property
+    def connections(self) -> int: ...
+
+
+class Gauges:
+    """clients: those whose connections are counted."""
+
+    clients: Clients | None = None
+
+    def __init__(self, engine: Engine, database: Database, running: Running) -> None:
+        self._engine = engine
+        self._database = database
+        self._running = running
+        self._meter = database.watch.meter
+
+    async def keep(self) -> None:
+        """Looks for ever, and measures how late the event loop comes to that."""
+        loop, tick = asyncio.get_running_loop(), 0
+        while True:
+            if tick % TICKS_A_LOOK == 0:
+                self.look()
+            tick, due = tick + 1, loop.time() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self._meter.observe(metrics.LAG, max(0.0, loop.time() - due))
+
+    def look(self) -> None:
+        """To be done once more when all is over: it has the last figures of the caches."""
+        meter = self._meter
+        meter.put(metrics.CONNECTIONS, 0 if self.clients is None else self.clients.connections)
+        meter.put(metrics.IN_FLIGHT, self._running.at_work)
+        meter.put(metrics.STREAMS_RUNNING, self._running.streams)
+        self._look_at_pool()
+        self._look_at_caches()
+        self._look_at_process()
+
+    def _look_at_pool(self) -> None:
+        meter, pool = self._meter, self._database.pool_figures()
+        meter.put(metrics.POOL_MAX, pool.most)
+        meter.put(metrics.POOL_CONNECTIONS, pool.used, "used")
+        meter.put(metrics.POOL_CONNECTIONS, pool.idle, "idle")
+        meter.put(metrics.POOL_WAITING, pool.waiting)
+
+    def _look_at_caches(self) -> None:
+        meter, caches = self._meter, self._engine.caches
+        for name in caches.__struct_fields__:
+            cache = getattr(caches, name)
+            meter.put(metrics.CACHE_HITS, cache.hits, name)
+            meter.put(metrics.CACHE_MISSES, cache.misses, name)
+            meter.put(metrics.CACHE_ENTRIES, len(cache), name)
+            meter.put(metrics.CACHE_BYTES, cache.bytes, name)
+
+    def _look_at_process(self) -> None:
+        meter = self._meter
+        meter.put(metrics.RESIDENT, _resident_bytes())
+        meter.put(metrics.OPEN_FDS, _open_descriptors())
+        meter.put(metrics.MAX_FDS, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        meter.put(metrics.CPU_SECONDS, time.process_time())
+
+
+def _resident_bytes() -> float:
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
+    return 0.0
+
+
+def _open_descriptors() -> float:
+    with suppress(OSError):
+        # Since Linux 6.2 it is their number, where a list of ten thousand takes milliseconds (proc_pid_fd(5)).
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    return 0.0

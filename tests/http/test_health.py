@@ -1,0 +1,150 @@
+"""/-/live and /-/ready: the truth, at no cost, whatever is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from server import health
+from server.resources import built_in
+from tests.http.conftest import MEDIA_TYPE, Answer, Api, Sent, Start
+from tests.http.expected import error
+from tests.http.test_metrics import locked, scrape, until
+
+LIVE = {"meta": {"status": "live"}, "jsonapi": {"version": "1.0"}}
+READY = {"meta": {"status": "ready"}, "jsonapi": {"version": "1.0"}}
+GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
+SLOW = error(503, "unavailable", "Database Unavailable", "The database does not answer in time; try again.")
+STOPPING = error(503, "not_ready", "Not Ready", "The server is stopping.")
+SECONDS = 10.0
+
+
+def shown(answer: Answer) -> tuple[int, Any]:
+    return answer.status, answer.errors if answer.status >= 400 else answer.document
+
+
+@pytest.mark.parametrize("path", ["/-/live", "/-/ready"])
+@pytest.mark.parametrize("accept", ["text/plain", "*/*;q=0", f'{MEDIA_TYPE};version="2"', "text/html,application/json"])
+async def test_accept_is_no_matter(reader: Api, path: str, accept: str) -> None:
+    answer = await reader.get(path, Accept=accept)
+    assert shown(answer) == (200, LIVE if path == "/-/live" else READY)
+    assert answer.headers["Content-Type"] == MEDIA_TYPE
+
+
+@pytest.mark.parametrize("path", ["/-/live", "/-/ready", "/-/metrics"])
+async def test_methods(reader: Api, path: str) -> None:
+    head, get = await reader.request("HEAD", path), await reader.get(path)
+    assert (head.status, head.body, get.status) == (200, b"", 200)
+    refused = await reader.request("POST", path, {})
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert refused.errors[0]["code"] == "method_not_allowed"
+
+
+async def test_probes_cost_nothing(sent: Sent, start: Start, database_url: str) -> None:
+    """A hundred of them at once, and as many later, are one question."""
+    api = await start(database_url, built_in())
+    sent.clear()
+    answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(100)))
+    answers += [await api.get("/-/ready") for _ in range(100)]
+    assert {answer.status for answer in answers} == {200}
+    assert sent == ["SELECT 1"]
+
+
+async def test_an_answer_of_postgresql_s_grows_old(
+    sent: Sent, start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "KNOWN_SECONDS", -1.0)
+    api = await start(database_url, built_in())
+    sent.clear()
+    for _ in range(3):
+        assert (await api.get("/-/ready")).status == 200
+    assert sent == ["SELECT 1"] * 3
+
+
+async def test_no_connection_is_free(start: Start, database_url: str) -> None:
+    """Probes hear of it within a second, do not wait in line one behind the other, and it passes."""
+    api = await start(database_url, built_in(), pool_size=1)
+    async with locked(api, "groups"):
+        busy = asyncio.ensure_future(api.get("/groups"))
+        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        began = time.monotonic()
+        answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(8)))
+        assert time.monotonic() - began < 2 * health.PATIENCE_SECONDS
+        assert (await scrape(api))["pool_waiting_requests"][()] == 1
+        assert (await api.get("/-/live")).status == 200
+    assert [shown(answer) for answer in answers] == [(503, [SLOW])] * 8
+    assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
+    assert (await busy).status == 200
+    assert shown(await api.get("/-/ready")) == (200, READY)
+
+
+async def test_postgresql_does_not_answer(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question itself has an end, so that its connection comes back."""
+    monkeypatch.setattr(health, "QUESTION_SECONDS", 0.05)
+    api = await start(database_url, built_in(), pool_size=1)
+    async with locked(api, "groups"):
+        busy = asyncio.ensure_future(api.get("/groups"))
+        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        assert shown(await api.get("/-/ready")) == (503, [SLOW])
+        assert (await scrape(api))["pool_waiting_requests"][()] == 0
+    assert (await busy).status == 200
+
+
+async def test_the_database_is_gone(start: Start, database_url: str, postgres_url: str) -> None:
+    """And when it is back the next probe says so."""
+    api = await start(database_url, built_in())
+    name = urlsplit(database_url).path[1:]
+    administrator = await asyncpg.connect(postgres_url)
+    try:
+        await administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await administrator.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1", name
+        )
+        gone = [await api.get("/-/ready") for _ in range(3)]
+        assert shown(await api.get("/-/live")) == (200, LIVE)
+    finally:
+        await administrator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        await administrator.close()
+    assert [shown(answer) for answer in gone] == [(503, [GONE])] * 3
+    assert shown(await api.get("/-/ready")) == (200, READY)
+
+
+async def test_a_server_that_stops(api: Api) -> None:
+    """At once, whatever was known before; what is asked for otherwise is answered."""
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    api.app.database.watch.board.end()
+    answer = await api.get("/-/ready")
+    assert (*shown(answer), answer.headers["Retry-After"]) == (503, [STOPPING], "1")
+    assert shown(await api.get("/-/live")) == (200, LIVE)
+    assert (await api.get("/users")).status == 200
+
+
+async def test_a_worker_that_is_replaced(api: Api) -> None:
+    """It goes alone: the server stays."""
+    assert (await scrape(api))["workers_stopping"][()] == 0
+    api.app.health.is_stopping = True
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    assert (await scrape(api))["workers_stopping"][()] == 1
+
+
+async def test_a_schema_that_does_not_fit(api: Api) -> None:
+    api.app.health.schema_fault = "0007_more.sql is not applied"
+    detail = "The schema is not the one that this server needs: 0007_more.sql is not applied"
+    assert shown(await api.get("/-/ready")) == (503, [error(503, "not_ready", "Not Ready", detail)])
+
+
+async def test_the_log_has_each_change_once(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "server")
+    for fault in (None, "a", "a", None, None):
+        api.app.health.schema_fault = fault
+        await api.get("/-/ready")
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "server"]
+    assert told == [
+        ("WARNING", "not ready: The schema is not the one that this server needs: a"),
+        ("INFO", "ready again"),
+    ]
