@@ -14,9 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from textwrap import indent
 
+import psutil
 import pytest
 
 from server.settings import StartError
@@ -182,7 +183,7 @@ say("handlers", handlers, list(signal.pthread_sigmask(signal.SIG_BLOCK, [])), si
 answer(sockets, index)
 """
     with program(worker, count=1) as running:
-        assert running.line("handlers (.*)")[1] == "['SIG_DFL', 'SIG_IGN', 'SIG_DFL'] [] -1"
+        assert running.line("handlers (.*)")[1] == "['SIG_DFL', 'SIG_IGN', 'SIG_DFL', 'SIG_IGN', 'SIG_IGN'] [] -1"
 
 
 def test_a_worker_that_dies_is_replaced_and_the_port_keeps_answering() -> None:
@@ -311,3 +312,18 @@ def test_other_children_of_the_parent_are_left_alone() -> None:
             running.worker()
         running.process.terminate()
         assert "other 5" in running.end()
+
+
+def test_one_more_and_one_fewer() -> None:
+    with program("answer(sockets, index)", count=1) as running:
+        first = running.worker()
+        running.process.send_signal(signal.SIGTTIN)
+        index, pid = running.worker()
+        assert (first[0], index) == (0, 1)
+        running.process.send_signal(signal.SIGTTOU)
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).wait(DEADLINE_SECONDS)
+        assert running.ask() == first[1]
+        running.process.terminate()
+        # One that was to go is no loss, and is not replaced.
+        assert [line for line in running.end() if line.startswith("log")] == []

@@ -1,0 +1,325 @@
+"""The life of a server: workers that are replaced, settings that are taken while it answers, another program that takes
+over, and what systemd hears of it all. Each test runs the server as its own process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import on_server, with_database
+from tests.http.test_process import DEADLINE_SECONDS, end, folder, serving  # noqa: F401  (a fixture)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def get(port: int, path: str = "/users") -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)) as client:
+        client.request("GET", path)
+        response = client.getresponse()
+        return response.status, response.read()
+
+
+def page_size(port: int) -> int:
+    return len(json.loads(get(port, "/computers")[1])["data"])
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[str]) -> set[int]:
+    """Those processes that have no children of their own."""
+    found = set()
+    for one in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if one.status() != psutil.STATUS_ZOMBIE and not one.children():
+                found.add(one.pid)
+    return found
+
+
+class Load(threading.Thread):
+    """A client that asks without a pause, on one connection for as long as the server keeps it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.port = port
+        self.is_over = False
+        self.count = 0
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
+        while not self.is_over:
+            try:
+                client.request("GET", "/groups")
+                response = client.getresponse()
+                response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(repr(error))
+                client.close()
+            else:
+                self.count += 1
+                if response.status != 200:
+                    self.failures.append(str(response.status))
+        client.close()
+
+
+@contextmanager
+def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
+    """Clients, each of which was answered before, during and after the block, and always with 200."""
+    loads = [Load(port) for _ in range(clients)]
+    for one in loads:
+        one.start()
+    try:
+        until(lambda: all(one.count > 5 for one in loads))
+        yield loads
+        counts = [one.count for one in loads]
+        until(lambda: all(one.count > before + 5 for one, before in zip(loads, counts, strict=True)))
+    finally:
+        for one in loads:
+            one.is_over = True
+            one.join()
+    assert [one.failures for one in loads] == [[]] * clients
+
+
+@pytest.fixture
+def seeded(database_url: str) -> str:
+    subprocess.run(
+        [sys.executable, "-m", "server", "seed", "--database-url", database_url], check=True, capture_output=True
+    )
+    return database_url
+
+
+@pytest.fixture
+def empty_database_url(postgres_url: str) -> Iterator[str]:
+    on_server(postgres_url, "CREATE DATABASE nothing")
+    yield with_database(postgres_url, "nothing")
+    on_server(postgres_url, "DROP DATABASE nothing WITH (FORCE)")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reload_takes_the_new_settings_and_loses_no_request(folder: Path, seeded: str, count: int) -> None:  # noqa: F811
+    config = folder / "settings.toml"
+    config.write_text("page_size = 7")
+    flags = ("--port", "0", "--workers", str(count), "--database-url", seeded, "--config", str(config))
+    with serving(*flags) as (process, address):
+        port = port_of(address)
+        assert page_size(port) == 7
+        before = workers_of(process)
+        config.write_text("page_size = 9")
+        with load(port):
+            process.send_signal(signal.SIGHUP)
+            until(lambda: len(workers_of(process)) == count and not workers_of(process) & before)
+        assert page_size(port) == 9
+        code, errors = end(process, signal.SIGTERM)
+        assert (code, "generation 2 answers" in errors) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("page_size = 0", "page_size: expected a whole number"),
+        ("resources = '/not/there.py'", "/not/there.py"),
+        ("database_url = 'postgresql://127.0.0.1:1/none'", "the database cannot be reached"),
+    ],
+)
+def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str, broken: str, reason: str) -> None:  # noqa: F811
+    config = folder / "settings.toml"
+    right = f"page_size = 7\ndatabase_url = {json.dumps(seeded)}\n"
+    config.write_text(right)
+    with serving("--port", "0", "--config", str(config)) as (process, address):
+        port = port_of(address)
+        before = workers_of(process)
+        config.write_text(broken + "\n" + right.partition("\n")[2] if "database" not in broken else broken)
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "not taken" in line)
+        assert reason in line
+        assert (page_size(port), workers_of(process)) == (7, before)
+        config.write_text(right.replace("size = 7", "size = 8"))
+        process.send_signal(signal.SIGHUP)
+        until(lambda: page_size(port) == 8)
+        assert end(process, signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_dies_or_hangs_is_replaced(database_url: str, count: int, number: signal.Signals) -> None:
+    flags = ("--port", "0", "--workers", str(count), "--worker-timeout-seconds", "1.5", "--database-url", database_url)
+    with serving(*flags) as (process, address):
+        until(lambda: len(workers_of(process)) == count)
+        before = workers_of(process)
+        victim = min(before)
+        os.kill(victim, number)
+        until(lambda: victim not in workers_of(process) and len(workers_of(process)) == count)
+        assert len(workers_of(process) & before) == count - 1
+        assert {get(port_of(address))[0] for _ in range(10)} == {200}
+        assert end(process, signal.SIGTERM)[0] == 0
+
+
+def test_the_last_answer_of_a_connection_says_so(database_url: str) -> None:
+    """A connection that is kept may ask once more while the server stops."""
+    with serving("--port", "0", "--drain-seconds", "20", "--database-url", database_url) as (process, address):
+        with closing(http.client.HTTPConnection("127.0.0.1", port_of(address), timeout=DEADLINE_SECONDS)) as client:
+            client.request("GET", "/users")
+            assert client.getresponse().read()
+            process.send_signal(signal.SIGTERM)
+            until(lambda: is_refused(port_of(address)))
+            client.request("GET", "/users")
+            response = client.getresponse()
+            assert (response.status, response.getheader("Connection")) == (200, "close")
+            assert response.read()
+        # Nobody is left to wait for.
+        process.communicate(timeout=10)
+        assert process.returncode == 0
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_a_connection_that_says_nothing_is_closed_in_time(database_url: str) -> None:
+    flags = ("--port", "0", "--drain-seconds", "0.3", "--database-url", database_url)
+    with serving(*flags) as (process, address), socket.create_connection(("127.0.0.1", port_of(address))) as idle:
+        # It has been accepted: another one, which came later, was answered.
+        assert get(port_of(address))[0] == 200
+        began = time.monotonic()
+        assert end(process, signal.SIGTERM)[0] == 0
+        assert 0.3 <= time.monotonic() - began < 5
+        assert idle.recv(1) == b""
+
+
+def test_a_new_program_takes_over_and_no_request_is_lost(seeded: str) -> None:
+    with serving("--port", "0", "--workers", "2", "--database-url", seeded) as (process, address):
+        assert process.stdout is not None
+        port = port_of(address)
+        with load(port):
+            process.send_signal(signal.SIGUSR2)
+            assert process.stdout.readline().endswith(f" {address}\n")
+            children = psutil.Process(process.pid).children()
+            assert process.wait(DEADLINE_SECONDS) == 0
+        [successor] = [one for one in children if is_at_work(one)]
+        try:
+            assert get(port)[0] == 200
+        finally:
+            successor.terminate()
+        until(lambda: not is_at_work(successor))
+        assert is_refused(port)
+
+
+def is_at_work(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def test_nobody_outlives_a_killed_master(database_url: str) -> None:
+    with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
+        until(lambda: len(workers_of(process)) == 2)
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert len(others) == 3
+        process.kill()
+        until(lambda: is_refused(port_of(address)))
+        gone, left = psutil.wait_procs(others, timeout=DEADLINE_SECONDS)
+        assert (len(gone), left) == (3, [])
+
+
+class Systemd:
+    """What a service tells systemd, as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(DEADLINE_SECONDS)
+
+    def hears(self, field: str) -> dict[str, str]:
+        """The next message with that field."""
+        while True:
+            lines = self.socket.recv(4096).decode().splitlines()
+            message = dict(line.split("=", 1) for line in lines)
+            if field in message:
+                return message
+
+
+@pytest.fixture
+def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Systemd]:  # noqa: F811
+    listener = Systemd(folder / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(listener.path))
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    with closing(listener.socket):
+        yield listener
+
+
+def test_what_systemd_hears(database_url: str, systemd: Systemd) -> None:
+    with serving("--port", "0", "--database-url", database_url) as (process, address):
+        ready = systemd.hears("READY")
+        assert ready == {"READY": "1", "STATUS": f"answers on {address} with 1 worker"}
+        for _ in range(3):
+            assert systemd.hears("WATCHDOG")["WATCHDOG"] == "1"
+        process.send_signal(signal.SIGHUP)
+        assert int(systemd.hears("RELOADING")["MONOTONIC_USEC"]) > 0
+        assert systemd.hears("READY")["STATUS"] == ready["STATUS"]
+        process.terminate()
+        assert systemd.hears("STOPPING")["STOPPING"] == "1"
+        assert process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_systemd_hears_nothing_before_the_schema_is_right(empty_database_url: str, systemd: Systemd) -> None:
+    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", empty_database_url]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    assert (refused.returncode, "the schema is behind" in refused.stderr) == (1, True)
+    systemd.socket.setblocking(False)
+    heard = []
+    with suppress(BlockingIOError):
+        while True:
+            heard.append(systemd.socket.recv(4096))
+    assert [one for one in heard if b"READY" in one] == []
+
+
+def test_sockets_that_are_handed_over_are_used(database_url: str) -> None:
+    """As systemd does it: they are open from descriptor 3 on, and LISTEN_PID is the server's own pid."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        program = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid());"
+            "os.execv(sys.executable, [sys.executable, '-m', 'server', *sys.argv[2:]])"
+        )
+        flags = ("serve", "--log-level", "warning", "--database-url", database_url)
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(listening.fileno()), *flags],
+            env=os.environ | {"LISTEN_FDS": "1"},
+            pass_fds=(listening.fileno(),),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            port = listening.getsockname()[1]
+            assert process.stdout.readline() == f"waterspout is ready on http://127.0.0.1:{port}\n"
+            assert get(port)[0] == 200
+            process.terminate()
+            assert process.wait(DEADLINE_SECONDS) == 0
+        # It is still open here: who connects waits for the next server.
+        socket.create_connection(("127.0.0.1", port)).close()
