@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from asyncpg import exceptions as pg
 
+from server.connection import Connection, is_open
 from server.errors import Busy, StatementTimeout, Unavailable
 
 RETRIED = (
@@ -21,7 +22,7 @@ RETRIED = (
 
 LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, pg.InternalClientError, OSError)
 """The connection broke while a statement was under way. asyncpg has an internal error of it where PostgreSQL has said
-goodbye and the socket is not closed yet."""
+goodbye and the socket is not closed yet. A TimeoutError is one of them: no answer came, and whatever comes is late."""
 
 GONE = (
     *LOST,
@@ -59,15 +60,57 @@ def words(error: Exception) -> str:
     return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
 
 
+def is_lost(error: BaseException, connection: Connection) -> bool:
+    """Whether the connection is of no use any more. Others than the driver have errors of the network, and the driver
+    has an interface error where it knew before."""
+    if isinstance(error, RETRIED):
+        return False
+    if isinstance(error, (OSError, pg.InterfaceError)):
+        return not is_open(connection) or connection.is_late
+    return isinstance(error, LOST)
+
+
+def is_half_sent(error: BaseException | None) -> bool:
+    """Whether the driver has had a statement parsed and has then refused its values: the transaction in which that is
+    done is open still."""
+    while error is not None and not isinstance(error, (pg.DataError, pg.InterfaceError)):
+        error = error.__cause__
+    # PostgreSQL's own errors have a severity.
+    return error is not None and getattr(error, "severity_en", None) is None
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether PostgreSQL has ended the connection before a statement that is its own transaction was done.
+
+    It says so, with the name of the function that heeds interrupts. That is not called between the commit of such a
+    statement and its answer, and where it ends while it waits for a standby after the commit, it says nothing
+    (SyncRepWaitForLSN in src/backend/replication/syncrep.c). Not so of COMMIT, of whose duration there may be a line in
+    PostgreSQL's log between the two.
+    """
+    word = error.__cause__ if isinstance(error, pg.ConnectionDoesNotExistError) else error
+    source = getattr(word, "server_source_function", None)
+    return isinstance(word, pg.PostgresError) and word.severity_en == "FATAL" and source == "ProcessInterrupts"
+
+
+def words_of_loss(error: BaseException) -> str:
+    """Why a connection broke, for the log: PostgreSQL's last words or the network's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def translated(error: Exception) -> Exception:
     """A driver's error as an answer where it is the world's doing; any other exception is itself, a fault of ours."""
-    if isinstance(error, pg.QueryCanceledError):
+    if isinstance(error, (pg.QueryCanceledError, TimeoutError)):
         return StatementTimeout("The database took too long over this request.")
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return Unavailable("The database takes no writes for now; try again.")
     if isinstance(error, pg.LockNotAvailableError):
         return Busy("Another write holds a lock; try again.")
-    if isinstance(error, (TimeoutError, *GONE)):
+    if isinstance(error, pg.TooManyConnectionsError):
+        return Busy("The database takes no more connections; try again.")
+    if isinstance(error, (pg.InsufficientResourcesError, pg.PostgresSystemError)):
+        return Unavailable("The database is short of room, memory or another resource; try again.")
+    if isinstance(error, GONE):
         return Unavailable("The database cannot be reached; try again.")
-    is_closed = isinstance(error, pg.InterfaceError) and "clos" in str(error)
-    return Unavailable("The database cannot be reached; try again.") if is_closed else error
+    return error

@@ -4,13 +4,15 @@ comes in: any exception. What goes out: an error document with its status.
     ApiError (querybuild/errors.py)
     ├── BadRequest             raised by custom code; defined there
     ├── RequestFault           the request as HTTP
-    │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong
+    │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong, BodyTimeout
     │   └── PreconditionUnsupported, ReadOnlyServer
+    ├── Overload               the server has as much to do as it may, or has worked on the request for as long
+    │   └── TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
         ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
         ├── Unavailable
-        │   └── Busy, TooManyStreams
+        │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
 
 What is no ApiError is a fault of ours: a 500 that says nothing but the request's id, and a log line with the rest.
@@ -65,11 +67,27 @@ class UrlTooLong(RequestFault):
     pass
 
 
+class BodyTimeout(RequestFault):
+    pass
+
+
 class PreconditionUnsupported(RequestFault):
     pass
 
 
 class ReadOnlyServer(RequestFault):
+    pass
+
+
+class Overload(ApiError):
+    pass
+
+
+class TooManyRequests(Overload):
+    pass
+
+
+class RequestTimeout(Overload):
     pass
 
 
@@ -107,6 +125,10 @@ class Busy(Unavailable):
 
 class TooManyStreams(Unavailable):
     pass
+
+
+class NotReady(Unavailable):
+    """This server is to be asked nothing: it is about to end, or is not of this schema."""
 
 
 class OutcomeUnknown(DatabaseAnswer):
@@ -159,13 +181,18 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.ResourceNotFound: ErrorRow(404, "resource_not_found", "Resource Not Found"),
     MethodNotAllowed: ErrorRow(405, "method_not_allowed", "Method Not Allowed"),
     NotAcceptable: ErrorRow(406, "not_acceptable", "Not Acceptable"),
+    BodyTimeout: ErrorRow(408, "body_timeout", "Body Timeout"),
     BodyTooLarge: ErrorRow(413, "body_too_large", "Body Too Large"),
     UrlTooLong: ErrorRow(414, "url_too_long", "URL Too Long"),
     UnsupportedMediaType: ErrorRow(415, "unsupported_media_type", "Unsupported Media Type"),
+    # load
+    TooManyRequests: ErrorRow(503, "too_many_requests", "Too Many Requests"),
+    RequestTimeout: ErrorRow(504, "request_timeout", "Request Timeout"),
     # database
     Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
     Busy: ErrorRow(503, "busy", "Busy"),
     TooManyStreams: ErrorRow(503, "too_many_streams", "Too Many Streams"),
+    NotReady: ErrorRow(503, "not_ready", "Not Ready"),
     OutcomeUnknown: ErrorRow(503, "outcome_unknown", "Outcome Unknown"),
     StatementTimeout: ErrorRow(504, "statement_timeout", "Statement Timeout"),
 }
@@ -260,6 +287,6 @@ def _code_of(title: str) -> str:
 def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, MethodNotAllowed):
         return [("Allow", ", ".join(error.allow))]
-    if isinstance(error, Unavailable):
+    if isinstance(error, (Unavailable, TooManyRequests)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []

@@ -2,7 +2,8 @@
 between two requests.
 
 To take a connection from asyncpg's pool and to bring it back costs 17 microseconds, as much as a short query.
-So one that was left clean stays here for the next request, or goes to who has waited longest. Nothing here knows a
+So one that was left clean stays here for the next request, or goes to who has waited longest. When one of them broke,
+all that were opened before are suspected: those that lie ready go, the others when they come back. Nothing here knows a
 statement or an error of ours.
 """
 
@@ -15,8 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 import asyncpg
+import msgspec
+from asyncpg import exceptions as pg
 
-from server.connection import Connection
+from server.connection import Connection, give_up, is_open
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long a connection lies ready at least that nobody needs, and then in asyncpg's pool."""
@@ -24,19 +27,49 @@ UNUSED_CONNECTION_SECONDS = 300
 LOOKED_AFTER = 1000
 """How often a connection is kept before asyncpg sees it, which replaces one that has had 50,000 queries."""
 
+GROW_AGAIN_SECONDS = 1.0
+"""After PostgreSQL would not take another connection, how long the pool makes do with those that it has."""
+
+
+BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
+"""What asyncpg raises of a connection."""
+
+
+class NotOpened(TimeoutError):
+    """There was room for a connection, and none could be opened in time."""
+
+
+class PoolFigures(msgspec.Struct, frozen=True):
+    """used, idle: connections that are open. waiting: those who wait for one."""
+
+    most: int
+    used: int
+    idle: int
+    waiting: int
+
 
 class Pool:
-    """places: how many connections more may be asked of asyncpg. turns: those who wait for one, or for a place."""
+    """places: how many connections more may be asked of asyncpg. turns: those who wait for one, or for a place.
+    trusted: the connections that are open and not given up."""
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
         self._pool = pool
         self._places = pool.get_max_size()
         self._ready: list[Connection] = []
         self._fewest_ready = 0
+        self._trusted: set[Connection] = set()
+        self._grows_at = 0.0
+        self._renewed_at = 0.0
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
         self._kept = 0
         self._is_closing = False
         self._trimming: asyncio.Task[None] | None = None
+
+    def figures(self) -> PoolFigures:
+        pool = self._pool
+        idle = pool.get_idle_size() + sum([is_open(connection) for connection in self._ready])
+        waiting = sum([not turn.done() for turn in self._turns])
+        return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, waiting)
 
     async def acquire(self, timeout_seconds: float) -> Connection:
         """Raises TimeoutError, and what asyncpg raises where there is none to be had."""
@@ -46,22 +79,40 @@ class Pool:
             if is_open(connection):
                 return connection
             await self.release(connection)
-        end = time.monotonic() + timeout_seconds
-        if self._places:
-            self._places -= 1
-        elif (given := await self._turn(timeout_seconds)) is not None:
-            if is_open(given):
-                return given
-            # Its place is whose turn it was.
-            await self._release(given)
-        return await self._open(max(0.001, end - time.monotonic()))
+        return await self._acquire(time.monotonic() + timeout_seconds)
+
+    async def _acquire(self, end: float) -> Connection:
+        while True:
+            if self._places and self._may_grow():
+                self._places -= 1
+            elif (given := await self._turn(end - time.monotonic())) is not None:
+                if is_open(given):
+                    return given
+                # Its place is whose turn it was.
+                await self._release(given)
+            try:
+                return await self._open(end - time.monotonic())
+            except BROKEN:
+                if not self._trusted or time.monotonic() >= end:
+                    raise
+            # The others serve on.
+
+    def _may_grow(self) -> bool:
+        return not self._trusted or time.monotonic() >= self._grows_at
 
     async def _open(self, timeout_seconds: float) -> Connection:
         try:
-            return await self._pool.acquire(timeout=timeout_seconds)  # type: ignore[return-value]  # the pool makes our class
-        except BaseException:
+            made: Any = await self._pool.acquire(timeout=max(0.001, timeout_seconds))
+        except BaseException as error:
+            if isinstance(error, BROKEN) and not isinstance(error, TimeoutError):
+                self._grows_at = time.monotonic() + GROW_AGAIN_SECONDS
             self._give_place()
+            if isinstance(error, TimeoutError):
+                raise NotOpened from error
             raise
+        self._trusted.add(made)
+        connection: Connection = made
+        return connection
 
     async def _turn(self, timeout_seconds: float) -> Connection | None:
         """A connection, or None for a place."""
@@ -88,7 +139,7 @@ class Pool:
         return None
 
     def _give_place(self) -> None:
-        turn = self._next_turn()
+        turn = self._next_turn() if self._may_grow() else None
         if turn is None:
             self._places += 1
         else:
@@ -114,9 +165,31 @@ class Pool:
             self._give_place()
 
     async def _release(self, connection: Connection) -> None:
-        with suppress(asyncpg.InternalClientError):
-            # PostgreSQL has closed it just now.
+        self._trusted.discard(connection)
+        # asyncpg detaches the proxy of a connection that broke.
+        if getattr(connection, "is_spoilt", False):
+            with suppress(asyncpg.InterfaceError):
+                connection.terminate()
+        # One that cannot be reset, or was closed just now, is asyncpg's to close; what was done with it stands.
+        with suppress(*BROKEN):
             await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
+
+    async def renew(self, broken: Connection, pause_seconds: float = 0.0) -> bool:
+        """One has broken that is in use: gives up all that are open, unless that one had been given up before.
+        pause_seconds: does nothing so soon after the last time."""
+        now = time.monotonic()
+        if broken not in self._trusted or now - self._renewed_at < pause_seconds:
+            return False
+        self._renewed_at = now
+        for connection in self._trusted:
+            give_up(connection)
+        self._trusted.clear()
+        # Those that are asyncpg's at the moment.
+        await self._pool.expire_connections()
+        ready, self._ready = self._ready, []
+        for connection in ready:
+            await self.release(connection)
+        return True
 
     async def close(self) -> None:
         """Waits for the connections that are in use."""
@@ -144,10 +217,3 @@ class Pool:
                 # One by one: a stop in the middle finds the others where they were.
                 if self._ready:
                     await self.release(self._ready.pop(0))
-
-
-def is_open(connection: Connection) -> bool:
-    """asyncpg detaches the proxy of a connection that broke: then it answers nothing."""
-    with suppress(asyncpg.InterfaceError):
-        return not connection.is_closed()
-    return False

@@ -23,6 +23,7 @@ class Proxy:
         self._port = int(asked.get("port", [str(parts.port or 5432)])[0])
         self._parts = parts
         self._cut: tuple[bytes, Moment] | None = None
+        self._times = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self.cuts = 0
 
@@ -39,10 +40,10 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def cut_at(self, sent: bytes, moment: Moment) -> None:
-        """The next connection on which the client sends these bytes is cut: before PostgreSQL gets them, or after it
+    def cut_at(self, sent: bytes, moment: Moment, times: int = 1) -> None:
+        """The next connections on which the client sends these bytes are cut: before PostgreSQL gets them, or after it
         has answered them, with an answer that the client does not get."""
-        self._cut = (sent, moment)
+        self._cut, self._times = (sent, moment), times
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -72,10 +73,11 @@ class Proxy:
     async def _pass_until_cut(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Moment | None:
         """None at the end of the connection."""
         while data := await reader.read(1 << 16):
-            if self._cut is None or self._cut[0] not in data:
+            if self._cut is None or self._cut[0] not in data or not self._times:
                 writer.write(data)
                 continue
-            moment, self._cut = self._cut[1], None
+            moment = self._cut[1]
+            self._times -= 1
             self.cuts += 1
             if moment == "after":
                 writer.write(data)

@@ -99,14 +99,45 @@ async def test_lost_before_the_commit(api: Api, proxy: Proxy) -> None:
     assert (await api.patch("/users/1", change)).status == 200
 
 
-@pytest.mark.parametrize("query", ["", "?include=computers.owner"])
-async def test_lost_in_a_read(api: Api, proxy: Proxy, query: str) -> None:
-    """Of one statement, and of several in one snapshot, whose COMMIT leaves nothing unknown."""
+READS = [("", b'FROM "users"'), ("?include=computers.owner", COMMIT), ("?page[size]=0", b'FROM "users"')]
+
+
+@pytest.mark.parametrize(("query", "sent"), READS)
+async def test_lost_in_a_read(api: Api, proxy: Proxy, query: str, sent: bytes) -> None:
+    """Of one statement, and of several in one snapshot, whose COMMIT leaves nothing unknown: asked once more."""
     await create_household(api)
-    proxy.cut_at(COMMIT if query else b'FROM "users"', "before")
-    is_gone(await api.get(f"/users{query}"))
+    proxy.cut_at(sent, "before")
+    answer = await api.get(f"/users{query}")
+    assert (answer.status, answer.ids) == (200, ["1", "2"])
     assert proxy.cuts == 1
+
+
+@pytest.mark.parametrize(("query", "sent"), READS)
+async def test_lost_in_a_read_twice(api: Api, proxy: Proxy, query: str, sent: bytes) -> None:
+    await create_household(api)
+    proxy.cut_at(sent, "before", times=2)
+    is_gone(await api.get(f"/users{query}"))
+    assert proxy.cuts == 2
     assert (await api.get(f"/users{query}")).status == 200
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_lost_before_a_write_has_begun(api: Api, proxy: Proxy, moment: Moment) -> None:
+    """Nothing of it was sent, so that it can be begun on another connection."""
+    await create_household(api)
+    change = document("user", id="1", relationships=linked(computers=of("computer", "3")))
+    proxy.cut_at(b"BEGIN ISOLATION LEVEL READ COMMITTED", moment)
+    assert (await api.patch("/users/1", change)).status == 200
+    assert proxy.cuts == 1
+    assert await computers_of(api, 1) == [3]
+
+
+async def test_lost_while_a_write_is_prepared(api: Api, proxy: Proxy) -> None:
+    """The statement is known to PostgreSQL, and was never executed."""
+    proxy.cut_at(b'INSERT INTO "groups"', "after")
+    assert (await api.post("/groups", document("group", {"name": "made"}))).status == 201
+    assert proxy.cuts == 1
+    assert [row[0] for row in await api.sql("SELECT name FROM groups")] == ["made"]
 
 
 async def test_a_connection_that_breaks_unused_is_not_used(api: Api, database_url: str) -> None:

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from server import pool as pools
-from server.connection import Connection
+from server.connection import Connection, is_open
 from server.database import open_database
-from server.pool import Pool, is_open
+from server.pool import Pool
 from server.settings import Settings
 
 SECONDS = 10.0
@@ -212,3 +212,64 @@ async def test_work_that_is_cancelled_at_any_moment(database_url: str, is_snapsh
     finally:
         await database.close()
     assert told == []
+
+
+async def test_all_that_were_open_when_one_broke_are_given_up(database_url: str) -> None:
+    """Those that lie ready at once, those that are used when they come back; not those that were opened since."""
+    async with opened(database_url, size=4) as (pool, _):
+        broken, used, ready, idle = [await pool.acquire(SECONDS) for _ in range(4)]
+        old = {await pid_of(one) for one in (broken, used, ready, idle)}
+        await pool.keep(ready)
+        await pool.release(idle)
+        assert await pool.renew(broken)
+        assert not is_open(ready)
+        assert await pid_of(used) in old
+        fresh = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
+        new = {await pid_of(one) for one in fresh}
+        assert new.isdisjoint(old)
+        # That this one is broken too says nothing of those that are younger.
+        assert not await pool.renew(used)
+        for one in (broken, used, *fresh):
+            await pool.release(one)
+        again = [await pool.acquire(SECONDS) for _ in range(4)]
+        assert {await pid_of(one) for one in again} >= new
+        assert {await pid_of(one) for one in again}.isdisjoint(old)
+        for one in again:
+            await pool.release(one)
+
+
+async def test_not_all_are_given_up_time_and_again(database_url: str) -> None:
+    async with opened(database_url) as (pool, _):
+        for is_renewed in (True, False):
+            one = await pool.acquire(SECONDS)
+            assert await pool.renew(one, 60.0) is is_renewed
+            await pool.release(one)
+
+
+async def test_a_pool_that_may_not_grow_waits_for_what_it_has(database_url: str) -> None:
+    """Nor does whoever waits try in vain again and again."""
+    tried = 0
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+    async with opened(database_url, size=4) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        connect, below._connect = below._connect, refuse
+        waiting = [asyncio.create_task(pool.acquire(SECONDS)) for _ in range(3)]
+        await until(lambda: len(pool._turns) == 3)
+        assert tried <= 3
+        for one in waiting:
+            await pool.keep(first)
+            assert await one is first
+        # With none left there is nothing to wait for.
+        first.terminate()
+        await pool.release(first)
+        with pytest.raises(asyncpg.TooManyConnectionsError):
+            await pool.acquire(SECONDS)
+        below._connect = connect
+        again = await pool.acquire(SECONDS)
+        assert await pid_of(again) > 0
+        await pool.release(again)

@@ -1,0 +1,1 @@
+"""What the server answers while its database fails, with clients at work."""

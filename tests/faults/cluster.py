@@ -1,0 +1,143 @@
+"""A PostgreSQL that a test may stop, kill, freeze and copy. In: a folder. Out: its URL. Its programs are those of the
+embedded one; it listens on a port of 127.0.0.1 and trusts everybody there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import asyncpg
+import psutil
+
+from server import embedded_cluster as clusters
+from server.embedded_folder import account_for, make_private
+
+DEADLINE_SECONDS = 20.0
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_connections": "40",
+    "shared_buffers": "16MB",
+    "wal_level": "replica",
+    "max_wal_size": "64MB",
+    "min_wal_size": "32MB",
+    # A standby gives way at once to what the primary has cleaned up.
+    "max_standby_streaming_delay": "0",
+    "wal_receiver_status_interval": "1",
+    "wal_retrieve_retry_interval": "100ms",
+}
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        """folder: of a name of its own below one that everybody may enter."""
+        self.folder = folder
+        self._account = account_for(folder)
+        self._programs = clusters.reachable_software(clusters.find_software(), folder, self._account) / "bin"
+        self._postmaster: subprocess.Popen[bytes] | None = None
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?sslmode=disable"
+
+    @property
+    def _log(self) -> Path:
+        """Beside the data: a copy begins with an empty folder."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    def create(self) -> None:
+        make_private(self.folder, self._account)
+        self._run("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C")
+
+    def copy_to(self, folder: Path) -> Cluster:
+        """A standby, which is not started yet."""
+        made = Cluster(folder)
+        make_private(folder, made._account)
+        made._run("pg_basebackup", "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", self.url())
+        return made
+
+    def start(self, **settings: str) -> None:
+        """And waits until it takes connections."""
+        flags = [f"--{name}={value}" for name, value in (SETTINGS | settings).items()]
+        place = [f"--port={self.port}", "--listen_addresses=127.0.0.1", "--unix_socket_directories="]
+        self._postmaster = self._launch("postgres", *place, *flags)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not clusters.is_ready(self._postmaster, self.folder):
+            assert self._postmaster.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            time.sleep(0.002)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT: at once, with a word to every client. SIGQUIT: as in a crash."""
+        if self._postmaster is not None:
+            with suppress(psutil.NoSuchProcess):
+                self.thaw()
+            self._postmaster.send_signal(how)
+            self._postmaster.wait(DEADLINE_SECONDS)
+            self._postmaster = None
+
+    async def restart(self, how: signal.Signals = signal.SIGINT) -> None:
+        await asyncio.to_thread(self.stop, how)
+        await asyncio.to_thread(self.start)
+
+    def freeze(self) -> None:
+        """It runs no more, and the system goes on taking what is sent to it."""
+        for process in self._processes():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self._postmaster is not None
+        postmaster = psutil.Process(self._postmaster.pid)
+        return [postmaster, *postmaster.children()]
+
+    @property
+    def is_running(self) -> bool:
+        return self._postmaster is not None
+
+    async def run(self, sql: str, *values: object, database: str = "postgres") -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(self.url(database))
+        try:
+            rows: list[asyncpg.Record] = await connection.fetch(sql, *values)
+            return rows
+        finally:
+            await connection.close()
+
+    async def run_all(self, sql: str, *, database: str = "postgres") -> None:
+        """Several statements at once."""
+        connection = await asyncpg.connect(self.url(database))
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+    def _run(self, program: str, *flags: str) -> None:
+        process = self._launch(program, *flags)
+        assert process.wait(DEADLINE_SECONDS) == 0, self._log.read_text()
+
+    def _launch(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
+        account = self._account
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [str(self._programs / program), "-D", str(self.folder), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+                start_new_session=True,
+                user=account.uid if account.is_other else None,
+                group=account.gid if account.is_other else None,
+                extra_groups=[] if account.is_other else None,
+            )

@@ -1,0 +1,132 @@
+"""A PostgreSQL for this package alone, whose life is in its tests' hands, and the server's event loop as it is run."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import uvloop
+from tornado.ioloop import IOLoop
+
+import migrations
+from server.resources import built_in
+from tests.conftest import memory, on_server
+from tests.faults.cluster import Cluster
+from tests.faults.load import ROWS
+from tests.faults.network import Network
+from tests.http.conftest import Api, Start, start  # noqa: F401  (a fixture)
+
+_numbers = itertools.count(1)
+
+FAST = {"network_timeout_seconds": 1.0, "statement_timeout_seconds": 1.0, "acquire_timeout_seconds": 1.0}
+
+Serve = Callable[..., Awaitable[Api]]
+
+
+@pytest.fixture
+def io_loop() -> Iterator[IOLoop]:
+    loop = uvloop.new_event_loop()
+    yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
+    with warnings.catch_warnings():
+        # A test that failed leaves transports open; as an error this keeps uvloop from ever closing them.
+        warnings.simplefilter("ignore", ResourceWarning)
+        loop.close()
+
+
+@pytest.fixture(scope="session")
+def faults_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="waterspout-faults-", dir=memory()))
+    # PostgreSQL runs as another user where we are root.
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Shop:
+    """The built-in tables with the rows of a `Load`, in a database of their own."""
+
+    def __init__(self, cluster: Cluster, database: str, role: str = "postgres") -> None:
+        self.cluster = cluster
+        self.database = database
+        self.role = role
+
+    @property
+    def url(self) -> str:
+        return self.cluster.url(self.database).replace("//postgres@", f"//{self.role}@")
+
+    def through(self, port: int) -> str:
+        return self.url.replace(f":{self.cluster.port}/", f":{port}/")
+
+    async def names(self) -> Counter[str]:
+        """How often each is there."""
+        found = await self.cluster.run("SELECT name FROM groups", database=self.database)
+        return Counter(name for (name,) in found)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(faults_folder: Path) -> Iterator[Cluster]:
+    made = Cluster(faults_folder / "shared")
+    made.create()
+    made.start()
+    on_server(made.url(), "CREATE DATABASE shop")
+    asyncio.run(_migrate(made.url("shop")))
+    on_server(made.url("shop"), ROWS)
+    yield made
+    made.stop()
+
+
+async def _migrate(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def shop(shared_cluster: Cluster) -> Iterator[Shop]:
+    name = f"shop_{next(_numbers)}"
+    on_server(shared_cluster.url(), f"CREATE DATABASE {name} TEMPLATE shop")
+    yield Shop(shared_cluster, name)
+    on_server(shared_cluster.url(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def clerk(shop: Shop) -> Iterator[Shop]:
+    """The shop for one who is no superuser."""
+    on_server(
+        shop.url,
+        "CREATE ROLE clerk LOGIN",
+        "GRANT ALL ON ALL TABLES IN SCHEMA public TO clerk",
+        "GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO clerk",
+    )
+    yield Shop(shop.cluster, shop.database, "clerk")
+    on_server(shop.url, "DROP OWNED BY clerk CASCADE", "DROP ROLE clerk")
+
+
+@pytest.fixture
+def network(io_loop: IOLoop, shop: Shop) -> Iterator[Network]:
+    """Between the server and the shop."""
+    made = Network(shop.cluster.port)
+    io_loop.run_sync(made.open)
+    yield made
+    io_loop.run_sync(made.close)
+
+
+@pytest.fixture
+def serve_fast(start: Start) -> Serve:  # noqa: F811  (a fixture)
+    """Starts a server whose patience is short; keywords are settings."""
+
+    async def served(url: str, **settings: Any) -> Api:
+        return await start(url, built_in(), **(FAST | settings))
+
+    return served

@@ -1,0 +1,182 @@
+"""Clients at work while the database fails, and the account of what they were told. In: an Api over the rows of `ROWS`.
+Out: every answer, checked; and which writes are there, and which are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import msgspec
+
+from tests.http.conftest import MEDIA_TYPE, Answer, Api
+from tests.http.people import document
+
+ROWS = """
+    INSERT INTO groups (name) VALUES ('rowers');
+    INSERT INTO users (first_name, last_name, group_id) VALUES ('Ada', 'Byron', 1), ('Bea', 'Byron', 1);
+    INSERT INTO computers (name, owner_id) VALUES ('abacus', 1), ('bombe', 1), ('cray', 2);
+"""
+DEADLINE_SECONDS = 20.0
+
+AGAIN = {(503, "unavailable"), (503, "busy"), (504, "statement_timeout")}
+"""Nothing was done."""
+
+MAYBE = {(503, "outcome_unknown")}
+
+Fate = Literal["done", "not done", "maybe"]
+Outcome = tuple[int, str]
+"""Status, and the code of the error where there is one."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One answer. begin, end: seconds of the monotonic clock."""
+
+    client: str
+    begin: float
+    end: float
+    outcome: Outcome
+
+    @property
+    def is_good(self) -> bool:
+        return self.outcome[0] < 300
+
+
+class Load:
+    """names: of what was written, with what its client was told."""
+
+    def __init__(self, api: Api, clients: Collection[str] = ()) -> None:
+        self._api = api
+        self._numbers = itertools.count(1)
+        self._is_over = False
+        self.told: list[Told] = []
+        self.names: dict[str, Fate] = {}
+        asking: dict[str, Callable[[], Awaitable[Answer]]] = {
+            "read": self._read,
+            "include": self._include,
+            "create": self._create,
+            "operations": self._operations,
+        }
+        self.clients = {name: ask for name, ask in asking.items() if name in clients or not clients}
+
+    async def _read(self) -> Answer:
+        answer = await self._api.get("/users/1?fields[user]=last_name")
+        if answer.status == 200:
+            assert answer.document["data"]["attributes"] == {"last_name": "Byron"}
+        return answer
+
+    async def _include(self) -> Answer:
+        """Several statements of one snapshot."""
+        answer = await self._api.get("/users?include=computers,group&filter[last_name]=Byron&fields[group]=name")
+        if answer.status == 200:
+            assert answer.ids == ["1", "2"]
+            assert len(answer.document["included"]) == 4
+        return answer
+
+    async def _create(self) -> Answer:
+        """One statement."""
+        name = f"single-{next(self._numbers)}"
+        return self._written(await self._api.post("/groups", document("group", {"name": name})), name)
+
+    async def _operations(self) -> Answer:
+        """A transaction: two rows or none."""
+        name = f"double-{next(self._numbers)}"
+        data = [{"type": "group", "attributes": {"name": f"{name}-{part}"}} for part in "ab"]
+        renamed = {"op": "update", "data": {"type": "computer", "id": "3", "attributes": {"name": name}}}
+        operations = [*({"op": "add", "data": one} for one in data), renamed]
+        answer = await self._api.post("/operations", {"atomic:operations": operations})
+        for part in "ab":
+            self._written(answer, f"{name}-{part}")
+        return answer
+
+    def _written(self, answer: Answer, name: str) -> Answer:
+        outcome = outcome_of(answer)
+        assert name not in self.names
+        self.names[name] = "done" if answer.status < 300 else "maybe" if outcome in MAYBE else "not done"
+        return answer
+
+    async def work(self, client: str) -> None:
+        ask = self.clients[client]
+        while not self._is_over:
+            begin = time.monotonic()
+            answer = await ask()
+            outcome = outcome_of(answer)
+            self.told.append(Told(client, begin, time.monotonic(), outcome))
+            is_write = client in ("create", "operations")
+            assert answer.status < 300 or outcome in AGAIN | (MAYBE if is_write else set()), (client, outcome)
+            if answer.status == 503:
+                assert ("Retry-After" in answer.headers) == (outcome not in MAYBE)
+
+    def end(self) -> None:
+        self._is_over = True
+
+    async def until_good(self, since: float, times: int = 3) -> None:
+        """Until each client has had so many good answers to what it has asked since."""
+        await self.until(lambda: all(self._count(client, since) >= times for client in self.clients))
+
+    def _count(self, client: str, since: float) -> int:
+        return sum(one.client == client and one.is_good and one.begin >= since for one in self.told)
+
+    async def until_told(self, since: float, *outcomes: tuple[str, int, str]) -> None:
+        """Until all those clients have been told so."""
+        await self.until(lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.told if one.end >= since})
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        count, deadline = -1, time.monotonic() + DEADLINE_SECONDS
+        while True:
+            if len(self.told) != count:
+                count = len(self.told)
+                if is_so():
+                    return
+            assert time.monotonic() < deadline, self.outcomes()
+            await asyncio.sleep(0.001)
+
+    def outcomes(self, since: float = 0.0) -> Counter[tuple[str, int, str]]:
+        return Counter((one.client, *one.outcome) for one in self.told if one.end >= since)
+
+    def recovery_seconds(self, since: float) -> float:
+        """From the end of the fault until the first good answer of the client that had it last."""
+        return max(
+            min(one.end for one in self.told if one.client == client and one.is_good and one.end >= since) - since
+            for client in self.clients
+        )
+
+    def longest_seconds(self) -> float:
+        return max(one.end - one.begin for one in self.told)
+
+    def wrong_writes(self, rows: Counter[str]) -> dict[str, tuple[Fate, int]]:
+        """Those that are not there as often as their client was told. rows: names of groups that are there."""
+        allowed = {"done": (1,), "not done": (0,), "maybe": (0, 1)}
+        wrong = {name: (fate, rows[name]) for name, fate in self.names.items() if rows[name] not in allowed[fate]}
+        halves = {name for name in self.names if name.endswith("-a") and rows[name] != rows[name[:-1] + "b"]}
+        return wrong | {name: (self.names[name], -1) for name in halves}
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    assert answer.headers["Content-Type"].startswith((MEDIA_TYPE, "application/json")), answer.status
+    return answer.status, "" if answer.status < 300 else answer.document["errors"][0]["code"]
+
+
+@asynccontextmanager
+async def at_work(api: Api, *clients: str) -> AsyncIterator[Load]:
+    """Clients of each kind, or of those named, from their first good answers on; those that fail fail the test."""
+    load = Load(api, clients)
+    async with asyncio.TaskGroup() as group:
+        for client in load.clients:
+            group.create_task(load.work(client))
+        try:
+            await load.until_good(0.0, times=5)
+            yield load
+        finally:
+            load.end()
+
+
+async def settled(load: Load, names: Callable[[], Awaitable[Counter[str]]]) -> None:
+    """What was written is what the clients were told: nothing lost, nothing twice, no half of a transaction."""
+    assert load.wrong_writes(await names()) == {}
+    assert "done" in load.names.values()

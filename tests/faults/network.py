@@ -1,0 +1,134 @@
+"""The network between the server and PostgreSQL, which a test can cut. In: the port of a PostgreSQL. Out: a port that
+leads to it, while the test lets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import socket
+import struct
+import sys
+from contextlib import suppress
+
+import pytest
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="packets are dropped by a filter of Linux")
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+ATTACH_FILTER, DETACH_FILTER = 26, 27
+
+
+class _Instruction(ctypes.Structure):
+    """BPF_RET | BPF_K with 0: of each packet no byte is kept (Linux, Documentation/networking/filter.rst)."""
+
+    _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
+
+
+_NOTHING = _Instruction(0x06, 0, 0, 0)
+DROP_ALL = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
+
+
+class Network:
+    """A TCP proxy. Its own side of each connection is a socket of this process, whose packets the kernel can drop."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listening: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self.port = 0
+
+    async def open(self) -> None:
+        """Also again, after `refuse`."""
+        self._listening = socket.create_server(("127.0.0.1", self.port), backlog=200)
+        self.port = self._listening.getsockname()[1]
+        self._server = await asyncio.start_server(self._connected, sock=self._listening)
+
+    async def close(self) -> None:
+        self.refuse()
+        self.reset()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def reset(self) -> None:
+        """All connections end, without a word of PostgreSQL's."""
+        for writer in tuple(self._clients):
+            _socket(writer).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            writer.transport.abort()
+
+    def say(self, words: bytes) -> None:
+        """All connections hear this of their other end."""
+        for writer in self._clients:
+            writer.write(words)
+
+    async def heard(self) -> None:
+        """Until all that was said has left, and the client's loop, which is this one, has had time to read it."""
+        for writer in self._clients:
+            await writer.drain()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def refuse(self) -> None:
+        """Nobody listens any more."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def swallow(self) -> None:
+        """The other machine takes what it is sent, and nothing comes of it."""
+        self._flows.clear()
+
+    def drop(self) -> None:
+        """No packet gets through, and nobody is told."""
+        self.swallow()
+        for writer in self._clients:
+            _socket(writer).setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, DROP_ALL)
+        assert self._listening is not None
+        self._listening.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, DROP_ALL)
+
+    def mend(self, *, forgotten: bool = False) -> None:
+        """forgotten: as a firewall that has started anew, which knows nothing of the old connections."""
+        assert self._listening is not None
+        for one in (self._listening, *(() if forgotten else map(_socket, self._clients))):
+            with suppress(OSError):
+                one.setsockopt(socket.SOL_SOCKET, DETACH_FILTER, 0)
+        if forgotten:
+            self._clients.clear()
+        self._flows.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._clients.add(writer)
+        back: asyncio.Task[None] | None = None
+        server: asyncio.StreamWriter | None = None
+        try:
+            with suppress(OSError):
+                server_reader, server = await asyncio.open_connection("127.0.0.1", self._to)
+                back = asyncio.ensure_future(self._pass_on(server_reader, writer))
+                await self._pass_on(reader, server)
+        finally:
+            for end in (back, server, writer):
+                if isinstance(end, asyncio.Task):
+                    end.cancel()
+                elif end is not None:
+                    end.close()
+            self._clients.discard(writer)
+            self._tasks.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                await self._flows.wait()
+                writer.write(data)
+        writer.close()
+
+
+def _socket(writer: asyncio.StreamWriter) -> socket.socket:
+    found: socket.socket = writer.get_extra_info("socket")
+    return found

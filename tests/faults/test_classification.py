@@ -1,0 +1,110 @@
+"""What the driver's errors mean: `server/driver_errors.py` over exceptions as the driver makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asyncpg import exceptions as pg
+
+from server.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated
+from server.errors import Busy, StatementTimeout, Unavailable
+
+AWAY = "The database cannot be reached; try again."
+SHORT = "The database is short of room, memory or another resource; try again."
+SLOW = "The database took too long over this request."
+
+
+def said(code: str, severity: str = "ERROR", **fields: str) -> Any:
+    """PostgreSQL's own word. fields: by the letters of the protocol."""
+    return pg.PostgresError.new({"S": severity, "V": severity, "C": code, "M": "said", **fields})
+
+
+@pytest.mark.parametrize(
+    ("code", "answer", "detail"),
+    [
+        ("57014", StatementTimeout, SLOW),  # statement_timeout, or pg_cancel_backend
+        ("25006", Unavailable, "The database takes no writes for now; try again."),
+        ("55P03", Busy, "Another write holds a lock; try again."),
+        ("53300", Busy, "The database takes no more connections; try again."),
+        ("53100", Unavailable, SHORT),  # the disk is full
+        ("53200", Unavailable, SHORT),  # no memory
+        ("58030", Unavailable, SHORT),  # the disk fails
+        ("57P01", Unavailable, AWAY),  # an administrator
+        ("57P02", Unavailable, AWAY),  # a crash of another backend
+        ("57P03", Unavailable, AWAY),  # it starts, or stops
+        ("57P04", Unavailable, AWAY),  # the database is gone
+        ("25P03", Unavailable, AWAY),  # idle_in_transaction_session_timeout
+        ("08006", Unavailable, AWAY),
+        ("28P01", Unavailable, AWAY),  # the password has changed
+    ],
+)
+def test_an_error_that_is_an_answer(code: str, answer: type[Exception], detail: str) -> None:
+    found = translated(said(code))
+    assert (type(found), str(found)) == (answer, detail)
+
+
+@pytest.mark.parametrize("code", ["42P01", "42601", "XX000", "0A000"])
+def test_an_error_that_is_a_fault(code: str) -> None:
+    error = said(code)
+    assert translated(error) is error
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), OSError(), ConnectionResetError()])
+def test_the_network(error: Exception) -> None:
+    """A TimeoutError is the driver's, which has waited for an answer for as long as it was to."""
+    assert type(translated(error)) is (StatementTimeout if isinstance(error, TimeoutError) else Unavailable)
+
+
+def test_a_conflict_with_recovery_is_tried_again() -> None:
+    """What a standby ends to keep up with its primary has the code of a serialization failure."""
+    assert isinstance(said("40001", M="canceling statement due to conflict with recovery"), RETRIED)
+
+
+def lost(word: Exception | None) -> Exception:
+    """As the driver has it of a connection that was closed."""
+    error = pg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+    error.__cause__ = word
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_certain"),
+    [
+        (lost(said("57P01", "FATAL", R="ProcessInterrupts")), True),
+        (said("57P01", "FATAL", R="ProcessInterrupts"), True),
+        (lost(said("25P04", "FATAL", R="ProcessInterrupts")), True),
+        # A warning may come after the commit.
+        (lost(said("57P01", "WARNING", R="ProcessInterrupts")), False),
+        (lost(said("57P02", "FATAL", R="quickdie")), False),
+        # A pooler's word has no function.
+        (lost(said("57P01", "FATAL")), False),
+        (lost(said("08P01", "FATAL")), False),
+        (lost(ConnectionResetError()), False),
+        (lost(None), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_what_is_certainly_not_done(error: Exception, is_certain: bool) -> None:
+    assert is_rolled_back(error) is is_certain
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_half"),
+    [
+        (pg.DataError("invalid input for query argument $1"), True),
+        (caused(ValueError(), pg.DataError("invalid input for query argument $1")), True),
+        (pg.InterfaceError("the server expects 1 argument for this query, 2 were passed"), True),
+        (said("22003"), False),
+        (caused(ValueError(), said("22003")), False),
+        (said("23505"), False),
+        (ValueError(), False),
+    ],
+)
+def test_what_was_parsed_and_not_executed(error: Exception, is_half: bool) -> None:
+    assert is_half_sent(error) is is_half

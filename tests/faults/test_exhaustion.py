@@ -1,0 +1,159 @@
+"""PostgreSQL is there, and short of something: connections, room, a lock; or its name is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from tests.conftest import on_server
+from tests.faults.cluster import Cluster
+from tests.faults.conftest import Serve, Shop
+from tests.faults.load import at_work, settled
+
+RECOVERY_SECONDS = 2.0
+WRITES_LATER = [("create", 503, "unavailable"), ("operations", 503, "unavailable")]
+
+
+async def test_a_pool_that_cannot_grow_serves_from_what_it_has(clerk: Shop, serve_fast: Serve) -> None:
+    """Ten connections are wanted, two are there, and four clients are content."""
+    await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 2")
+    api = await serve_fast(clerk.url)
+    async with at_work(api) as load:
+        await load.until_good(time.monotonic(), times=30)
+    assert {one.outcome[0] for one in load.told} == {200, 201}
+    await settled(load, clerk.names)
+
+
+async def test_no_connection_is_to_be_had(clerk: Shop, serve_fast: Serve) -> None:
+    """Others have them all."""
+    api = await serve_fast(clerk.url)
+    async with at_work(api) as load:
+        await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 0")
+        begin = time.monotonic()
+        await load.until_good(begin, times=10)
+        ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'clerk'"
+        await clerk.cluster.run(ended)
+        busy = [(client, 503, "busy") for client in load.clients]
+        await load.until_told(begin, *busy)
+        await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 2")
+        up = time.monotonic()
+        await load.until_good(up)
+    print(load.outcomes(begin), load.recovery_seconds(up), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    await settled(load, clerk.names)
+
+
+@pytest.fixture
+def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
+    """One with room for 2 MB, as the tablespace `small`."""
+    folder, owner = faults_folder / "disk", shared_cluster.folder.stat()
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size=2m,mode=700,uid={owner.st_uid},gid={owner.st_gid}"]
+    if subprocess.run([*mount, "tmpfs", str(folder)], check=False, capture_output=True).returncode != 0:
+        folder.rmdir()
+        pytest.skip("a file system has to be mounted, which takes root")
+    on_server(shared_cluster.url(), f"CREATE TABLESPACE small LOCATION '{folder}'")
+    yield folder
+    on_server(shared_cluster.url(), "DROP TABLESPACE small")
+    subprocess.run(["umount", str(folder)], check=True)
+    folder.rmdir()
+
+
+def fill(disk: Path) -> Path:
+    """What takes all the room that there is."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    return filler
+
+
+async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> None:
+    """Reads go on. What is written is on the full disk, the log of the database is not."""
+    await shop.cluster.run("ALTER TABLE groups SET TABLESPACE small", database=shop.database)
+    api = await serve_fast(shop.url)
+    async with at_work(api) as load:
+        filler = fill(disk)
+        full = time.monotonic()
+        await load.until_told(full, *WRITES_LATER)
+        assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+        filler.unlink()
+        up = time.monotonic()
+        await load.until_good(up)
+    print(load.outcomes(full), load.recovery_seconds(up), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    await settled(load, shop.names)
+
+
+async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
+    """Who wants it is told after the time that a statement has; the others when no connection has come free."""
+    api = await serve_fast(shop.url, pool_size=3, acquire_timeout_seconds=0.3)
+    async with at_work(api) as load:
+        holder = await asyncpg.connect(shop.url)
+        try:
+            await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
+            locked = time.monotonic()
+            slow = [(client, 504, "statement_timeout") for client in ("include", "create", "operations")]
+            await load.until_told(locked, *slow, ("read", 503, "busy"))
+        finally:
+            await holder.close()
+        up = time.monotonic()
+        await load.until_good(up)
+    print(load.outcomes(locked), load.recovery_seconds(up), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    assert load.longest_seconds() < 2.5
+    await settled(load, shop.names)
+
+
+class Names:
+    """Of hosts, as the system finds them."""
+
+    def __init__(self) -> None:
+        self.are_gone = False
+        self._found = socket.getaddrinfo
+
+    def find(self, host: Any, *values: Any, **options: Any) -> Any:
+        if host != "database.test":
+            return self._found(host, *values, **options)
+        if self.are_gone:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return self._found("127.0.0.1", *values, **options)
+
+
+class TestNames:
+    @pytest.fixture
+    def io_loop(self) -> Iterator[IOLoop]:
+        """asyncio's own, whose names a test can take away."""
+        loop = asyncio.new_event_loop()
+        yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
+        loop.close()
+
+    async def test_the_name_is_gone(self, shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Connections that are open go on."""
+        names = Names()
+        monkeypatch.setattr(socket, "getaddrinfo", names.find)
+        api = await serve_fast(shop.url.replace("@127.0.0.1:", "@database.test:"))
+        async with at_work(api) as load:
+            names.are_gone = True
+            begin = time.monotonic()
+            await load.until_good(begin, times=20)
+            assert {one.outcome[0] for one in load.told} == {200, 201}
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
+            await shop.cluster.run(ended, shop.database)
+            await load.until_told(begin, *[(client, 503, "unavailable") for client in load.clients])
+            names.are_gone = False
+            up = time.monotonic()
+            await load.until_good(up)
+        print(load.outcomes(begin), load.recovery_seconds(up), load.longest_seconds())
+        assert load.recovery_seconds(up) < RECOVERY_SECONDS
+        await settled(load, shop.names)

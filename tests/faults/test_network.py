@@ -1,0 +1,85 @@
+"""The network between the server and PostgreSQL fails, with a word or without."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.faults.conftest import Serve, Shop
+from tests.faults.load import at_work, settled
+from tests.faults.network import Network, needs_linux
+
+RECOVERY_SECONDS = 2.0
+LONGEST_SECONDS = 3.5
+"""A statement has 1 second, the network another; a read that was lost is asked once more, on a connection that has 1
+second to open."""
+
+
+async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: Serve) -> None:
+    api = await serve_fast(shop.through(network.port))
+    async with at_work(api) as load:
+        for _ in range(20):
+            reset = time.monotonic()
+            network.reset()
+            await load.until_good(reset, times=2)
+    print(load.outcomes(), load.longest_seconds())
+    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    assert (503, "outcome_unknown") in {one.outcome for one in load.told}
+    await settled(load, shop.names)
+
+
+async def test_nobody_listens_for_a_while(shop: Shop, network: Network, serve_fast: Serve) -> None:
+    api = await serve_fast(shop.through(network.port))
+    async with at_work(api) as load:
+        network.refuse()
+        network.reset()
+        begin = time.monotonic()
+        await load.until(lambda: sum(one.outcome == (503, "unavailable") for one in load.told) > 20)
+        await network.open()
+        up = time.monotonic()
+        await load.until_good(up)
+        print(load.recovery_seconds(up), load.outcomes(begin), load.longest_seconds())
+        assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    await settled(load, shop.names)
+
+
+@pytest.mark.parametrize("how", ["swallow", pytest.param("drop", marks=needs_linux)])
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_nothing_gets_through(shop: Shop, network: Network, serve_fast: Serve, how: str, forgotten: bool) -> None:
+    """swallow: a machine that takes everything and answers nothing, so that the system sees no fault. drop: packets
+    are lost, which it notices."""
+    api = await serve_fast(shop.through(network.port))
+    async with at_work(api) as load:
+        cut = time.monotonic()
+        getattr(network, how)()
+        # Each was under way when it began, and each has been told of it.
+        await load.until(lambda: {one.client for one in load.told if one.end > cut + 0.5} == set(load.clients))
+        network.mend(forgotten=forgotten)
+        up = time.monotonic()
+        await load.until_good(up)
+        print(load.recovery_seconds(up), load.outcomes(cut), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    assert load.longest_seconds() < LONGEST_SECONDS
+    told = (503, "unavailable") if how == "drop" else (504, "statement_timeout")
+    assert told in {one.outcome for one in load.told if one.client == "read" and one.begin < up}
+    await settled(load, shop.names)
+
+
+async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
+    """Its system takes what is sent, so that neither it nor the network ends a statement."""
+    api = await serve_fast(shop.url)
+    async with at_work(api) as load:
+        shop.cluster.freeze()
+        cut = time.monotonic()
+        try:
+            await load.until(lambda: {one.client for one in load.told if one.end > cut + 0.5} == set(load.clients))
+        finally:
+            shop.cluster.thaw()
+        up = time.monotonic()
+        await load.until_good(up)
+        print(load.recovery_seconds(up), load.outcomes(cut), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    assert load.longest_seconds() < LONGEST_SECONDS
+    assert ("read", 504, "statement_timeout") in load.outcomes(cut)
+    await settled(load, shop.names)

@@ -1,0 +1,184 @@
+"""A real pgbouncer in transaction mode between the server and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.database import open_alone
+from server.settings import Settings, StartError
+from tests.faults.conftest import FAST, Serve, Shop
+from tests.faults.load import at_work, outcome_of, settled
+from tests.http.people import document
+
+RECOVERY_SECONDS = 2.0
+DEADLINE_SECONDS = 10.0
+PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
+CONFIGURATION = """
+[databases]
+{database} = host=127.0.0.1 port={to} user=clerk
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+query_wait_timeout = 1
+server_login_retry = 0.2
+"""
+POOLED: Any = {"pooler": "transaction"}
+
+
+@pytest.fixture
+def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
+    """The URL through it. There are three backends for all."""
+    if PROGRAM is None:
+        pytest.skip("pgbouncer is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration, owner = faults_folder / "pgbouncer.ini", clerk.cluster.folder.stat()
+    configuration.write_text(CONFIGURATION.format(database=clerk.database, to=clerk.cluster.port, port=port))
+    # Who is root must not run it.
+    user = owner.st_uid if os.geteuid() == 0 else None
+    process = subprocess.Popen([PROGRAM, "-q", str(configuration)], stderr=subprocess.DEVNULL, cwd="/", user=user)
+    try:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not is_listening(port):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+        yield clerk.url.replace(f":{clerk.cluster.port}/", f":{port}/")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def allow(clerk: Shop) -> None:
+    """Does what the server asks for when it refuses to start."""
+    with pytest.raises(StartError) as refused:
+        await open_alone(clerk.url, Settings(**FAST, **POOLED))
+    for statement in re.findall(r"\n  (ALTER ROLE .*);", str(refused.value)):
+        await clerk.cluster.run(statement)
+
+
+async def test_what_a_session_cannot_be_given_is_asked_of_the_role(clerk: Shop, pooler: str) -> None:
+    await clerk.cluster.run("ALTER ROLE clerk SET timezone = 'Asia/Tokyo'")
+    with pytest.raises(StartError) as refused:
+        await open_alone(pooler, Settings(**POOLED))
+    assert str(refused.value).splitlines() == [
+        "with pooler = transaction these have to be settings of the role; afterwards have the pooler connect anew "
+        "(of pgbouncer: RECONNECT):",
+        "  ALTER ROLE clerk SET intervalstyle = 'iso_8601';",
+        "  ALTER ROLE clerk SET timezone = 'UTC';",
+        "  ALTER ROLE clerk SET statement_timeout = '30000ms';",
+        "  ALTER ROLE clerk SET idle_in_transaction_session_timeout = '30000ms';",
+    ]
+    for statement in str(refused.value).splitlines()[1:]:
+        await clerk.cluster.run(statement)
+    connection = await open_alone(clerk.url, Settings(**POOLED))
+    await connection.close()
+
+
+async def test_clients_at_work(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
+    """Ten connections of the server share three backends with each other."""
+    await allow(clerk)
+    api = await serve_fast(pooler, **POOLED)
+    async with at_work(api) as load:
+        await load.until_good(time.monotonic(), times=20)
+        assert {one.outcome[0] for one in load.told} == {200, 201}
+        await clerk.cluster.restart()
+        up = time.monotonic()
+        await load.until_good(up)
+    print(load.outcomes(up), load.recovery_seconds(up), load.longest_seconds())
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    await settled(load, clerk.names)
+
+
+async def test_backends_are_terminated(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
+    """Now and then a read finds none the second time: pgbouncer waits before it logs in again."""
+    await allow(clerk)
+    api = await serve_fast(pooler, **POOLED)
+    async with at_work(api) as load:
+        for _ in range(10):
+            begin = time.monotonic()
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND usename = 'clerk'"
+            assert await clerk.cluster.run(ended, clerk.database)
+            await load.until_good(begin, times=2)
+    await settled(load, clerk.names)
+
+
+async def test_two_servers_and_their_streams(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
+    """What they call their statements and cursors gets in nobody's way, and nothing stays behind on a backend."""
+    await allow(clerk)
+    more = "INSERT INTO groups (name) SELECT 'group-' || number FROM generate_series(1, 2000) number"
+    await clerk.cluster.run(more, database=clerk.database)
+    apis = [await serve_fast(pooler, max_streams=3, **POOLED) for _ in range(2)]
+    answers = await asyncio.gather(*(api.get("/groups?page[size]=0&sort=id") for api in apis * 6))
+    wanted = [str(number) for number in range(1, 2002)]
+    assert all(answer.ids == wanted for answer in answers)
+    connection = await open_alone(pooler, Settings(**FAST, **POOLED))
+    left = await connection.fetchval("SELECT count(*) FROM pg_prepared_statements")
+    await connection.close()
+    assert left == 0
+
+
+@pytest.mark.parametrize("is_write_first", [True, False])
+async def test_a_migration_under_clients(clerk: Shop, pooler: str, serve_fast: Serve, is_write_first: bool) -> None:
+    """What is known of the statements is stale: of their values, and of their rows. Where the rows of a write cannot be
+    read, it was done, and is not done again."""
+    await allow(clerk)
+    api = await serve_fast(pooler, pool_size=2, **POOLED)
+
+    async def ask(name: str) -> list[tuple[int, str]]:
+        asking = [
+            lambda: api.post("/computers", computer(name, "1")),
+            lambda: api.patch("/computers/1", computer("abacus", "2", id="1")),
+            lambda: api.get("/users?include=computers,group&filter[last_name]=Byron"),
+            lambda: api.get("/computers/1"),
+        ]
+        return [outcome_of(await one()) for one in (asking if is_write_first else reversed(asking))]
+
+    good = {(200, ""), (201, "")}
+    for number in range(4):
+        assert set(await ask(f"before-{number}")) == good
+    for statement in MIGRATIONS:
+        await clerk.cluster.run(statement, database=clerk.database)
+        first = await ask(f"{statement}-first")
+        assert set(first) <= good | {(503, "outcome_unknown")}, statement
+        assert is_write_first or set(first) == good, statement
+        assert set(await ask(f"{statement}-second")) == good, statement
+        assert max((await made(clerk)).values()) == 1
+
+
+async def made(clerk: Shop) -> Counter[str]:
+    found = await clerk.cluster.run("SELECT name FROM computers", database=clerk.database)
+    return Counter(name for (name,) in found)
+
+
+def computer(name: str, owner: str, **members: str) -> dict[str, Any]:
+    owned = {"owner": {"data": {"type": "user", "id": owner}}}
+    return document("computer", {"name": name[:250], "serial": name[:20]}, relationships=owned, **members)
+
+
+MIGRATIONS = [
+    "ALTER TABLE computers ALTER COLUMN owner_id TYPE integer",
+    "ALTER TABLE computers ALTER COLUMN id TYPE integer",
+    "ALTER TABLE computers ALTER COLUMN id TYPE bigint, ALTER COLUMN owner_id TYPE bigint",
+    "ALTER TABLE computers ALTER COLUMN serial TYPE varchar(50)",
+]

@@ -1,0 +1,39 @@
+"""PostgreSQL ends under its clients, and comes back."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.conftest import Serve, Shop
+from tests.faults.load import at_work, settled
+
+RECOVERY_SECONDS = 2.0
+
+
+async def test_postgresql_is_restarted(shop: Shop, serve_fast: Serve) -> None:
+    api = await serve_fast(shop.url)
+    async with at_work(api) as load:
+        for _ in range(3):
+            await shop.cluster.restart()
+            up = time.monotonic()
+            await load.until_good(up)
+            assert load.recovery_seconds(up) < RECOVERY_SECONDS
+            print(load.recovery_seconds(up))
+    print(load.outcomes(), load.longest_seconds())
+    await settled(load, shop.names)
+
+
+async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
+    """No read is answered with an error for it."""
+    api = await serve_fast(shop.url)
+    async with at_work(api) as load:
+        for _ in range(20):
+            begin = time.monotonic()
+            ended = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND application_name <> ''"
+            )
+            assert await shop.cluster.run(ended, shop.database)
+            await load.until_good(begin, times=2)
+    print(load.outcomes(), load.longest_seconds())
+    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    await settled(load, shop.names)

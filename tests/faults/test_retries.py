@@ -1,0 +1,223 @@
+"""What is done again when a connection breaks, what is not, and on which connection."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import asyncpg
+import pytest
+from tornado.ioloop import IOLoop
+
+from server.connection import Connection
+from server.database import Database, HeldDatabase, open_database
+from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
+from server.running import Lifeline
+from server.settings import Settings
+from tests.conftest import on_server
+from tests.faults.conftest import FAST, Serve, Shop
+from tests.faults.network import Network
+from tests.http.people import document
+
+SECONDS = 10.0
+Open = Callable[[str], Awaitable[Database]]
+
+
+@pytest.fixture
+def open_fast(io_loop: IOLoop) -> Iterator[Open]:
+    """Opens a database of five connections, without a server before it."""
+    made: list[Database] = []
+
+    async def opened(url: str) -> Database:
+        made.append(await open_database(url, Settings(**FAST), 5))
+        return made[-1]
+
+    yield opened
+    for database in made:
+        io_loop.run_sync(database.close)
+
+
+async def pid_of(connection: Connection) -> int:
+    return int(await connection.fetchval("SELECT pg_backend_pid()"))
+
+
+async def fill(database: Database) -> set[int]:
+    """All the connections that there may be, ready; the ids of their backends."""
+    together = asyncio.Barrier(5)
+
+    async def work(connection: Connection) -> int:
+        await together.wait()
+        return await pid_of(connection)
+
+    return set(await asyncio.gather(*(database.read(work, is_snapshot=False) for _ in range(5))))
+
+
+def terminate_all(shop: Shop) -> None:
+    """Before the event loop, which stands still, can hear of it."""
+    backends = f"FROM pg_stat_activity WHERE datname = '{shop.database}'"
+    wait = f"DO $$ BEGIN WHILE EXISTS (SELECT {backends}) LOOP PERFORM pg_stat_clear_snapshot(); END LOOP; END $$"
+    ended = (f"SELECT pg_terminate_backend(pid) {backends}", wait)
+    thread = threading.Thread(target=on_server, args=(shop.cluster.url(), *ended))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("is_snapshot", [False, True])
+async def test_all_connections_are_dead_at_once(shop: Shop, open_fast: Open, is_snapshot: bool) -> None:
+    """A read that took one of them takes none of the others the second time."""
+    database = await open_fast(shop.url)
+    old = await fill(database)
+    assert len(old) == 5
+    terminate_all(shop)
+    found = await asyncio.gather(*(database.read(pid_of, is_snapshot=is_snapshot) for _ in range(5)))
+    assert old.isdisjoint(found)
+
+
+@pytest.mark.parametrize("is_snapshot", [False, True])
+async def test_one_read_after_another_on_dead_connections(shop: Shop, open_fast: Open, is_snapshot: bool) -> None:
+    database = await open_fast(shop.url)
+    old = await fill(database)
+    terminate_all(shop)
+    for _ in range(5):
+        assert await database.read(pid_of, is_snapshot=is_snapshot) not in old
+
+
+async def test_a_write_on_a_dead_connection(shop: Shop, open_fast: Open) -> None:
+    """Its BEGIN goes nowhere: it is begun on another one. A statement that is its own transaction was sent, and is
+    not sent again; that PostgreSQL had ended before, it says."""
+    database = await open_fast(shop.url)
+    old = await fill(database)
+    terminate_all(shop)
+    assert await database.write(pid_of) not in old
+    await fill(database)
+    terminate_all(shop)
+    with pytest.raises(Unavailable):
+        await database.write_statement(pid_of)
+    assert await database.write_statement(pid_of) > 0
+
+
+async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fast: Serve) -> None:
+    """PostgreSQL says goodbye before the write is done: nothing of it was, and that is certain."""
+    api = await serve_fast(shop.url, statement_timeout_seconds=SECONDS)
+    assert (await api.patch("/groups/1", document("group", {"name": "one"}, id="1"))).status == 200
+    holder = await asyncpg.connect(shop.url)
+    try:
+        await holder.execute("BEGIN; SELECT FROM groups WHERE id = 1 FOR UPDATE")
+        writing = asyncio.ensure_future(api.patch("/groups/1", document("group", {"name": "two"}, id="1")))
+        async with asyncio.timeout(SECONDS):
+            while not await holder.fetchval(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+            ):
+                pass
+        answer = await writing
+        assert (answer.status, answer.errors[0]["code"], answer.headers["Retry-After"]) == (503, "unavailable", "1")
+    finally:
+        await holder.close()
+    assert [row[0] for row in await api.sql("SELECT name FROM groups")] == ["one"]
+
+
+async def test_goodbye_while_a_connection_lies_ready(shop: Shop, open_fast: Open) -> None:
+    """The driver refuses to send anything then, so that a write can be sent on another connection."""
+    sent, goodbye = 0, b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+    network = Network(shop.cluster.port)
+    await network.open()
+    try:
+        database = await open_fast(shop.through(network.port))
+        await database.write_statement(pid_of)
+        network.say(b"E" + struct.pack("!I", 4 + len(goodbye)) + goodbye)
+
+        async def insert(connection: Connection) -> str:
+            nonlocal sent
+            sent += 1
+            return await connection.execute("INSERT INTO groups (name) VALUES ($1)", "once")
+
+        await network.heard()
+        assert await database.write_statement(insert) == "INSERT 0 1"
+    finally:
+        await network.close()
+    assert sent == 2
+    assert (await shop.names())["once"] == 1
+
+
+@pytest.mark.parametrize("door", ["read", "write_statement"])
+async def test_values_that_the_driver_refuses(shop: Shop, open_fast: Open, door: str) -> None:
+    """PostgreSQL has parsed the statement by then, and would keep its tables locked until the next one comes."""
+    database = await open_fast(shop.url)
+
+    async def work(connection: Connection) -> None:
+        await connection.fetch("SELECT FROM groups WHERE id = $1", "one")
+
+    with pytest.raises(asyncpg.DataError):
+        await (database.write_statement(work) if door == "write_statement" else database.read(work, is_snapshot=False))
+    states = "SELECT state FROM pg_stat_activity WHERE datname = $1 AND application_name = 'waterspout'"
+    assert [row[0] for row in await shop.cluster.run(states, shop.database)] == ["idle"]
+
+
+class TestSilence:
+    """Nothing comes back."""
+
+    async def test_of_a_read(self, shop: Shop, network: Network, open_fast: Open) -> None:
+        database = await open_fast(shop.through(network.port))
+        await database.read(pid_of, is_snapshot=False)
+        network.swallow()
+        begin = time.monotonic()
+        with pytest.raises(StatementTimeout):
+            await database.read(pid_of, is_snapshot=False)
+        assert 1.9 < time.monotonic() - begin < 2.5
+
+    async def test_of_a_read_of_custom_code(self, shop: Shop, network: Network, open_fast: Open) -> None:
+        database = HeldDatabase(await open_fast(shop.through(network.port)), Lifeline())
+        await database.read(pid_of)
+        network.swallow()
+        with pytest.raises(StatementTimeout):
+            await database.read(pid_of)
+
+    async def test_of_a_write(self, shop: Shop, network: Network, open_fast: Open) -> None:
+        """Of one statement, and in a transaction, where it is certain that nothing was done."""
+        database = await open_fast(shop.through(network.port))
+        for _ in range(2):
+            await asyncio.gather(database.write_statement(pid_of), database.write(pid_of))
+        network.swallow()
+        single, double = await asyncio.gather(
+            database.write_statement(pid_of), database.write(pid_of), return_exceptions=True
+        )
+        assert isinstance(single, OutcomeUnknown)
+        assert isinstance(double, StatementTimeout)
+
+    async def test_of_a_commit(self, shop: Shop, network: Network, open_fast: Open) -> None:
+        database = await open_fast(shop.through(network.port))
+
+        async def work(connection: Connection) -> None:
+            await pid_of(connection)
+            network.swallow()
+
+        with pytest.raises(OutcomeUnknown):
+            await database.write(work)
+
+    @pytest.mark.parametrize("is_snapshot", [False, True])
+    async def test_after_a_client_has_gone(
+        self, shop: Shop, network: Network, open_fast: Open, is_snapshot: bool
+    ) -> None:
+        """Its connection is not waited for any longer than the network may be silent."""
+        database = await open_fast(shop.through(network.port))
+        is_sent = asyncio.Event()
+
+        async def work(connection: Connection) -> None:
+            network.swallow()
+            is_sent.set()
+            await connection.execute("SELECT pg_sleep(100)")
+
+        reading = asyncio.ensure_future(database.read(work, is_snapshot=is_snapshot))
+        await is_sent.wait()
+        await asyncio.sleep(0)
+        gone = time.monotonic()
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        assert time.monotonic() - gone < 1.5
+        network.mend()
+        assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
