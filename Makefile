@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 NODE_MODULES := tests/clients/node_modules
 HAS_NODE := command -v node >/dev/null && command -v npm >/dev/null
-CODE := server querybuild serializers migrations tests bench waterspout.py setup.py
+CODE := server querybuild serializers migrations tests bench deploy waterspout.py setup.py
 
-.PHONY: help install serve test check format schema bench docs test-unit test-clients clean
+.PHONY: help install serve test check format schema bench docs test-unit test-clients binary binary-full test-binary clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,7 @@ check: install ## format check, lint, types
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
+	MYPYPATH=deploy/binary $(BIN)/mypy deploy/binary
 
 test: check ## check, then every test; POSTGRES=url runs them on that server
 	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest
@@ -49,8 +50,21 @@ $(VENV)/.clients: setup.py $(VENV)/.installed
 $(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
 
-bench: install ## measure this server beside others, about a quarter of an hour (needs wrk)
+bench: install ## measure this server beside others, forty minutes (needs wrk)
 	$(BIN)/waterspout bench --install-peers --output bench/figures
+
+binary: $(VENV)/.binary ## the program in one file, dist/waterspout (docs/deploy.md says what it needs)
+	$(BIN)/python deploy/binary/build.py
+
+binary-full: $(VENV)/.binary ## the same with PostgreSQL in it, dist/waterspout-full
+	$(BIN)/python deploy/binary/build.py --full
+
+test-binary: binary binary-full ## what make binary built, on a machine without Python
+	$(BIN)/pytest -m binary -rs tests/deploy
+
+$(VENV)/.binary: setup.py $(VENV)/.installed
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,binary]'
+	@touch $@
 
 docs: install ## write the examples of the documentation anew
 	WATERSPOUT_WRITE_DOCS=1 $(BIN)/pytest tests/http/test_docs.py tests/unit/test_docs.py

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -33,6 +34,20 @@ class Declarations(msgspec.Struct, frozen=True, eq=False):
 
     catalog: Catalog
     routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
+
+
+def extend_python_path(folders: str) -> None:
+    """Lets what is loaded from now on import modules from these, as the setting `python_path` names them.
+
+    They come after all that is there already, so that nothing in them takes the place of a module of the server.
+    Raises StartError for a folder that is not there, and for an empty name, which elsewhere means the current folder.
+    """
+    for folder in folders.split(os.pathsep):
+        path = Path(folder).expanduser().absolute()
+        if not folder or not path.is_dir():
+            raise StartError(f"python_path names {folder!r}, which is no folder")
+        if str(path) not in sys.path:
+            sys.path.append(str(path))
 
 
 def load_declarations(resources: str) -> Declarations:

@@ -1,8 +1,8 @@
-"""From flags, environment and a TOML file to one `Settings`.
+"""From flags, environment, credentials and a TOML file to one `Settings`.
 
 In: the flags that were given, the environment, the path of a file. Out: `Loaded`, the settings with where
-each came from; or SettingsError with every fault found. Flags beat environment beats file beats default, and
-each value is converted and checked alike wherever it came from.
+each came from; or SettingsError with every fault found. Flags beat environment beats credential beats file beats
+default, and each value is converted and checked alike wherever it came from.
 
 It must not know: the command line's library, what the settings are for, nor any of their names but those of
 settings that can contradict each other.
@@ -20,11 +20,14 @@ from server.settings import PREFIX, SETTINGS, Setting, Settings, SettingsError, 
 
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+"""In the environment: the folder where systemd has put the files of LoadCredential= (systemd.exec(5))."""
 DEFAULT = "default"
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and for each name its source: the flag, the variable, the file's path or `DEFAULT`."""
+    """Settings, and for each name its source: the flag, the variable, the path of the credential or file, or
+    `DEFAULT`."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -42,7 +45,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | 
     """The settings from `flags` (those that were given, by setting name), the environment and the TOML file.
 
     `config` is the file's path from `--config`; else the variable WATERSPOUT_CONFIG names it. A variable with
-    an empty text counts as not set. Of a setting that is given twice only the winning value is looked at.
+    an empty text counts as not set. A secret may also be the text of a file of its name in the folder of
+    credentials. Of a setting that is given twice only the winning value is looked at.
     Raises SettingsError with all faults: values, unknown keys, a file that can't be read, settings that
     contradict each other.
     """
@@ -75,9 +79,28 @@ def _find(
         return _Given(flags[setting.name], setting.flag, setting.flag)
     if environ.get(setting.variable):
         return _Given(environ[setting.variable], setting.variable, setting.variable)
+    if setting.is_secret and (credential := _find_credential(setting, environ)) is not None:
+        return credential
     if setting.name in keys:
         return _Given(keys[setting.name], f"{path}: {setting.name}", path)
     return None
+
+
+def _find_credential(setting: Setting, environ: Mapping[str, str]) -> _Given | None:
+    folder = environ.get(CREDENTIALS)
+    if not folder:
+        return None
+    path = Path(folder, setting.name)
+    try:
+        # Editors and echo end a file with a line break, which is no part of a secret.
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError((f"{path}: can't be read: {error.strerror}",)) from None
+    except ValueError:  # it would quote the secret
+        raise SettingsError((f"{path}: is not UTF-8 text",)) from None
+    return _Given(text, str(path), str(path))
 
 
 def _read_config(config: str | None, environ: Mapping[str, str]) -> tuple[str, dict[str, object]]:
