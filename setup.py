@@ -13,10 +13,13 @@ TEST = [
     "pytest-tornasync>=0.6.0.post2,<0.7",
     "hypothesis>=6.130,<7",
     "jsonschema-rs>=0.30,<1",
+    "prometheus_client>=0.22,<1",
     PSUTIL,
 ]
 DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
+TRACING = ["opentelemetry-sdk>=1.35,<2", "opentelemetry-exporter-otlp-proto-http>=1.35,<2"]
 BENCH = [PSUTIL, "matplotlib>=3.9,<4"]
+BINARY = ["cyclonedx-bom>=7,<8"]
 CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9"]
 
 setup(
@@ -54,14 +57,17 @@ setup(
         "msgspec>=0.20,<0.23",
         "click>=8.1.8,<9",
         "platformdirs>=4.3,<5",
+        "httptools>=0.7,<0.10",
         "uvloop>=0.21,<0.24; sys_platform != 'win32'",
     ],
     extras_require={
         "embedded": EMBEDDED,
-        "test": EMBEDDED + TEST,
+        "tracing": TRACING,
+        "test": EMBEDDED + TEST + TRACING,
         "bench": EMBEDDED + BENCH,
+        "binary": BINARY,
         "clients": CLIENTS,
-        "dev": EMBEDDED + TEST + DEVELOPMENT + BENCH,
+        "dev": EMBEDDED + TEST + TRACING + DEVELOPMENT + BENCH,
     },
     entry_points={"console_scripts": ["waterspout=server.__main__:main"]},
 )

@@ -143,8 +143,8 @@ class Engine:
         self.catalog = catalog
         self.constraints = constraints
         self.context = Context()
-        self.fixed_paths = fixed_paths(settings.operations_path)
-        self.base_url = settings.public_url or ""
+        self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
+        self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         self.caches = _caches(settings)
         self._bare: dict[Resource, Bare] = {}

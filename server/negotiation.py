@@ -1,5 +1,5 @@
 """Accept and Content-Type for application/vnd.api+json, its `ext` and `profile`. What comes in: header values.
-What goes out: nothing, or NotAcceptable and UnsupportedMediaType.
+What goes out: nothing, or NotAcceptable and UnsupportedMediaType; and what an answer varies with.
 
 Sources: JSON:API 1.1 "Content Negotiation"; RFC 9110, sections 8.3 and 12.5.1.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+from tornado.httputil import HTTPHeaders
 
 from server.errors import NotAcceptable, UnsupportedMediaType
 
@@ -18,6 +20,11 @@ _QUOTED_PAIR = re.compile(r"\\(.)")
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')
 
 Parameters = dict[str, str]
+
+
+def add_vary(headers: HTTPHeaders, name: str) -> None:
+    """Of an answer: that it depends on this header of the request too (RFC 9110, 12.5.5)."""
+    headers["Vary"] = f"{headers['Vary']}, {name}" if "Vary" in headers else name
 
 
 def check_content_type(value: str | None, extensions: frozenset[str]) -> frozenset[str]:

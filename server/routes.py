@@ -19,12 +19,13 @@ class Shape(StrEnum):
     ROOT = "/"
     LIVE = "/-/live"
     READY = "/-/ready"
+    METRICS = "/-/metrics"
     COLLECTION = "/{collection}"
     RESOURCE = "/{collection}/{id}"
     RELATED = "/{collection}/{id}/{relationship}"
     RELATIONSHIP = "/{collection}/{id}/relationships/{relationship}"
     OPERATIONS = "/operations"
-    CUSTOM = "a user's own"
+    CUSTOM = "custom"
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -38,9 +39,14 @@ class Route(msgspec.Struct, frozen=True):
     relationship: Relationship | None = None
 
 
-def fixed_paths(operations_path: str) -> dict[str, Shape]:
-    """The paths that no declaration makes. operations_path: "" where there are no atomic operations."""
-    fixed = {str(shape): shape for shape in (Shape.ROOT, Shape.LIVE, Shape.READY)}
+ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.READY, Shape.METRICS)}
+"""What is for who runs the server."""
+
+
+def fixed_paths(operations_path: str, *, has_admin: bool = True) -> dict[str, Shape]:
+    """The paths that no declaration makes. operations_path: "" where there are no atomic operations. has_admin: whether
+    health and metrics are not on a port of their own."""
+    fixed = {str(Shape.ROOT): Shape.ROOT} | (ADMIN if has_admin else {})
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 
@@ -68,14 +74,32 @@ def _match(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route | None
     return None
 
 
+def below_prefix(path: str, prefix: str) -> str | None:
+    """What follows the prefix in a path as it was sent; None where the path is not below it.
+
+    >>> below_prefix("/api/users", "/api")
+    '/users'
+    """
+    origin = _origin_form(path)
+    if origin == prefix:
+        return "/"
+    return origin.removeprefix(prefix) if origin.startswith(f"{prefix}/") else None
+
+
 def plain_path(path: str) -> str | None:
     """A path as it was sent, without a trailing slash; None where it cannot be one of ours."""
-    if "://" in path and not path.startswith("/"):
-        # RFC 9112, 3.2.2: a server takes the absolute form too.
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    if not path.startswith("/") or "//" in path:
+    if not path.startswith("/"):
+        path = _origin_form(path)
+    if not path or "//" in path:
         return None
     return path.removesuffix("/") if len(path) > 1 else path
+
+
+def _origin_form(path: str) -> str:
+    """From the slash on that ends the host, or "" (RFC 9112, 3.2.2: a server takes the absolute form too)."""
+    if path.startswith("/"):
+        return path
+    return "/" + path.partition("://")[2].partition("/")[2] if "://" in path else ""
 
 
 def _below(resource: Resource, segments: list[str]) -> Route | None:

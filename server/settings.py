@@ -13,14 +13,16 @@ It must not know: the command line, where values come from, the server, the data
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Annotated, Any, Literal, get_type_hints
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta
+
+from server import checks
+from server.wording import alternatives, listed, placeholder
 
 PREFIX = "WATERSPOUT_"
 MIB = 1024 * 1024
@@ -53,54 +55,21 @@ class About(msgspec.Struct, frozen=True):
     check: Callable[[str], str] | None = None
 
 
-def _database_url(url: str) -> str:
-    """Refuse what would not reach the server that was meant: a driver's own complaint may quote the password.
-
-    Source: PostgreSQL, "34.1.1.2. Connection URIs".
-    """
-    try:
-        parts = urlsplit(url)
-        parse_qsl(parts.query, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise ValueError("is not a URL; percent-encode / ? # @ [ ] : in its user name and password") from None
-    if parts.scheme not in ("postgresql", "postgres") or not url.startswith(parts.scheme + "://"):
-        raise ValueError("expected postgresql://user:password@host:port/database")
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    if not all(re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(:[0-9]*)?", host) for host in hosts):
-        raise ValueError("its host and port can't be read; percent-encode / ? # @ [ ] : in the password")
-    if parts.fragment or "@" in parts.path + parts.query:
-        raise ValueError("has a # or a second @; percent-encode / ? # @ [ ] : in the password")
-    return url
-
-
-def _public_url(url: str) -> str:
-    """An absolute URL that paths can follow and that may stand in a JSON text as it is (RFC 3986, 2)."""
-    expected = "expected an absolute URL such as https://api.example.org or https://example.org/api"
-    if not re.fullmatch(r"https?://([A-Za-z0-9._~:/\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+", url):
-        raise ValueError(f"{expected}, without query and fragment, other characters percent-encoded")
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        has_host = False
-    if not has_host:
-        raise ValueError(expected)
-    if "@" in parts.netloc:
-        raise ValueError(f"{expected}, without user name and password: every link would show them")
-    return url.rstrip("/")
-
-
 LISTENING = About("Listening")
 DATA = About("Data")
 FOLDER = About("Data", metavar="FOLDER")
+MIGRATIONS = About("Migrations")
+FRONT = "Browsers, caches and proxies"
 CONNECTIONS = About("Connections to PostgreSQL")
 LISTS = About("Lists and includes")
 LIMITS = About("Limits of a request")
+LOAD = About("Limits of the server")
 STATEMENTS = About("Compiled statements")
 OBSERVING = About("Logs and timings")
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
 
 
@@ -127,11 +96,71 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[
         int, Meta(ge=1, le=256, description="Processes that answer requests, on the same address."), LISTENING
     ] = 1
+    admin_host: Annotated[
+        str,
+        Meta(min_length=1, description="Address or name that admin_port is on."),
+        About("Listening", metavar="HOST"),
+    ] = "127.0.0.1"
+    admin_port: Annotated[
+        Port | None,
+        Meta(description="A TCP port for health and metrics alone, which the other one then does not answer."),
+        LISTENING,
+    ] = None
+    drain_seconds: Annotated[
+        Seconds,
+        Meta(description="How long a stopping worker waits for its idle connections, whose next answer is their last."),
+        LISTENING,
+    ] = 2.0
+    worker_timeout_seconds: Annotated[
+        Seconds,
+        Meta(description="After how long a worker whose event loop hangs is killed, and another one started."),
+        LISTENING,
+    ] = 30.0
     public_url: Annotated[
         str | None,
-        Meta(description="The server's URL as clients see it; with it links are absolute, without it paths."),
-        About("Listening", metavar="URL", check=_public_url),
+        Meta(
+            description="The server's URL as clients see it; with it links are absolute, without it paths. Behind a "
+            "proxy that takes a prefix away: with that prefix, or that prefix alone."
+        ),
+        About(FRONT, metavar="URL", check=checks.public_url),
     ] = None
+    path_prefix: Annotated[
+        str,
+        Meta(
+            pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$",
+            description="What all paths begin with, /-/live among them; links too, unless public_url is set.",
+        ),
+        About(FRONT, metavar="PATH", expected="a path such as /api, or an empty text"),
+    ] = ""
+    trusted_proxies: Annotated[
+        Text | None,
+        Meta(
+            description="Proxies whose Forwarded and X-Forwarded headers are believed: addresses and networks, with "
+            "commas between, and unix for whoever connects to the Unix socket. Without it none."
+        ),
+        About(FRONT, metavar="NETWORKS", check=checks.trusted_proxies),
+    ] = None
+    cors_origins: Annotated[
+        Text | None,
+        Meta(
+            description="Origins whose web pages may use the server, with commas between, or * for all; without it "
+            "none but its own."
+        ),
+        About(FRONT, metavar="ORIGINS", check=checks.cors_origins),
+    ] = None
+    compression: Annotated[
+        Literal["off", "gzip"],
+        Meta(description="Whether answers over 1 KB are compressed for clients that take it; a proxy does it cheaper."),
+        About(FRONT),
+    ] = "off"
+    cache_control: Annotated[
+        str,
+        Meta(
+            description="The header Cache-Control of resources that are read; that of errors is no-store. Empty, by "
+            "flag or file, for none."
+        ),
+        About(FRONT, metavar="DIRECTIVES", check=checks.cache_control),
+    ] = "no-cache"
 
     database_url: Annotated[
         str | None,
@@ -140,7 +169,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "an embedded one is started. Other users of the machine can see flags: a password is better off "
             "in the variable or the file."
         ),
-        About("Data", metavar="URL", is_secret=True, check=_database_url),
+        About("Data", metavar="URL", is_secret=True, check=checks.database_url),
     ] = None
     data_dir: Annotated[
         Path | None,
@@ -160,6 +189,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
         DATA,
     ] = False
+    migration_lock_timeout_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="How long a migration stands in the queue for a lock, and requests to that table behind it, "
+            "before it lets them pass and tries again."
+        ),
+        MIGRATIONS,
+    ] = 2.0
+    migration_wait_seconds: Annotated[
+        Seconds, Meta(description="For how long a migration tries to get its locks before it gives up."), MIGRATIONS
+    ] = 600.0
     demo: Annotated[bool, Meta(description="Load the sample rows if the database is empty."), DATA] = False
     read_only: Annotated[bool, Meta(description="Answer no request that would write."), DATA] = False
     resources: Annotated[
@@ -168,6 +208,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Resources to serve in place of the built-in ones: package.module:name or /path/file.py[:name]."
         ),
         About("Data", metavar="MODULE:NAME"),
+    ] = None
+    python_path: Annotated[
+        Text | None,
+        Meta(
+            description="Folders, with : between, that your resources may import modules from, after all that is "
+            "installed; the program in one file takes third-party modules from there."
+        ),
+        About("Data", metavar="FOLDERS"),
     ] = None
 
     pool_size: Annotated[
@@ -193,6 +241,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="After how long PostgreSQL ends a transaction that does nothing."),
         CONNECTIONS,
     ] = 30.0
+
+    network_timeout_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="How long PostgreSQL may be silent where it has to answer before a connection is given up: on "
+            "the network, and beyond statement_timeout_seconds."
+        ),
+        CONNECTIONS,
+    ] = 5.0
+    pooler: Annotated[
+        Literal["none", "transaction"],
+        Meta(
+            description="With transaction, database_url leads to a pooler that lends a connection for one transaction, "
+            "such as pgbouncer with pool_mode=transaction. The role must then have some settings of its own."
+        ),
+        CONNECTIONS,
+    ] = "none"
 
     page_size: Annotated[Positive, Meta(description="Rows of a page when page[size] is not sent."), LISTS] = 30
     max_page_size: Annotated[Positive, Meta(description="The largest page[size]."), LISTS] = 10_000
@@ -261,6 +326,55 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         LIMITS,
     ] = 64
 
+    max_connections: Annotated[
+        Positive,
+        Meta(
+            description="Connections of clients that the whole server holds; each worker has its share, at least one. "
+            "Beyond it those that have waited longest for a request are closed, or new ones wait."
+        ),
+        LOAD,
+    ] = 10_000
+    max_requests: Annotated[
+        Positive,
+        Meta(
+            description="Requests that the whole server answers at once; each worker has its share, at least one. "
+            "Beyond it a 503. Bodies that arrive and answers that leave do not count, nor do health and metrics."
+        ),
+        LOAD,
+    ] = 1000
+    max_buffered_bytes: Annotated[
+        Positive,
+        Meta(
+            description="Memory of the whole server for bodies that arrive, and as much for answers that leave; each "
+            "worker has its share. Beyond it the connections are closed that have taken longest."
+        ),
+        LOAD,
+    ] = 512 * MIB
+    idle_connection_seconds: Annotated[
+        Seconds,
+        Meta(
+            description="After how long without a request a connection is closed: by default later than load balancers "
+            "close theirs."
+        ),
+        LOAD,
+    ] = 620.0
+    header_timeout_seconds: Annotated[
+        Seconds, Meta(description="How long the head of a request may take to arrive before a 408."), LOAD
+    ] = 20.0
+    body_timeout_seconds: Annotated[
+        Seconds, Meta(description="How long a request with a body may take to arrive before a 408."), LOAD
+    ] = 60.0
+    request_timeout_seconds: Annotated[
+        Seconds,
+        Meta(description="How long a request may take, from its first byte until its answer is ready, before a 504."),
+        LOAD,
+    ] = 120.0
+    write_timeout_seconds: Annotated[
+        Seconds,
+        Meta(description="After how long the connection of a client is closed that does not read its answer."),
+        LOAD,
+    ] = 60.0
+
     statement_cache_entries: Annotated[
         Positive,
         Meta(description="Compiled statements that a worker keeps, one for each shape of query."),
@@ -279,10 +393,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         OBSERVING,
     ] = "info"
     log_format: Annotated[
-        Literal["text", "json"],
-        Meta(description="Log lines for people or one JSON object a line."),
+        Literal["text", "json", "journald"] | None,
+        Meta(
+            description="Log lines for people, one JSON object a line, or as journald takes them, with priorities; "
+            "without it journald where systemd reads standard error, else text."
+        ),
         OBSERVING,
-    ] = "text"
+    ] = None
+    slow_statement_seconds: Annotated[
+        Literal["off"] | Seconds,
+        Meta(description="From when on a SQL statement is logged as slow, never with its values."),
+        OBSERVING,
+    ] = 1.0
+    tracing: Annotated[
+        bool,
+        Meta(description="Send traces by OpenTelemetry, which has variables of its own to say where; needs the extra."),
+        OBSERVING,
+    ] = False
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(setting.name, shown(setting, getattr(self, setting.name))) for setting in SETTINGS]
@@ -334,58 +461,16 @@ def _masked_pair(pair: str) -> str:
     return f"{name}=***" if "password" in unquote(name).lower() else pair
 
 
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number from {ge} to {le}",
-    float: "a number above {gt} and up to {le}",
-    str: "a text that is not empty",
-    Path: "a path",
-}
-
-
-def _alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[str]:
-    """What may be written for a type, in words and in the order of the declaration.
-
-    >>> _alternatives(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
-    ['on', 'off', 'a whole number from 1 to 9']
-    """
-    origin, arguments, bounds = get_origin(form), get_args(form), bounds or {}
-    if origin is Annotated:
-        return _alternatives(arguments[0], _bounds(form.__metadata__))
-    if origin in (Union, UnionType):
-        return [words for member in arguments for words in _alternatives(member)]
-    if origin is Literal:
-        return list(arguments)
-    if form is type(None):
-        return []
-    return [_WORDS[form].format(**bounds)]
-
-
-def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
-    metas = [meta for meta in metadata if isinstance(meta, Meta)]
-    return {name: bound for meta in metas for name in ("ge", "gt", "le") if (bound := getattr(meta, name)) is not None}
-
-
-def _placeholder(name: str, alternatives: list[str]) -> str:
-    number = "SECONDS" if name.endswith("_seconds") else "BYTES" if name.endswith("_bytes") else "N"
-    return "|".join(number if " number " in words else words for words in alternatives)
-
-
-def _listed(alternatives: list[str]) -> str:
-    *most, last = alternatives
-    return f"{', '.join(most)} or {last}" if most else last
-
-
 def _setting(name: str, form: Any, default: object) -> Setting:
     *_, meta, about = form.__metadata__
-    alternatives = _alternatives(form)
+    words = alternatives(form)
     return Setting(
         name=name,
         group=about.group,
         description=meta.description,
         form=form,
-        expected=about.expected or _listed(alternatives),
-        metavar=about.metavar or _placeholder(name, alternatives),
+        expected=about.expected or listed(words),
+        metavar=about.metavar or placeholder(name, words),
         default=default,
         is_secret=about.is_secret,
         check=about.check,

@@ -6,6 +6,7 @@ Nothing here writes SQL, and nothing knows HTTP.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -56,7 +57,9 @@ class Cursor:
         """The next objects, with commas between them; empty after the last ones."""
         assert self._fetch is not None
         if not self._rows and not self._is_last:
+            begin = time.perf_counter()
             self._rows = await self._fetch.fetch()
+            self._connection.ran(self._part.rows.sql, begin)
             self._is_last = len(self._rows) < BATCH_ROWS
         rows, self._rows = self._rows[: self._size], self._rows[self._size :]
         if not rows:

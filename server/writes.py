@@ -47,6 +47,9 @@ class Client(Protocol):
     def run(self, work: Awaitable[Result]) -> Awaitable[Result]:
         """Runs what is to be given up when the client goes."""
 
+    def run_statement(self, work: Awaitable[Result]) -> Awaitable[Result]:
+        """As above, where that is a write that is its own transaction."""
+
     def let_go(self) -> None:
         """From here on the work is finished, whoever is there to hear of it."""
 
@@ -251,7 +254,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if len(sql) > PREPARED_STATEMENT_BYTES:
             return None
         try:
-            row = await self.client.run(self.database.write_statement(lambda one: one.fetchrow(sql, *values)))
+            row = await self.client.run_statement(self.database.write_statement(lambda one: one.fetchrow(sql, *values)))
         except (*VIOLATED, *REFUSED, asyncpg.FeatureNotSupportedError):
             # The last is of tables with rules, which WITH does not write.
             return None
@@ -293,7 +296,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _run_alone(self, write: PreparedWrite, statements: WriteStatements) -> Outcome:
         planned = write.planned
         assert planned is not None
-        return await self.client.run(
+        return await self.client.run_statement(
             self.database.write_statement(lambda one: _run_told(one, planned, statements, self.engine))
         )
 

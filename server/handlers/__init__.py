@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from server.handlers.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
 from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.collection import CollectionHandler
 from server.handlers.custom import CustomHandler
 from server.handlers.operations import OperationsHandler
+from server.handlers.preflight import PreflightHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
-from server.handlers.root import LiveHandler, ReadyHandler, RootHandler
+from server.handlers.root import RootHandler
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {
     Shape.ROOT: RootHandler,
     Shape.LIVE: LiveHandler,
     Shape.READY: ReadyHandler,
+    Shape.METRICS: MetricsHandler,
     Shape.COLLECTION: CollectionHandler,
     Shape.RESOURCE: ResourceHandler,
     Shape.RELATED: RelatedHandler,
@@ -23,4 +26,4 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.OPERATIONS: OperationsHandler,
 }
 
-__all__ = ["HANDLERS", "CustomHandler", "Handler", "NotFoundHandler"]
+__all__ = ["HANDLERS", "AdminHandler", "CustomHandler", "Handler", "NotFoundHandler", "PreflightHandler"]

@@ -14,120 +14,55 @@ import os
 import re
 import time
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from tornado.httputil import HTTPHeaders, format_timestamp
-from tornado.iostream import StreamClosedError
-from tornado.web import HTTPError, RequestHandler, stream_request_body
+from tornado.web import HTTPError, stream_request_body
 
 from querybuild.errors import quoted, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
+from server import compression
+from server.answering import Exchange
 from server.database import Database
 from server.engine import Engine
 from server.errors import (
+    BodyTimeout,
     BodyTooLarge,
     ErrorAnswer,
     MethodNotAllowed,
     PreconditionUnsupported,
     ReadOnlyServer,
     RouteNotFound,
+    TooManyRequests,
+    UnsupportedMediaType,
     UrlTooLong,
     answer,
 )
+from server.exchange import Request
 from server.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.routes import Route
-
-DRAIN_SECONDS = 2.0
-"""How long the rest of a body that was refused is read and thrown away: a connection closed over unread bytes
-is reset, and the answer lost."""
+from server.running import ClientGone, Lifeline, Running
+from server.watch import Watched
 
 HALF_BODY_SECONDS = 2.0
 """How long the rest of a body may take once the server stops."""
 
-SHORT_BODY_BYTES = 65536
-LARGE_BODY_BYTES = 262_144
+GRACE_SECONDS = 2.0
+"""How long what is given up for lack of time may take to come to an end before it is left alone."""
+
+MOST_CHUNKS = 1024
+"""Pieces of a body before they are joined: each takes 33 bytes more than it holds, and may hold a single one."""
+
+CLIENT_GONE = 499
+"""What logs and figures have for a client that did not wait, after the example of nginx."""
+
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LENGTH = re.compile(r"[0-9]+")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger("server")
-
-Result = TypeVar("Result")
-
-
-class ClientGone(Exception):
-    """The client has closed its connection: what was under way for it is given up, and there is nobody to answer."""
-
-
-class Lifeline:
-    """Work that is given up when the client goes, so that no transaction and no lock outlives its request."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[Any] | None = None
-        self._is_cut = False
-
-    async def run(self, work: Awaitable[Result]) -> Result:
-        """Raises ClientGone."""
-        self._task = task = asyncio.current_task()
-        assert task is not None
-        try:
-            return await work
-        except asyncio.CancelledError as error:
-            if not self._is_cut:
-                raise RuntimeError("what the request was waiting for has been cancelled") from error
-            task.uncancel()
-            raise ClientGone from None
-        finally:
-            self._task = None
-
-    def let_go(self) -> None:
-        """From here on the work is finished, whoever is there to hear of it."""
-        self._task = None
-
-    def cut(self) -> None:
-        if self._task is not None:
-            self._is_cut = True
-            self._task.cancel()
-
-
-class Running:
-    """The handlers at work, which a stop waits for. streams: how many of them stream."""
-
-    def __init__(self) -> None:
-        self.streams = 0
-        self._handlers: set[Handler] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._is_stopping = False
-
-    def add(self, handler: Handler) -> None:
-        self._handlers.add(handler)
-        self._idle.clear()
-        if self._is_stopping:
-            self._hurry(handler)
-
-    def discard(self, handler: Handler) -> None:
-        self._handlers.discard(handler)
-        if not self._handlers:
-            self._idle.set()
-
-    @property
-    def has_others(self) -> bool:
-        """Whether anything is at work that does not stream."""
-        return len(self._handlers) > self.streams
-
-    async def finished(self) -> None:
-        """Waits for them. A request whose body is not all there in `HALF_BODY_SECONDS` has its connection closed."""
-        self._is_stopping = True
-        for handler in self._handlers:
-            self._hurry(handler)
-        await self._idle.wait()
-
-    def _hurry(self, handler: Handler) -> None:
-        asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, handler.close_half_body)
 
 
 @lru_cache(maxsize=1)
@@ -145,29 +80,38 @@ def _timing(stages: list[tuple[str, float]]) -> str:
 
 
 @stream_request_body
-class Handler(RequestHandler):
+class Handler(Watched):
     """methods: what the route has, in the order in which Allow names them; HEAD and OPTIONS are of the house.
     extensions: URIs of `ext`."""
 
     methods: tuple[str, ...] = ("GET",)
     body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     extensions: frozenset[str] = frozenset()
+    request: Request
+    is_at_work = False
+    is_stream = False
+    """Whether the answer has a time of its own."""
+    _is_given_up = False
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
         self.database = database
+        self.watch = database.watch
         self.route = route
         self._running = running
-        running.add(self)
+        running.add(self, self.request.began_at)
         self._chunks: list[bytes] = []
         self._body_bytes = 0
         self._is_refused = False
-        self._stages: list[tuple[str, float]] = []
+        self.stages = []
+        self.sent_bytes = 0
         self.lifeline = Lifeline()
         self.applied_extensions: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
+        self.watch.begin(self)
+        self._begin_work()
         headers, method = self.request.headers, self.request.method or ""
         settings = self.engine.settings
         if len(self.request.uri or "") > settings.max_url_bytes:
@@ -177,22 +121,38 @@ class Handler(RequestHandler):
             return
         if self.route is None:
             raise self._no_route()
-        if method not in (*self.allowed(), "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in self.allowed()):
-            raise self._not_allowed()
+        self.check_method()
         if method == "OPTIONS":
             return
         check_accept(", ".join(headers.get_list("Accept")), self.extensions)
         if method in WRITES:
             self._prepare_write(method)
 
+    def _begin_work(self) -> None:
+        """A request is at work from the moment on at which it has all arrived. Raises TooManyRequests."""
+        if self._running.is_full:
+            raise TooManyRequests("The server has too much to do; try again.")
+        if self.request.has_body:
+            self.request._body_future.add_done_callback(self._begin_whole)
+        else:
+            self._running.begin(self)
+
+    def _begin_whole(self, arrived: asyncio.Future[None]) -> None:
+        if arrived.exception() is None and not self._finished:
+            self._running.begin(self)
+
+    def check_method(self) -> None:
+        """Raises MethodNotAllowed."""
+        method, allowed = self.request.method, self.allowed()
+        if method not in (*allowed, "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in allowed):
+            raise self._not_allowed()
+
     def _refuse_headers(self) -> None:
         """What is not yet a request has a bare status and a closed connection for its answer."""
-        connection: Any = self.request.connection
         self.set_status(431)
         self.clear_header("Content-Type")
-        self.set_header("Connection", "close")
+        self.exchange.end_after_answer()
         self.finish()
-        connection.close()
 
     def _prepare_write(self, method: str) -> None:
         headers, settings = self.request.headers, self.engine.settings
@@ -210,6 +170,8 @@ class Handler(RequestHandler):
         headers = self.request.headers
         if self._content_length() or "Transfer-Encoding" in headers or "Content-Type" in headers:
             self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
+        if "Content-Encoding" in headers and headers["Content-Encoding"].lower() != "identity":
+            raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
 
     def allowed(self) -> tuple[str, ...]:
         """The methods of this route, as the declarations leave them."""
@@ -236,6 +198,8 @@ class Handler(RequestHandler):
         if self._is_refused or self.request.method not in self.body_methods:
             return None
         self._chunks.append(chunk)
+        if len(self._chunks) == MOST_CHUNKS:
+            self._chunks = [self.body]
         if self._body_bytes > self.engine.settings.max_body_bytes:
             try:
                 self._refuse_body()
@@ -283,20 +247,49 @@ class Handler(RequestHandler):
 
     def stage(self, name: str) -> None:
         """Ends the stage before and begins the one of that name."""
-        self._stages.append((name, time.perf_counter()))
+        self.stages.append((name, time.perf_counter()))
 
     def tell_timing(self) -> None:
-        if self.engine.settings.server_timing and self._stages:
-            self._headers["Server-Timing"] = _timing(self._stages)
+        if self.engine.settings.server_timing and self.stages:
+            self._headers["Server-Timing"] = _timing(self.stages)
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
         self.set_status(status)
         self.tell_timing()
+        if len(body) > compression.INLINE_BYTES and self.is_packed():
+            self.pack_and_finish(body)
+        else:
+            self._finish_whole(body)
+
+    def _finish_whole(self, body: bytes) -> None:
         self._headers["Content-Length"] = str(len(body))
-        if len(body) > LARGE_BODY_BYTES:
-            # tornado copies a body behind its headers, unless these are on their way.
-            self.flush()
         self.finish(body)
+
+    def is_packed(self) -> bool:
+        """Whether a large answer is to be compressed, and says so in its headers."""
+        if self.engine.settings.compression == "off" or not compression.is_packed(self.request, self._headers):
+            return False
+        self._headers["Content-Encoding"] = "gzip"
+        return True
+
+    def pack_and_finish(self, body: bytes) -> asyncio.Future[None]:
+        """While others are answered."""
+        self._auto_finish = False
+        self._packing = asyncio.ensure_future(self._finish_packed(body))
+        return self._packing
+
+    async def _finish_packed(self, body: bytes) -> None:
+        try:
+            packed = await self.lifeline.run(compression.packed_whole(body))
+            if not self._finished:
+                self._finish_whole(packed)
+        except Exception as error:
+            self.answer_error(error)
+
+    def tell_caches(self) -> None:
+        """Of an answer that is a resource as it is now."""
+        if self.engine.settings.cache_control:
+            self._headers["Cache-Control"] = self.engine.settings.cache_control
 
     @property
     def resource(self) -> Resource:
@@ -319,15 +312,27 @@ class Handler(RequestHandler):
             raise resource_not_found(resource.type, self.route.id) from None
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
-        """At work until the answer has been sent, not only handed over to be."""
+        """Waited for, when the server stops, until the answer has been sent, not only handed over to be."""
         sent = super().finish(chunk)
-        sent.add_done_callback(lambda _: self._running.discard(self))
+        if sent.done():
+            self._running.discard(self)
+        else:
+            self._running.end(self)
+            sent.add_done_callback(lambda _: self._running.discard(self))
         return sent
+
+    def flush(self, include_footers: bool = False) -> asyncio.Future[None]:
+        if self.request.method != "HEAD":
+            self.sent_bytes += sum(map(len, self._write_buffer))
+        return super().flush(include_footers)
 
     def on_connection_close(self) -> None:
         super().on_connection_close()
-        self.lifeline.cut()
+        self.client_gone()
         self._running.discard(self)
+
+    def client_gone(self) -> None:
+        self.lifeline.cut()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
         """Where tornado brings whatever was raised."""
@@ -339,14 +344,14 @@ class Handler(RequestHandler):
 
     def answer_error(self, error: BaseException) -> None:
         if isinstance(error, ClientGone):
-            log.info("request %s: the client has gone: %s %s", self.request_id, self.request.method, self.request.path)
+            self._end_unsent(CLIENT_GONE)
             return
         if self._headers_written:
             # Too late for an error document: what was sent must not be taken for whole.
+            self._end_unsent(answer(error, self.request_id).status)
             self._running.discard(self)
-            stream = self.detach()
-            if stream is not None:
-                stream.close()
+            self._finished = True
+            self.exchange.reset()
             return
         self._is_refused = True
         self._chunks.clear()
@@ -361,9 +366,19 @@ class Handler(RequestHandler):
             )
         self.clear()
         self.set_status(made.status)
+        if self.engine.settings.cache_control:
+            self._headers["Cache-Control"] = "no-store"
         for name, value in made.headers:
             self.set_header(name, value)
-        self._finish_answer(made.body)
+        if self._is_given_up:
+            self.exchange.end_after_answer()
+        self.finish(made.body)
+
+    def _end_unsent(self, status: int) -> None:
+        """There will be no answer, or no end of one: for logs and figures it had this status."""
+        if not self._finished:
+            self.set_status(status, "")
+            self.watch.end(self)
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         return answer(error, self.request_id)
@@ -371,48 +386,63 @@ class Handler(RequestHandler):
     def log_exception(self, *_: Any) -> None:
         """Faults are logged in answer_error, with the request's id; answers are in the access log."""
 
-    def _finish_answer(self, body: bytes) -> None:
-        """Sends the answer to a request that may not have been read to its end. tornado closes a connection that is
-        answered before that: so the rest is read first where it is short, and where it is long after the answer."""
-        future: Any = getattr(self.request, "_body_future", None)
-        is_awaited = self.request.headers.get("Expect", "").lower() == "100-continue"
-        if future is None or future.done() or is_awaited:
-            self.finish(body)
-        elif self._rest_is_short():
-            self._drain = asyncio.ensure_future(self._finish_after(future, body))
-        else:
-            self.set_header("Connection", "close")
-            self.set_header("Content-Length", str(len(body)))
-            self.write(body)
-            self.flush()
-            self._drain = asyncio.ensure_future(self._finish_and_close_after(future))
+    @property
+    def is_arriving(self) -> bool:
+        """Whether a body is still awaited, of a request that is not refused."""
+        return not (self.request._body_future.done() or self._is_refused)
 
-    def close_half_body(self) -> None:
-        """Closes the connection of a request whose body is still awaited; one that was refused has its own limit."""
-        future: Any = getattr(self.request, "_body_future", None)
-        if future is not None and not future.done() and not self._is_refused:
-            connection: Any = self.request.connection
-            connection.close()
+    @property
+    def body_bytes(self) -> int:
+        return sum(map(len, self._chunks)) if self.is_arriving else 0
 
-    def _rest_is_short(self) -> bool:
-        return "Transfer-Encoding" not in self.request.headers and self._content_length() <= SHORT_BODY_BYTES
+    def look(self, now: float, began_at: float) -> None:
+        settings = self.engine.settings
+        if self._finished or self.is_stream or self._is_refused:
+            return
+        if self.is_arriving:
+            if now - began_at > settings.body_timeout_seconds:
+                self._is_given_up = True
+                self.answer_error(BodyTimeout("The body of the request took too long to arrive."))
+            return
+        late_seconds = now - began_at - settings.request_timeout_seconds
+        if late_seconds > GRACE_SECONDS:
+            self._answer_late()
+        elif late_seconds > 0 and not self._is_given_up:
+            self._is_given_up = True
+            self.lifeline.time_out()
+
+    def _answer_late(self) -> None:
+        """What is under way does not come to an end: it is left alone. Nothing else is answered on the connection,
+        where it might yet write."""
+        self.exchange.end_after_answer()
+        self.answer_error(self.lifeline.too_late())
+
+    def let_fall(self) -> None:
+        log.warning("request %s: closed to have the memory of its body back", self.request_id)
+        self._close()
+
+    def hurry(self) -> None:
+        self.exchange.end_after_answer()
+        asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, self._close_half_body)
+
+    def _close_half_body(self) -> None:
+        """A request that was refused has a limit of its own."""
+        if self.is_arriving:
+            self._close()
+
+    def _close(self) -> None:
+        self.exchange.close()
+
+    @property
+    def exchange(self) -> Exchange:
+        connection = self.request.connection
+        assert isinstance(connection, Exchange)
+        return connection
 
     def _content_length(self) -> int:
         """Bytes, as the header has it; what is no number is for tornado to refuse, after prepare."""
         text = self.request.headers.get("Content-Length", "")
         return int(text[:18]) if _LENGTH.fullmatch(text) else 0
-
-    async def _finish_after(self, rest: asyncio.Future[None], body: bytes | None = None) -> None:
-        with suppress(TimeoutError, StreamClosedError):
-            await asyncio.wait_for(asyncio.shield(rest), DRAIN_SECONDS)
-        with suppress(StreamClosedError):
-            self.finish(body)
-
-    async def _finish_and_close_after(self, rest: asyncio.Future[None]) -> None:
-        """tornado heeds the request's Connection header alone, so the close that was announced is ours to do."""
-        connection: Any = self.request.connection
-        await self._finish_after(rest)
-        connection.close()
 
 
 class NotFoundHandler(Handler):

@@ -4,14 +4,17 @@ the user's handler answers; what it raises is an error document like any other.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from tornado.web import RequestHandler
 
+from server.compression import INLINE_BYTES
 from server.database import Database, HeldDatabase
 from server.engine import Engine
-from server.handlers.base import Handler, Running
+from server.handlers.base import Handler
 from server.routes import Route
+from server.running import Running
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -29,7 +32,10 @@ class CustomHandler(Handler):
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
-        self.database = HeldDatabase(database)
+        self.database = HeldDatabase(database, self.lifeline)
+
+    def client_gone(self) -> None:
+        """Custom code is not ended in the middle: it may have more to do than to answer."""
 
     def allowed(self) -> tuple[str, ...]:
         """The methods that the class defines."""
@@ -38,6 +44,18 @@ class CustomHandler(Handler):
 
     def check_media_type(self) -> None:
         """A body may be of any media type."""
+
+    def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
+        """tornado's, for which nobody waits where the answer is large and compressed."""
+        if self.engine.settings.compression == "off" or self._headers_written:
+            return super().finish(chunk)
+        if chunk is not None:
+            self.write(chunk)
+        body = b"".join(self._write_buffer)
+        if len(body) <= INLINE_BYTES or not self.is_packed():
+            return super().finish()
+        self._write_buffer = []
+        return self.pack_and_finish(body)
 
 
 def _none_of(method: str) -> object:

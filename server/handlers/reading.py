@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any
@@ -17,11 +15,13 @@ from querybuild.errors import ApiError, resource_not_found
 from querybuild.query import Page
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
+from server import compression
 from server.connection import Connection
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout
 from server.execute import ReadResult, cursors, execute_read
-from server.handlers.base import ClientGone, Handler
+from server.handlers.base import Handler
+from server.running import ClientGone
 from server.streams import Stream
 
 log = logging.getLogger("server")
@@ -29,11 +29,11 @@ log = logging.getLogger("server")
 GIVE_WAY_SECONDS = 0.005
 """How long a stream pauses after each piece while other requests are at work: its own is less than half of that."""
 
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
 
 class ReadingHandler(Handler):
     """Answers a GET; links holds what the document links to besides itself and its pages."""
+
+    _packing_stream: compression.Packing | None = None
 
     async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
         assert self.route is not None
@@ -48,12 +48,14 @@ class ReadingHandler(Handler):
             raise resource_not_found(shape.resource.type, self.route.id)
         self.stage("encode")
         body = self.document(prepared, result, links or {})
+        self.tell_caches()
         self.finish_document(body)
 
     async def _answer_stream(self, prepared: PreparedRead, path_id: Any, links: dict[str, str]) -> None:
         async def work(connection: Connection) -> None:
             await self._send_stream(Stream(connection, prepared, path_id, self.engine), prepared, links)
 
+        self.is_stream = True
         self._running.streams += 1
         try:
             await self.lifeline.run(self._in_time(self.database.stream(work, is_begun=lambda: self._headers_written)))
@@ -85,16 +87,14 @@ class ReadingHandler(Handler):
     def _begin_stream(self) -> None:
         self.set_status(200)
         self.tell_timing()
-        if self.request.version == "HTTP/1.0":
-            # It knows no chunks: the end of the connection is that of the answer, whatever the client asked for.
-            self.request.headers["Connection"] = "close"
-            self.set_header("Connection", "close")
+        self.tell_caches()
+        self._packing_stream = compression.Packing() if self.is_packed() else None
 
     async def _send(self, piece: bytes) -> None:
         """Until the client has taken it, or the buffers on the way: a slow reader is waited for."""
         if not piece:
             return
-        self.write(piece)
+        self.write(piece if self._packing_stream is None else await self._packing_stream.pack(piece))
         try:
             await self.flush()
         except StreamClosedError:
@@ -106,18 +106,12 @@ class ReadingHandler(Handler):
         await asyncio.sleep(GIVE_WAY_SECONDS)
 
     async def _end_stream(self) -> None:
-        connection: Any = self.request.connection
         with suppress(StreamClosedError):
-            await self.finish()
-        if self.request.version == "HTTP/1.0":
-            connection.close()
+            await self.finish(None if self._packing_stream is None else self._packing_stream.end())
 
     def _break_off(self, error: Exception) -> None:
-        """Leaves no doubt that what was sent is not all: there is no last chunk, and the connection is reset, which a
-        client of HTTP/1.0 needs to be told."""
-        connection: Any = self.request.connection
-        if connection.stream is not None and connection.stream.socket is not None:
-            connection.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        """There is no last chunk, and the connection is reset, which a client of HTTP/1.0 needs to be told."""
+        self.exchange.reset()
         path, is_answer = self.request.path, isinstance(error, ApiError)
         log.log(
             logging.WARNING if is_answer else logging.ERROR,

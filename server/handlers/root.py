@@ -1,10 +1,10 @@
-"""/ and what is the server's own under /-/: links to every collection, liveness, readiness."""
+"""/: links to every collection."""
 
 from __future__ import annotations
 
 import msgspec
 
-from serializers.objects import LinksDocument, MetaDocument
+from serializers.objects import LinksDocument
 from server.handlers.base import Handler
 
 
@@ -18,19 +18,5 @@ class RootHandler(Handler):
         operations_path = self.engine.settings.operations_path
         if operations_path:
             links["operations"] = base + operations_path
+        self.tell_caches()
         self.finish_document(msgspec.json.encode(LinksDocument(links, {})))
-
-
-class LiveHandler(Handler):
-    """The process answers."""
-
-    async def get(self) -> None:
-        self.finish_document(msgspec.json.encode(MetaDocument({"status": "live"})))
-
-
-class ReadyHandler(Handler):
-    """The database answers too; a failure of it is a 503 by way of the root handler."""
-
-    async def get(self) -> None:
-        await self.database.read(lambda connection: connection.fetchval("SELECT 1"), is_snapshot=False)
-        self.finish_document(msgspec.json.encode(MetaDocument({"status": "ready"})))

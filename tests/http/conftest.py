@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,16 +14,17 @@ import asyncpg
 import msgspec
 import pytest
 from tornado.httpclient import AsyncHTTPClient
-from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
-from server.app import make_app, make_server
+from server.app import Routes, make_app, make_server
 from server.connection import Connection
 from server.database import Database, open_database
+from server.http_server import Server
 from server.live_schema import read_live_schema
+from server.overtime import end_overtime
 from server.resources import built_in
 from server.settings import Settings
 from tests.catalog import CATALOG
@@ -53,7 +55,10 @@ class Answer(msgspec.Struct):
 
 
 class Api:
-    """A running server and a client for it. `database_url` is for tests that look into the database themselves."""
+    """A running server and a client for it. `database_url` is for tests that look into the database themselves, `app`
+    for those that tell the server something: it is there where the server is in this process."""
+
+    app: Routes
 
     def __init__(self, port: int, database_url: str) -> None:
         self.port = port
@@ -125,7 +130,8 @@ class Servers:
     """Those of one test, started and stopped in its loop."""
 
     def __init__(self) -> None:
-        self._running: list[tuple[HTTPServer, Database, Api]] = []
+        self._running: list[tuple[Server, Database, Api]] = []
+        self._watches: list[asyncio.Task[None]] = []
 
     async def start(
         self, url: str, catalog: Catalog, routes: Sequence[tuple[str, type[CustomHandler]]] = (), **settings: Any
@@ -137,14 +143,19 @@ class Servers:
             schema = await read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
-        server = make_server(make_app(chosen, catalog, schema.constraints, database, patterns), chosen)
+        app = make_app(chosen, catalog, schema.constraints, database, patterns)
+        server = make_server(app, chosen)
+        self._watches.append(asyncio.ensure_future(end_overtime([server], app.running, chosen)))
         sockets = bind_sockets(0, "127.0.0.1")
         server.add_sockets(sockets)
         api = Api(sockets[0].getsockname()[1], url)
+        api.app = app
         self._running.append((server, database, api))
         return api
 
     async def stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
         for server, database, api in self._running:
             api.close()
             server.stop()

@@ -64,8 +64,8 @@ def test_postgresql_is_killed_and_comes_back(data: Path, workers: str) -> None:
         assert {(status, retry) for status, retry, _ in answers} <= {(200, None), (503, "1")}
         assert ask(address, "POST", "/computers", COMPUTER)[0] == 201
         assert process.stderr is not None
-        assert "ERROR PostgreSQL ended (signal 9): it is started again" in process.stderr.readline()
-        assert "WARNING PostgreSQL takes connections again after" in process.stderr.readline()
+        assert "PostgreSQL ended (signal 9): it is started again" in process.stderr.readline()
+        assert "PostgreSQL takes connections again after" in process.stderr.readline()
         new = postmaster_pid(data)
         assert end(process, signal.SIGTERM) == (0, "")
     assert not Path(f"/proc/{new}").exists()

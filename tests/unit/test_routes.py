@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.routes import Route, Shape, fixed_paths, match_route
+from server.routes import Route, Shape, below_prefix, fixed_paths, match_route
 from tests.catalog import AUTHOR, CATALOG, COUNTRY, DESK, NODE
 
 ARTICLES = AUTHOR.relationship("articles")
@@ -74,3 +74,31 @@ def test_route(path: str, route: Route) -> None:
 )
 def test_no_route(path: str) -> None:
     assert match_route(path, CATALOG, fixed_paths("/operations")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "below"),
+    [
+        ("/api", "/"),
+        ("/api/", "/"),
+        ("/api/users/7", "/users/7"),
+        ("/api/api", "/api"),
+        ("/api//users", "//users"),
+        ("http://example.com/api/users", "/users"),
+        ("http://example.com/api", "/"),
+        ("/", None),
+        ("", None),
+        ("*", None),
+        ("/users", None),
+        ("/apis", None),
+        ("/apis/users", None),
+        ("/API/users", None),
+        ("//api/users", None),
+        ("/x/api/users", None),
+        ("api/users", None),
+        ("http://example.com", None),
+        ("http://api/users", None),
+    ],
+)
+def test_below_a_prefix(path: str, below: str | None) -> None:
+    assert below_prefix(path, "/api") == below

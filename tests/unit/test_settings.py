@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from server import settings as module
+from server import wording
 from server.loading import DEFAULT, Loaded, as_toml, load
 from server.settings import SETTINGS, Setting, Settings, SettingsError, StartError, masked
 
@@ -85,6 +86,12 @@ def test_precedence(flag: str | None, variable: str | None, key: str, value: int
         ("public_url", "https://api.example.org", "https://api.example.org"),
         ("public_url", "https://api.example.org/", "https://api.example.org"),
         ("public_url", "http://[::1]:8080/a%20b/v1/", "http://[::1]:8080/a%20b/v1"),
+        ("public_url", "/api/", "/api"),
+        ("path_prefix", "/api/v1", "/api/v1"),
+        ("trusted_proxies", "10.0.0.5, unix", "10.0.0.5/32,unix"),
+        ("cors_origins", "https://App.example.org", "https://app.example.org"),
+        ("compression", "gzip", "gzip"),
+        ("cache_control", "public,max-age=60", "public, max-age=60"),
         ("database_url", URL, URL),
         ("database_url", "postgres:///shop?host=/run/postgresql", "postgres:///shop?host=/run/postgresql"),
         ("database_url", "postgresql://ann:a%40b@[::1]:1,two:2/s", "postgresql://ann:a%40b@[::1]:1,two:2/s"),
@@ -126,7 +133,7 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("unpaginated", True, "expected on, off or a whole number from 1 to 2147483647, not True"),
         ("total", "rough", "expected exact, estimated or none, not 'rough'"),
         ("log_level", "loud", "expected debug, info, warning or error, not 'loud'"),
-        ("log_format", "xml", "expected text or json, not 'xml'"),
+        ("log_format", "xml", "expected text, json or journald, not 'xml'"),
         ("connect_timeout_seconds", "0", "expected a number above 0 and up to 86400, not '0'"),
         ("connect_timeout_seconds", "nan", "expected a number above 0 and up to 86400, not 'nan'"),
         ("connect_timeout_seconds", "inf", "expected a number above 0 and up to 86400, not 'inf'"),
@@ -138,6 +145,19 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("public_url", "https:///a", PUBLIC_FORM),
         ("public_url", "https://a:99999", PUBLIC_FORM),
         ("public_url", "https://u:p@a", PUBLIC_BARE),
+        ("public_url", "/", PUBLIC_PLAIN),
+        ("public_url", "//evil.example", PUBLIC_PLAIN),
+        ("public_url", "/a/../b", PUBLIC_PLAIN),
+        ("path_prefix", "api", "expected a path such as /api, or an empty text, not 'api'"),
+        ("path_prefix", "/api/", "expected a path such as /api, or an empty text, not '/api/'"),
+        ("path_prefix", "/a//b", "expected a path such as /api, or an empty text, not '/a//b'"),
+        ("path_prefix", "/-", "expected a path such as /api, or an empty text, not '/-'"),
+        ("path_prefix", "/a%20b", "expected a path such as /api, or an empty text, not '/a%20b'"),
+        ("trusted_proxies", "", "expected a text that is not empty, not ''"),
+        ("trusted_proxies", "10.0.0.1/8", "10.0.0.1/8 has bits beyond its length: write 10.0.0.0/8"),
+        ("cors_origins", "https://a:443", "'https://a:443' is no origin as browsers write it: leave out :443"),
+        ("compression", "br", "expected off or gzip, not 'br'"),
+        ("cache_control", "max-age", "max-age wants a number of seconds: max-age=60"),
         ("database_url", "", DATABASE_FORM),
         ("database_url", 7, "expected a text that is not empty"),
         ("database_url", f"mysql://ann:{SECRET}@db/shop", DATABASE_FORM),
@@ -319,5 +339,5 @@ def test_as_toml_names_each_source(tmp_path: Path) -> None:
 
 
 def test_examples_in_docstrings() -> None:
-    results = doctest.testmod(module)
-    assert (results.failed, results.attempted) == (0, 2)
+    results = [doctest.testmod(one) for one in (module, wording)]
+    assert [(one.failed, one.attempted) for one in results] == [(0, 1), (0, 1)]

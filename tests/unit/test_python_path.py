@@ -1,0 +1,62 @@
+"""The setting python_path: where a user's resources find their modules. No database, no socket."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from server.declarations import extend_python_path
+from server.settings import Settings, StartError
+from server.start import declarations
+
+RESOURCES = """
+import shop_of_a_test
+from waterspout import TEXT, Attribute, Resource
+
+RESOURCES = [Resource("thing", "/things", "things", attributes=(Attribute(shop_of_a_test.NAME, TEXT),))]
+"""
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """sys.path, as it is before the test and will be after it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return sys.path
+
+
+def test_folders_come_last_and_once(path: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = list(path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        extend_python_path("one:~/two")
+    assert path == [*before, f"{tmp_path}/one", f"{tmp_path}/two"]
+
+
+@pytest.mark.parametrize(("folders", "named"), [("missing", "missing"), (":", ""), (".:a file", "a file")])
+def test_what_is_no_folder_is_refused(
+    folders: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(StartError, match=f"^python_path names '{named}', which is no folder$"):
+        extend_python_path(folders)
+
+
+def test_resources_import_from_there(path: list[str], tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "shop_of_a_test.py").write_text("NAME = 'label'\n")
+    (tmp_path / "things.py").write_text(RESOURCES)
+    settings = msgspec.structs.replace(Settings(), resources=str(tmp_path / "things.py"))
+    with pytest.raises(StartError, match="No module named 'shop_of_a_test'"):
+        declarations(settings)
+    (resource,) = declarations(msgspec.structs.replace(settings, python_path=str(packages))).catalog
+    assert [attribute.name for attribute in resource.attributes] == ["label"]
+    del sys.modules["shop_of_a_test"]
