@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
+
+import pytest
 
 from tests.faults.conftest import Serve, Shop
 from tests.faults.load import at_work, settled
@@ -10,11 +13,12 @@ from tests.faults.load import at_work, settled
 RECOVERY_SECONDS = 2.0
 
 
-async def test_postgresql_is_restarted(shop: Shop, serve_fast: Serve) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "crash"])
+async def test_postgresql_is_restarted(shop: Shop, serve_fast: Serve, how: signal.Signals) -> None:
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
         for _ in range(3):
-            await shop.cluster.restart()
+            await shop.cluster.restart(how)
             up = time.monotonic()
             await load.until_good(up)
             assert load.recovery_seconds(up) < RECOVERY_SECONDS
