@@ -18,11 +18,12 @@ from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.running import Lifeline
 from server.settings import Settings
 from tests.conftest import on_server
-from tests.faults.conftest import FAST, Serve, Shop
+from tests.faults.conftest import Serve, Shop
 from tests.faults.network import Network
 from tests.http.people import document
 
 SECONDS = 10.0
+IMPATIENT = {"network_timeout_seconds": 0.3, "statement_timeout_seconds": 0.5, "acquire_timeout_seconds": 5.0}
 Open = Callable[[str], Awaitable[Database]]
 
 
@@ -32,7 +33,7 @@ def open_fast(io_loop: IOLoop) -> Iterator[Open]:
     made: list[Database] = []
 
     async def opened(url: str) -> Database:
-        made.append(await open_database(url, Settings(**FAST), 5))
+        made.append(await open_database(url, Settings(**IMPATIENT), 5))
         return made[-1]
 
     yield opened
@@ -167,7 +168,7 @@ class TestSilence:
         begin = time.monotonic()
         with pytest.raises(StatementTimeout):
             await database.read(pid_of, is_snapshot=False)
-        assert 1.9 < time.monotonic() - begin < 2.5
+        assert 0.7 < time.monotonic() - begin < 1.5
 
     async def test_of_a_read_of_custom_code(self, shop: Shop, network: Network, open_fast: Open) -> None:
         database = HeldDatabase(await open_fast(shop.through(network.port)), Lifeline())
@@ -218,6 +219,6 @@ class TestSilence:
         reading.cancel()
         await asyncio.wait([reading])
         assert reading.cancelled()
-        assert time.monotonic() - gone < 1.5
+        assert time.monotonic() - gone < 2.0
         network.mend()
         assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
