@@ -35,6 +35,8 @@ Result = TypeVar("Result")
 def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
     """dry_run: writes the SQL that would run, and changes nothing."""
     configure_logging(settings)
+    if not dry_run:
+        migrating.refuse_pooler(settings)
     files = known_migrations(settings)
 
     async def work(connection: Connection, url: str) -> None:

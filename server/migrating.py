@@ -24,6 +24,16 @@ def patience(settings: Settings) -> Patience:
     return Patience(settings.migration_lock_timeout_seconds, settings.migration_wait_seconds)
 
 
+def refuse_pooler(settings: Settings) -> None:
+    """A pooler lends single transactions: the lock of the runner would stay with whoever got the backend next. Raises
+    StartError."""
+    if settings.pooler != "none":
+        raise StartError(
+            "migrations are not applied through a pooler: `waterspout migrate up --pooler none` with PostgreSQL's own "
+            "address in --database-url"
+        )
+
+
 async def apply(
     connection: asyncpg.Connection[Any],
     url: str,
@@ -33,11 +43,7 @@ async def apply(
 ) -> tuple[Migration, ...]:
     """Applies what is pending, and returns it. Raises StartError, MigrationError."""
     if settings.pooler != "none" and (await migrations.status(connection, files)).pending:
-        # A pooler lends single transactions: the lock of the runner would stay with whoever got the backend next.
-        raise StartError(
-            "migrations are not applied through a pooler: `waterspout migrate up --pooler none` with PostgreSQL's own "
-            "address in --database-url"
-        )
+        refuse_pooler(settings)
     return await migrations.up(
         connection,
         files,
