@@ -32,7 +32,7 @@ from server.driver_errors import (
     words_of_loss,
 )
 from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
-from server.hosts import Hosts
+from server.hosts import Hosts, silence_of_clients
 from server.limits import share
 from server.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures
 from server.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
@@ -402,7 +402,8 @@ def _session(settings: Settings) -> dict[str, Any]:
     name = {"application_name": "waterspout"}
     if settings.pooler == "transaction":
         return {"connection_class": PooledConnection, "server_settings": name}
-    return {"connection_class": Connection, "server_settings": name | SESSION | timeouts(settings)}
+    silence = silence_of_clients(settings.network_timeout_seconds)
+    return {"connection_class": Connection, "server_settings": name | SESSION | timeouts(settings) | silence}
 
 
 def _streams(settings: Settings, size: int) -> int:

@@ -111,19 +111,30 @@ def _host(spec: str, default_port: str) -> Host:
 def notice_silence(connection: Connection, seconds: float) -> None:
     """Has the system break a TCP connection whose other end is silent for so long, in the middle of a statement or
     between two (tcp(7); what a system has not is left out)."""
-    own: socket.socket | None = connection.socket
+    own = connection.socket
     if own is None or own.family not in (socket.AF_INET, socket.AF_INET6):
         return
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    probe_seconds = max(1, ceil(seconds / 4))
+    idle, interval, count, silence = _probes(seconds)
     options = {
-        "TCP_KEEPIDLE": max(1, ceil(seconds / 2)),
-        "TCP_KEEPALIVE": max(1, ceil(seconds / 2)),  # as macOS calls it
-        "TCP_KEEPINTVL": probe_seconds,
-        "TCP_KEEPCNT": 2,
-        "TCP_USER_TIMEOUT": max(1, round(seconds * 1000)),
+        "TCP_KEEPIDLE": idle,
+        "TCP_KEEPALIVE": idle,  # as macOS calls it
+        "TCP_KEEPINTVL": interval,
+        "TCP_KEEPCNT": count,
+        "TCP_USER_TIMEOUT": silence,
     }
     for name, value in options.items():
         number = getattr(socket, name, None)
         if number is not None:
             own.setsockopt(socket.IPPROTO_TCP, number, value)
+
+
+def silence_of_clients(seconds: float) -> dict[str, str]:
+    """The same for the other end, as settings of a session: what a client that is gone has locked is let go."""
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    return {name: str(value) for name, value in zip(names, _probes(seconds), strict=True)}
+
+
+def _probes(seconds: float) -> tuple[int, int, int, int]:
+    """Seconds until the first probe and between two, their number, and milliseconds in all."""
+    return max(1, ceil(seconds / 2)), max(1, ceil(seconds / 4)), 2, max(1, round(seconds * 1000))

@@ -28,7 +28,7 @@ from tests.http.conftest import Api, Start, start  # noqa: F401  (a fixture)
 _numbers = itertools.count(1)
 
 FAST = {
-    "network_timeout_seconds": 1.0,
+    "network_timeout_seconds": 0.5,
     "statement_timeout_seconds": 1.0,
     "acquire_timeout_seconds": 1.0,
     # What a client that is gone has locked is locked until then: PostgreSQL has not heard of its end.

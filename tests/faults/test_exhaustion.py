@@ -48,7 +48,6 @@ async def test_no_connection_is_to_be_had(clerk: Shop, serve_fast: Serve) -> Non
         await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 2")
         up = time.monotonic()
         await load.until_good(up)
-    print(load.outcomes(begin), load.recovery_seconds(up), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, clerk.names)
 
@@ -90,7 +89,6 @@ async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> No
         filler.unlink()
         up = time.monotonic()
         await load.until_good(up)
-    print(load.outcomes(full), load.recovery_seconds(up), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, shop.names)
 
@@ -109,7 +107,6 @@ async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
             await holder.close()
         up = time.monotonic()
         await load.until_good(up)
-    print(load.outcomes(locked), load.recovery_seconds(up), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert load.longest_seconds() < 2.5
     await settled(load, shop.names)
@@ -154,6 +151,5 @@ class TestNames:
             names.are_gone = False
             up = time.monotonic()
             await load.until_good(up)
-        print(load.outcomes(begin), load.recovery_seconds(up), load.longest_seconds())
         assert load.recovery_seconds(up) < RECOVERY_SECONDS
         await settled(load, shop.names)

@@ -60,7 +60,6 @@ async def test_the_standby_takes_over(shop: Shop, standby: Cluster, serve_fast: 
         await standby.run("SELECT pg_promote()")
         up = time.monotonic()
         await load.until_good(up)
-    print(load.outcomes(down), load.recovery_seconds(up), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, lambda: names_at(standby, shop))
 
@@ -70,7 +69,6 @@ async def test_the_old_primary_lives_on_for_reads_alone(shop: Shop, standby: Clu
     api = await serve_fast(of_both(shop, standby))
     async with at_work(api) as load:
         try:
-            on_old = load.names.copy()
             for statement in READ_ONLY:
                 await shop.cluster.run(statement)
             begin = time.monotonic()
@@ -81,7 +79,6 @@ async def test_the_old_primary_lives_on_for_reads_alone(shop: Shop, standby: Clu
         finally:
             for statement in READ_WRITE:
                 await shop.cluster.run(statement)
-    print(load.outcomes(begin), load.recovery_seconds(up), load.longest_seconds(), len(on_old))
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
     await settled(load, lambda: names_at(standby, shop))
@@ -98,7 +95,6 @@ async def test_the_first_host_is_silent(shop: Shop, standby: Cluster, network: N
         await load.until_good(cut)
         again = time.monotonic()
         await load.until_good(again)
-    print(load.outcomes(cut), load.recovery_seconds(cut), load.longest_seconds())
     # A statement that was under way has 1 second to end, and the network half of one.
     assert load.recovery_seconds(cut) < 1.5 + RECOVERY_SECONDS
     assert {one.outcome[0] for one in load.told if one.begin > again} <= {200, 201}
@@ -144,4 +140,3 @@ async def test_a_standby_ends_statements_to_keep_up(shop: Shop, standby: Cluster
             while (await standby.run(conflicts, shop.database))[0][0] == 0:
                 await shop.cluster.run_all("BEGIN; LOCK TABLE users, computers, groups; COMMIT", database=shop.database)
         await load.until_good(time.monotonic())
-    print(load.outcomes())

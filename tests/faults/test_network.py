@@ -23,7 +23,6 @@ async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: S
             reset = time.monotonic()
             network.reset()
             await load.until_good(reset, times=2)
-    print(load.outcomes(), load.longest_seconds())
     assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
     assert (503, "outcome_unknown") in {one.outcome for one in load.told}
     await settled(load, shop.names)
@@ -34,12 +33,10 @@ async def test_nobody_listens_for_a_while(shop: Shop, network: Network, serve_fa
     async with at_work(api) as load:
         network.refuse()
         network.reset()
-        begin = time.monotonic()
         await load.until(lambda: sum(one.outcome == (503, "unavailable") for one in load.told) > 20)
         await network.open()
         up = time.monotonic()
         await load.until_good(up)
-        print(load.recovery_seconds(up), load.outcomes(begin), load.longest_seconds())
         assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, shop.names)
 
@@ -58,7 +55,6 @@ async def test_nothing_gets_through(shop: Shop, network: Network, serve_fast: Se
         network.mend(forgotten=forgotten)
         up = time.monotonic()
         await load.until_good(up)
-        print(load.recovery_seconds(up), load.outcomes(cut), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert load.longest_seconds() < LONGEST_SECONDS
     told = (503, "unavailable") if how == "drop" else (504, "statement_timeout")
@@ -78,7 +74,6 @@ async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
             shop.cluster.thaw()
         up = time.monotonic()
         await load.until_good(up)
-        print(load.recovery_seconds(up), load.outcomes(cut), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert load.longest_seconds() < LONGEST_SECONDS
     assert ("read", 504, "statement_timeout") in load.outcomes(cut)

@@ -105,7 +105,6 @@ async def test_clients_at_work(clerk: Shop, pooler: str, serve_fast: Serve) -> N
         await clerk.cluster.restart()
         up = time.monotonic()
         await load.until_good(up)
-    print(load.outcomes(up), load.recovery_seconds(up), load.longest_seconds())
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     await settled(load, clerk.names)
 

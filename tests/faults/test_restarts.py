@@ -22,8 +22,6 @@ async def test_postgresql_is_restarted(shop: Shop, serve_fast: Serve, how: signa
             up = time.monotonic()
             await load.until_good(up)
             assert load.recovery_seconds(up) < RECOVERY_SECONDS
-            print(load.recovery_seconds(up))
-    print(load.outcomes(), load.longest_seconds())
     await settled(load, shop.names)
 
 
@@ -38,6 +36,5 @@ async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
             )
             assert await shop.cluster.run(ended, shop.database)
             await load.until_good(begin, times=2)
-    print(load.outcomes(), load.longest_seconds())
     assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
     await settled(load, shop.names)

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.connection import Connection
+from server.connection import Connection, is_open
 from server.database import Database, HeldDatabase, open_database
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.running import Lifeline
@@ -98,6 +98,26 @@ async def test_a_write_on_a_dead_connection(shop: Shop, open_fast: Open) -> None
     with pytest.raises(Unavailable):
         await database.write_statement(pid_of)
     assert await database.write_statement(pid_of) > 0
+
+
+async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Open) -> None:
+    """The driver knows of it before the second one is sent."""
+    database = await open_fast(shop.url)
+    broken: list[int] = []
+
+    async def work(connection: Connection) -> int:
+        if not broken:
+            broken.append(await pid_of(connection))
+            await shop.cluster.run("SELECT pg_terminate_backend($1)", broken[0])
+            async with asyncio.timeout(SECONDS):
+                while is_open(connection):  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0)
+        return await pid_of(connection)
+
+    assert await database.read(work, is_snapshot=True) not in broken
+    broken.clear()
+    with pytest.raises(Unavailable):
+        await database.write(work)
 
 
 async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fast: Serve) -> None:
