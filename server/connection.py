@@ -143,6 +143,11 @@ def is_open(connection: Connection) -> bool:
     return False
 
 
+def is_awaited(connection: Connection) -> bool:
+    """Whether an answer that nobody waits for any more has to come before the next statement can be sent."""
+    return is_open(connection) and connection.is_late and not connection.is_spoilt
+
+
 def give_up(connection: Connection) -> None:
     """The connection goes when whoever has it brings it back."""
     # One that broke is gone.

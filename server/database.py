@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError
 from server import metrics
-from server.connection import Connection, Sending, give_up, lose
+from server.connection import Connection, Sending, give_up, is_awaited, lose
 from server.driver_errors import (
     GONE,
     LOST,
@@ -255,7 +255,7 @@ class Database:
             await self._pool.renew(connection, READ_ONLY_SECONDS)
             return error
         if not is_known and not is_lost(error, connection):
-            if is_half_sent(error):
+            if is_half_sent(error) or is_awaited(connection):
                 await self._end(connection, lambda: connection.execute("SELECT"))
             return error
         lose(connection)

@@ -106,6 +106,7 @@ class Pool:
         except BaseException as error:
             if isinstance(error, BROKEN) and not isinstance(error, TimeoutError):
                 self._grows_at = time.monotonic() + GROW_AGAIN_SECONDS
+                asyncio.get_running_loop().call_later(GROW_AGAIN_SECONDS, self._grow)
             self._give_place()
             if isinstance(error, TimeoutError):
                 raise NotOpened from error
@@ -113,6 +114,13 @@ class Pool:
         self._trusted.add(made)
         connection: Connection = made
         return connection
+
+    def _grow(self) -> None:
+        """One of those who wait tries again."""
+        turn = self._next_turn() if self._places else None
+        if turn is not None:
+            self._places -= 1
+            turn.set_result(None)
 
     async def _turn(self, timeout_seconds: float) -> Connection | None:
         """A connection, or None for a place."""

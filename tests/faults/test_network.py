@@ -19,7 +19,7 @@ LONGEST_SECONDS = 3.5
 async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: Serve) -> None:
     api = await serve_fast(shop.through(network.port))
     async with at_work(api) as load:
-        for _ in range(20):
+        for _ in range(12):
             reset = time.monotonic()
             network.reset()
             await load.until_good(reset, times=2)

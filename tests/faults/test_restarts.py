@@ -29,7 +29,7 @@ async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
     """No read is answered with an error for it."""
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
-        for _ in range(20):
+        for _ in range(12):
             begin = time.monotonic()
             ended = (
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND application_name <> ''"

@@ -24,16 +24,16 @@ from tests.http.people import document
 
 SECONDS = 10.0
 IMPATIENT = {"network_timeout_seconds": 0.3, "statement_timeout_seconds": 0.5, "acquire_timeout_seconds": 5.0}
-Open = Callable[[str], Awaitable[Database]]
+Open = Callable[..., Awaitable[Database]]
 
 
 @pytest.fixture
 def open_fast(io_loop: IOLoop) -> Iterator[Open]:
-    """Opens a database of five connections, without a server before it."""
+    """Opens a database of five connections, without a server before it; keywords are settings."""
     made: list[Database] = []
 
-    async def opened(url: str) -> Database:
-        made.append(await open_database(url, Settings(**IMPATIENT), 5))
+    async def opened(url: str, **settings: float) -> Database:
+        made.append(await open_database(url, Settings(**(IMPATIENT | settings)), 5))
         return made[-1]
 
     yield opened
@@ -224,7 +224,7 @@ class TestSilence:
         self, shop: Shop, network: Network, open_fast: Open, is_snapshot: bool
     ) -> None:
         """Its connection is not waited for any longer than the network may be silent."""
-        database = await open_fast(shop.through(network.port))
+        database = await open_fast(shop.through(network.port), statement_timeout_seconds=SECONDS)
         is_sent = asyncio.Event()
 
         async def work(connection: Connection) -> None:
@@ -239,6 +239,20 @@ class TestSilence:
         reading.cancel()
         await asyncio.wait([reading])
         assert reading.cancelled()
-        assert time.monotonic() - gone < 2.0
+        assert 0.2 < time.monotonic() - gone < 2.0
         network.mend()
         assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
+
+    async def test_a_connection_whose_client_has_gone_serves_on(self, shop: Shop, open_fast: Open) -> None:
+        """PostgreSQL ends the statement when it is told to."""
+        database = await open_fast(shop.url, statement_timeout_seconds=SECONDS)
+        pid = await database.read(pid_of, is_snapshot=False)
+        reading = asyncio.ensure_future(
+            database.read(lambda connection: connection.execute("SELECT pg_sleep(100)"), is_snapshot=False)
+        )
+        async with asyncio.timeout(SECONDS):
+            while not await shop.cluster.run("SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(100)'"):
+                pass
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert await database.read(pid_of, is_snapshot=False) == pid

@@ -247,23 +247,29 @@ async def test_not_all_are_given_up_time_and_again(database_url: str) -> None:
 
 
 async def test_a_pool_that_may_not_grow_waits_for_what_it_has(database_url: str) -> None:
-    """Nor does whoever waits try in vain again and again."""
-    tried = 0
+    """Those who wait do not try in vain one after the other."""
+    tried, is_refused = 0, asyncio.Event()
 
     async def refuse(*_: Any, **__: Any) -> Any:
         nonlocal tried
         tried += 1
+        await is_refused.wait()
         raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
-    async with opened(database_url, size=4) as (pool, below):
+    async with opened(database_url, size=2) as (pool, below):
         first = await pool.acquire(SECONDS)
         connect, below._connect = below._connect, refuse
         waiting = [asyncio.create_task(pool.acquire(SECONDS)) for _ in range(3)]
+        await until(lambda: (tried, len(pool._turns)) == (1, 2))
+        is_refused.set()
         await until(lambda: len(pool._turns) == 3)
-        assert tried <= 3
-        for one in waiting:
+        assert tried == 1
+        while waiting:
             await pool.keep(first)
-            assert await one is first
+            await until(lambda: any(one.done() for one in waiting))
+            [given] = [one for one in waiting if one.done()]
+            waiting.remove(given)
+            assert given.result() is first
         # With none left there is nothing to wait for.
         first.terminate()
         await pool.release(first)
@@ -273,3 +279,22 @@ async def test_a_pool_that_may_not_grow_waits_for_what_it_has(database_url: str)
         again = await pool.acquire(SECONDS)
         assert await pid_of(again) > 0
         await pool.release(again)
+
+
+async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who have the others may keep them for long."""
+    monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+    async with opened(database_url, size=2) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        connect, below._connect = below._connect, refuse
+        waiting = asyncio.create_task(pool.acquire(SECONDS))
+        await until(lambda: len(pool._turns) == 1)
+        below._connect = connect
+        second = await waiting
+        assert await pid_of(second) != await pid_of(first)
+        await pool.release(first)
+        await pool.release(second)
