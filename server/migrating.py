@@ -15,6 +15,7 @@ import asyncpg
 
 import migrations
 from migrations import Migration, Patience, Status
+from server.database import open_alone
 from server.settings import Settings, StartError
 
 log = logging.getLogger("server")
@@ -49,7 +50,7 @@ async def apply(
         files,
         say=say,
         patience=patience(settings),
-        connect=lambda: asyncpg.connect(url, timeout=settings.connect_timeout_seconds),
+        connect=lambda: open_alone(url, settings),
     )
 
 

@@ -98,8 +98,8 @@ class Underway(Protocol):
     def look(self, now: float, began_at: float) -> None:
         """Ends what takes too long."""
 
-    def let_fall(self) -> None:
-        """Closes the connection, to have its memory back."""
+    def let_fall(self, why: str) -> None:
+        """Closes the connection, as if its client had gone."""
 
     def hurry(self) -> None:
         """The server stops: this answer is the last of its connection, and half a body is not waited for."""
@@ -157,6 +157,11 @@ class Running:
             self._none_left.clear()
             await self._none_left.wait()
 
+    def let_all_fall(self) -> None:
+        """The stop waits no longer."""
+        for one in list(self._underway):
+            one.let_fall("the server stops")
+
     def look(self) -> None:
         """To be called every now and then."""
         now = time.monotonic()
@@ -173,4 +178,4 @@ class Running:
                 return
             if one.body_bytes >= LARGE_BYTES:
                 excess -= one.body_bytes
-                one.let_fall()
+                one.let_fall("to have the memory of its body back")

@@ -74,7 +74,7 @@ async def answer(
             one.stop()
         # What is open still would go on taking connections, which nobody answers.
         listening.close()
-        await _finish(app, leaving, settings.drain_seconds)
+        await finish(app, leaving, settings.drain_seconds)
         admin.stop()
         await _close(admin, LAST_PROBE_SECONDS)
         for task in tasks:
@@ -103,7 +103,7 @@ async def _beat(reports: Reports) -> None:
         reports.alive()
 
 
-async def _finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -> None:
+async def finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -> None:
     """The requests in flight, then the connections, then the pool."""
     drained_at = asyncio.get_running_loop().time() + drain_seconds
     try:
@@ -120,4 +120,7 @@ async def _finish(app: Routes, servers: Sequence[Server], drain_seconds: float) 
             app.health.close()
             await app.database.close()
     except TimeoutError:
+        app.running.let_all_fall()
         app.database.terminate()
+        # Their tasks hear of it before the loop ends.
+        await asyncio.sleep(0)

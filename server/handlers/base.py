@@ -417,8 +417,8 @@ class Handler(Watched):
         self.exchange.end_after_answer()
         self.answer_error(self.lifeline.too_late())
 
-    def let_fall(self) -> None:
-        log.warning("request %s: closed to have the memory of its body back", self.request_id)
+    def let_fall(self, why: str) -> None:
+        log.warning("request %s: closed, %s", self.request_id, why)
         self._close()
 
     def hurry(self) -> None:

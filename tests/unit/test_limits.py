@@ -176,7 +176,7 @@ class Request(msgspec.Struct, eq=False):
     def look(self, now: float, began_at: float) -> None:
         self.looks += 1
 
-    def let_fall(self) -> None:
+    def let_fall(self, why: str) -> None:
         self.has_fallen = True
 
     def hurry(self) -> None:
