@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ import msgspec
 from querybuild.plan import Branch, Node
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, key_position, nodes
-from querybuild.types import TEXT
+from querybuild.types import TEXT, UUID
 
 Linkage = list[bytes]
 """The data of one relationship, of each row of a level."""
@@ -142,16 +141,10 @@ def id_texts(resource: Resource) -> Callable[[Sequence[Row]], list[bytes]]:
     """Writes the ids of rows as they stand inside a JSON string."""
     if resource.id.type is TEXT:
         return lambda rows: [_text(row[0]).encode() for row in rows]
-    return _plain_texts
-
-
-def _plain_texts(rows: Sequence[Row]) -> list[bytes]:
-    """Of ids whose texts have no comma: joined and split again, which is three calls for all of them."""
-    return ",".join(map(str, map(_FIRST, rows))).encode().split(b",") if rows else []
+    if resource.id.type is UUID:
+        return lambda rows: [str(row[0]).encode() for row in rows]
+    return lambda rows: [b"%d" % row[0] for row in rows]
 
 
 def _text(value: str) -> str:
     return json.dumps(value)[1:-1]
-
-
-_FIRST = itemgetter(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat, starmap
 from operator import itemgetter
 from typing import Any
@@ -54,13 +54,16 @@ class ResourceEncoder:
         Texts and values are columns, and each object is a row of them, joined: no loop of ours goes over the rows.
         """
         ids = self._ids(rows) if ids is None else ids
-        columns = {_ID: ids, _URL_ID: [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids}
-        if self._has_attributes:
-            columns[_OWN] = self._attributes(rows)
-        values = [
-            repeat(piece) if isinstance(piece, bytes) else linkage[piece] if isinstance(piece, int) else columns[piece]
-            for piece in self._pieces
-        ]
+        columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
+        url_ids = [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids
+        values: list[Iterable[bytes]] = []
+        for piece in self._pieces:
+            if isinstance(piece, tuple):
+                values.append(map(bytes.join, url_ids, repeat(piece)))
+            elif isinstance(piece, bytes):
+                values.append(repeat(piece))
+            else:
+                values.append(linkage[piece] if isinstance(piece, int) else columns[piece])
         return list(map(b"".join, zip(*values, strict=False)))
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
@@ -128,15 +131,19 @@ def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struc
 _URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
 
 
-def _pieces(text: str, places: Sequence[int]) -> list[bytes | int | str]:
-    """The text of an object in pieces: constant ones, where linkage is found, and which column comes in."""
+def _pieces(text: str, places: Sequence[int]) -> list[bytes | tuple[bytes, ...] | int | str]:
+    """The text of an object in pieces: constant ones, those that the id of a URL stands in, where linkage is found,
+    and which column comes in."""
     places = list(places)
-    pieces: list[bytes | int | str] = []
-    for piece in re.split("([\x00-\x03])", text):
+    pieces: list[bytes | tuple[bytes, ...] | int | str] = []
+    for piece in re.split("([\x01-\x03])", text):
         if piece == _LINKAGE:
             pieces.append(places.pop(0))
+        elif piece in (_ID, _OWN):
+            pieces.append(piece)
         elif piece:
-            pieces.append(piece if piece in (_URL_ID, _ID, _OWN) else piece.encode())
+            constant = tuple(piece.encode().split(_URL_ID.encode()))
+            pieces.append(constant if len(constant) > 1 else constant[0])
     return pieces
 
 

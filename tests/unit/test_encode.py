@@ -157,6 +157,6 @@ def test_members_stand_in_the_order_of_the_specification() -> None:
 def test_json_of_several_lines() -> None:
     """A `json` column keeps its blanks and line ends, which must not be taken for the end of an object."""
     planned = read_collection("sample", "fields[sample]=plain_json")
-    rows = [(TOKEN, '{\n "a": 1\n}'), (TOKEN, None), (TOKEN, "[\n]")]
+    rows = [(1, '{\n "a": 1\n}'), (1, None), (1, "[\n]")]
     shown = [one["attributes"]["plain_json"] for one in document(planned, [rows])["data"]]
     assert shown == [{"a": 1}, None, []]
