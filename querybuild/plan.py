@@ -115,12 +115,13 @@ class Place(msgspec.Struct, frozen=True):
 class Branch(msgspec.Struct, frozen=True):
     """A relationship whose linkage is shown, and what is shown at its other end. is_included: whether the related
     resources are part of the compound document, or only identified. is_joined: whether their rows come with the
-    primary rows, which name them."""
+    primary rows, which name them. is_united: whether they come in the same statement, behind the primary rows."""
 
     relationship: Relationship
     node: Node
     is_included: bool
     is_joined: bool = False
+    is_united: bool = False
 
     @property
     def needs_rows(self) -> bool:
@@ -130,7 +131,7 @@ class Branch(msgspec.Struct, frozen=True):
     @property
     def has_statement(self) -> bool:
         """Whether its rows are read by a statement of their own."""
-        return self.needs_rows and not self.is_joined
+        return self.needs_rows and not (self.is_joined or self.is_united)
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -235,6 +236,10 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     def is_single_statement(self) -> bool:
         """Whether the primary rows are all there is to read, unless there are none."""
         return self.total != "estimated" and not _has_statements(self.node)
+
+    @property
+    def united(self) -> Branch | None:
+        return next((branch for branch in self.node.branches if branch.is_united), None)
 
     @property
     def finds_ids_first(self) -> bool:

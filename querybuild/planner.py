@@ -28,6 +28,7 @@ from querybuild.plan import (
 )
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
+from querybuild.rows import nodes
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
@@ -168,6 +169,18 @@ def _rows_read(page: Page) -> int:
     return page.size + (page.total != "exact" or page.family == "cursor")
 
 
+def _united(node: Node) -> Node:
+    """The one branch that else would be read by a statement of its own comes with the primary rows."""
+    read_apart = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
+    if len(read_apart) != 1 or read_apart[0] not in node.branches:
+        return node
+    branches = [
+        msgspec.structs.replace(branch, is_united=True) if branch is read_apart[0] else branch
+        for branch in node.branches
+    ]
+    return msgspec.structs.replace(node, branches=tuple(branches))
+
+
 class _ReadPlanner:
     """One read's planning: what it has resolved so far."""
 
@@ -304,7 +317,8 @@ class _ReadPlanner:
                 for name in path:
                     branch = branch.setdefault(name, {})
         fieldsets = self._fieldsets(query.fields)
-        return self.node(resource, tree, written, fieldsets, is_joining=is_joining)
+        node = self.node(resource, tree, written, fieldsets, is_joining=is_joining)
+        return _united(node) if is_joining and not written else node
 
     def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:
         for name in path:

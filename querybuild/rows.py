@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from querybuild.plan import Branch, Node, sources_of
+from querybuild.plan import Branch, Node, ReadPlan, sources_of
 from querybuild.resource import own_key_of
 
 Row = Any
@@ -56,6 +56,19 @@ def row_width(node: Node, branch: Branch | None) -> int:
 def joined_width(node: Node) -> int:
     """How many columns the rows of a joined node have, with those of what is joined to it in its turn."""
     return node.position_of_parent + sum(joined_width(branch.node) for branch in node.branches if branch.is_joined)
+
+
+def page_width(plan: ReadPlan) -> int:
+    """How many columns the rows of the primary statement have, with what is joined to them and an exact total."""
+    joined = sum(joined_width(branch.node) for branch in plan.node.branches if branch.is_joined)
+    return row_width(plan.node, None) + len(plan.cursor_keys) + joined + (plan.total == "exact")
+
+
+def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The primary rows and those of the branch united with them, which follow, and have no number at the end."""
+    width = page_width(plan)
+    count = next((place for place, row in enumerate(rows) if row[-1] is None), len(rows))
+    return [row[:width] for row in rows[:count]], [row[width:-1] for row in rows[count:]]
 
 
 def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:

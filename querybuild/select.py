@@ -38,6 +38,7 @@ from querybuild.clauses import (
 )
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
+from querybuild.rows import key_position, page_width, row_width
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
@@ -66,7 +67,7 @@ class ReadStatements(msgspec.Struct, frozen=True):
 def compile_read(plan: ReadPlan) -> ReadStatements:
     primary = _primary(plan)
     return ReadStatements(
-        primary=primary,
+        primary=primary if plan.united is None else _united(plan, plan.united),
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
@@ -84,13 +85,45 @@ def _primary(plan: ReadPlan) -> Statement:
     So do the rows of to-one includes, where there are few primary ones: `SELECT ...,"j1"."id","j1"."name",... FROM
     "users" "t0" LEFT JOIN "groups" "j1" ON "j1"."id"="t0"."group_id"` (docs/adr/0014-joined-includes.md)."""
     binds = Binds()
+    return Statement(_primary_rows(plan, binds).get_sql(), binds.slots)
+
+
+def _primary_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     joined = list(_joined(plan.node, "t0", count(1)))
     query = _page(plan, binds).select(*_primary_columns(plan))
     query = query.select(*[term for step, node in joined for term in columns(node, step.alias)])
     query = join(_with_total(query, plan, binds), (*plan.joins, *[step for step, _ in joined]))
-    query = order(query, plan.order)
-    query = _limit(query, plan, binds)
-    return Statement(query.get_sql(), binds.slots)
+    return _limit(order(query, plan.order), plan, binds)
+
+
+def _united(plan: ReadPlan, branch: Branch) -> Statement:
+    """The primary rows, numbered at the end, and then those of a branch, in columns of their own
+    (docs/adr/0020-united-includes.md). One row more than the page holds may be read, but nothing of what belongs to it:
+
+        WITH "page" ("c0","c1",...) AS MATERIALIZED (SELECT ... FROM "users" "t0" ORDER BY "t0"."id" LIMIT 31)
+        SELECT "page".*,NULL,NULL,NULL,row_number() OVER () FROM "page"
+        UNION ALL SELECT NULL,NULL,...,"t0"."id","t0"."name","t0"."owner_id",NULL FROM "computers" "t0"
+        WHERE "t0"."owner_id"=ANY(ARRAY(SELECT "c0" FROM "page" LIMIT 30)) ORDER BY 15,12
+
+    A materialized query is read in the order in which it was written.
+    """
+    binds = Binds()
+    page = _primary_rows(plan, binds).get_sql()
+    width, own_width = page_width(plan), row_width(branch.node, branch)
+    names = ",".join(f'"c{place}"' for place in range(width))
+    limit = _limit_term(plan, binds, is_page=True)
+    bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
+    keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM "page"{bounded})')
+    related = _related(branch, keys).select(*[_NULL] * width, *_branch_columns(branch), _NULL)
+    return Statement(
+        f'WITH "page" ({names}) AS MATERIALIZED ({page}) '
+        f'SELECT "page".*,{"NULL," * own_width}row_number() OVER () FROM "page" '
+        f"UNION ALL {related.get_sql()} ORDER BY {width + own_width + 1},{width + 1}",
+        binds.slots,
+    )
+
+
+_NULL = Template("NULL")
 
 
 def _joined(node: Node, alias: str, numbers: Iterator[int]) -> Iterator[tuple[Step, Node]]:
@@ -173,17 +206,22 @@ def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool = False) -> QueryBuilder:
+    limit: Any = _limit_term(plan, binds, is_page=is_page)
+    if limit is not None:
+        query = query.limit(limit)
+    return query if plan.finds_ids_first else _offset(query, plan, binds)
+
+
+def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
     """is_page: without the row more that tells whether there is another page.
 
     PostgreSQL plans a statement with `LIMIT $1` each time, since it cannot know how little that is; one with a number
     it plans once. A filter's values are worth a plan of their own: a plan for any value may walk a million rows."""
-    if plan.limit is not None:
-        is_fixed = plan.usual_limit is not None and plan.scope is None and not plan.conditions
-        # PyPika's hint is of plain numbers.
-        limit: Any = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.limit)
-        limit = Template("{}-1", limit) if is_page and plan.reads_one_more else limit
-        query = query.limit(limit)
-    return query if plan.finds_ids_first else _offset(query, plan, binds)
+    if plan.limit is None:
+        return None
+    is_fixed = plan.usual_limit is not None and plan.scope is None and not plan.conditions
+    limit = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.limit)
+    return Template("{}-1", limit) if is_page and plan.reads_one_more else limit
 
 
 def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:

@@ -19,7 +19,7 @@ from querybuild.filters import field_filters, placed
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, row_width, with_computed
+from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
 from server.connection import Connection
 from server.database import Database
 from server.driver_errors import REFUSED, words
@@ -90,9 +90,7 @@ async def run_read(
     is_first: of a read without pages the first rows, which may be all of them."""
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
-        primary: Sequence[Row] = await connection.fetch(
-            statements.primary.sql, *arguments(statements.primary, read.values, path_id)
-        )
+        primary, united = await _primary(connection, read, path_id, engine)
         rows, has_more = _page(primary, read, engine)
         if is_first and len(rows) > FIRST_ROWS:
             return _ALL
@@ -107,12 +105,27 @@ async def run_read(
     try:
         included = _included(read, rows, min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize))
         begin = row_width(plan.node, None) + len(plan.cursor_keys)
-        await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included)
+        await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included, united)
     except TooManyIncluded:
         if is_first:
             return _ALL
         raise
     return _result(read, found, total, has_more)
+
+
+async def _primary(
+    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine
+) -> tuple[Sequence[Row], Sequence[Row]]:
+    """The primary rows, and those of the branch that comes with them."""
+    statement, branch = read.compiled.statements.primary, read.plan.united
+    values = arguments(statement, read.values, path_id)
+    if branch is None:
+        return await connection.fetch(statement.sql, *values), ()
+    # Enough to tell that there are too many, whichever of them the page shows already.
+    most_primary = read.query.page.size + 1
+    times = most_primary if link_of(branch.relationship) is not None else 1
+    most = most_primary + (engine.limits.max_included + most_primary) * times + 1
+    return parted(read.plan, await connection.fetch_at_most(statement.sql, values, most if branch.is_included else 0))
 
 
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
@@ -322,13 +335,17 @@ async def _branches(
     statements: Iterator[Statement | None],
     found: list[Sequence[Row]],
     included: _Included,
+    united: Sequence[Row] = (),
 ) -> None:
-    """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them."""
+    """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them.
+    united: the rows of the branch that came with them."""
     for branch in node.branches:
         statement = next(statements)
         keys = branch_keys(node, branch, rows) if statement is not None else []
         children: Sequence[Row] = []
-        if branch.is_joined:
+        if branch.is_united:
+            children = united
+        elif branch.is_joined:
             children = joined_rows(rows, begin, branch.node)
             begin += joined_width(branch.node)
         elif statement is not None and keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -414,6 +415,71 @@ async def test_joined_or_not(reader: Api, place: str, include: str, total: str) 
     short, long = [{member: page.document[member] for member in ("data", "included")} for page in pages]
     assert len(short["included"]) > 1
     assert short == long
+
+
+@pytest.mark.parametrize("total", ["none", "exact", "estimated"])
+@pytest.mark.parametrize("include", ["computers", "posts,group", "bio", "computers,bio", "computers.owner"])
+@pytest.mark.parametrize(
+    ("path", "order"),
+    [
+        ("/users", ""),
+        ("/users", "&sort=-age"),
+        ("/users", "&sort=group.name,-age"),
+        ("/users", "&sort=-first_name&page[after]="),
+        ("/groups/1/users", "&sort=-last_name"),
+        ("/groups/1/relationships/users", ""),
+    ],
+)
+async def test_united_or_not(reader: Api, path: str, order: str, include: str, total: str) -> None:
+    """A short page brings one to-many include with it, a longer one reads it afterwards; of the row more that may be
+    read nothing is included."""
+    if path.endswith("relationships/users"):
+        include = ",".join(f"users.{name}" for name in include.split(","))
+    query = f"{path}?include={include}&page[total]={total}{order}"
+    long, short = [(await reader.get(f"{query}&page[size]={size}")).document for size in (JOINED_ROWS + 1, JOINED_ROWS)]
+    assert {name: long[name] for name in ("data", "included")} == {name: short[name] for name in ("data", "included")}
+    assert len(long["included"]) > 1
+    first = (await reader.get(f"{query}&page[size]=1")).document
+    assert first["data"] == long["data"][:1]
+    assert {key_of(data) for data in first["included"]} <= {key_of(data) for data in long["included"]}
+    shown = (*first["data"], *first["included"])
+    named = {key for data in shown for found in shown_linkage(data).values() for key in linked(found)}
+    named |= {key_of(data) for data in first["data"]}
+    assert {key_of(data) for data in first["included"]} <= named
+    assert (first["links"]["next"] is None) == (len(long["data"]) == 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("/articles", "tags"),
+        ("/tags", "articles"),
+        ("/nodes", "children"),
+        ("/authors", "profile"),
+        ("/authors", "edited"),
+    ],
+)
+async def test_united_of_other_kinds(corner_reader: Api, path: str, include: str) -> None:
+    """Link tables, ids of text and of int, rows of one table on both sides, and the other way around of a to-one."""
+    answers = [
+        await corner_reader.get(f"{path}?include={include}&page[size]={size}&sort=-id")
+        for size in (JOINED_ROWS + 1, JOINED_ROWS)
+    ]
+    long, short = [{name: answer.document[name] for name in ("data", "included")} for answer in answers]
+    assert long == short
+    assert any(shown_linkage(data)[include] for data in long["data"])
+    single = f"{path}/{quote(long['data'][-1]['id'], safe='')}?include={include}"
+    assert (await corner_reader.get(single)).document["data"] == long["data"][-1]
+
+
+async def test_united_with_nothing(reader: Api) -> None:
+    """Nobody has any, no page, and nothing that the path names."""
+    none = await reader.get("/users?include=computers&filter[id]=3")
+    assert none.document["included"] == []
+    assert none.document["data"]
+    assert (await reader.get("/users?include=computers&page[number]=999")).document["included"] == []
+    assert (await reader.get("/groups/999/users?include=computers")).status == 404
+    assert (await reader.get("/users/999?include=computers")).status == 404
 
 
 async def test_joined_to_nothing(reader: Api) -> None:

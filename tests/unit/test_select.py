@@ -8,7 +8,7 @@ import pytest
 
 from querybuild.errors import ApiError
 from querybuild.plan import Scope, Slot
-from querybuild.planner import Context, plan_linkage, plan_related
+from querybuild.planner import JOINED_ROWS, Context, plan_linkage, plan_related
 from querybuild.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
 from tests.page_statements import PAGES
@@ -43,6 +43,26 @@ def test_resource() -> None:
     assert statements.primary.sql == f'SELECT {NODE_COLUMNS} FROM "corner"."nodes" "t0" WHERE "t0"."id"=$1'
     assert statements.primary.slots == (Slot("path"),)
     assert (statements.count, statements.branches) == (None, ())
+
+
+def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
+    """Of the row more that is read nothing is included."""
+    query = "include=articles&fields[author]=full-name&fields[article]=title&page[size]=7&page[total]=none"
+    planned = read_collection("author", query)
+    statements = compile_read(planned.plan)
+    assert planned.plan.is_single_statement
+    assert statements.branches == (None,)
+    assert statements.primary.sql == (
+        'WITH "page" ("c0","c1") AS MATERIALIZED (SELECT "t0"."author_no","t0"."given"||\' \'||"t0"."family"'
+        ' FROM "authors" "t0" ORDER BY "t0"."author_no" LIMIT $1)'
+        ' SELECT "page".*,NULL,NULL,NULL,row_number() OVER () FROM "page"'
+        ' UNION ALL SELECT NULL,NULL,"t0"."id","t0"."title","t0"."author_id",NULL FROM "corner"."articles" "t0"'
+        ' WHERE "t0"."author_id"=ANY(ARRAY(SELECT "c0" FROM "page" LIMIT $1-1)) ORDER BY 6,3'
+    )
+    two = compile_read(read_collection("author", "include=articles,edited&page[size]=7").plan)
+    assert None not in two.branches
+    long = compile_read(read_collection("author", f"include=articles&page[size]={JOINED_ROWS + 1}").plan)
+    assert None not in long.branches
 
 
 def test_linkage_that_was_written_is_read_without_the_related_rows() -> None:
