@@ -160,10 +160,6 @@ class Server:
     def connections(self) -> int:
         return len(self._connections)
 
-    @property
-    def has_connections(self) -> bool:
-        return bool(self._connections)
-
     def end_after_answers(self) -> None:
         """The next answer of each connection is its last, and says so."""
         self.is_ending = True

@@ -85,7 +85,7 @@ def extended_errors(answer: Answer) -> tuple[int, list[dict[str, Any]]]:
 
 
 @asynccontextmanager
-async def connected(api: Api) -> AsyncIterator[Any]:
+async def session(api: Api) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(api.database_url)
     try:
         yield connection
@@ -94,10 +94,18 @@ async def connected(api: Api) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
+async def locked(api: Api, table: str) -> AsyncIterator[None]:
+    """Nobody else reads the table meanwhile."""
+    async with session(api) as connection, connection.transaction():
+        await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+@asynccontextmanager
 async def unchanged(api: Api) -> AsyncIterator[Any]:
     """Every row of every table is the same afterwards, and no session of the server's is in a transaction or holds a
     lock. Gives a connection to look with."""
-    async with connected(api) as watcher:
+    async with session(api) as watcher:
         before = await contents(watcher)
         yield watcher
         await until_at_rest(watcher)

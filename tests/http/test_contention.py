@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.http.conftest import Api
 from tests.http.expected import error
+from tests.http.operating import session
 from tests.http.people import create_household, document, linked, of
 
 BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")
 SECONDS = 10.0
-
-
-@asynccontextmanager
-async def raw(api: Api) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def until_blocked_by(watcher: Any, pid: int) -> int:
@@ -62,7 +51,7 @@ async def test_two_requests_in_a_deadlock_are_both_answered(api: Api) -> None:
         {"type": "user", "id": "1", "attributes": {"first_name": "Ada"}},
     ]
     both = {"atomic:operations": [{"op": "update", "data": one} for one in data]}
-    async with raw(api) as holder, raw(api) as watcher:
+    async with session(api) as holder, session(api) as watcher:
         await holder.execute("UPDATE computers SET owner_id = 1 WHERE id IN (1, 2)")
         await holder.execute("BEGIN; SELECT FROM computers WHERE id = 1 FOR UPDATE")
         first = asyncio.ensure_future(api.request("DELETE", "/users/1"))
@@ -99,7 +88,7 @@ WRITES = pytest.mark.parametrize(("path", "change"), [ONE_STATEMENT, TRANSACTION
 async def make_fail(api: Api, failures: int, state: str) -> None:
     """The first writes of computers fail."""
     await create_household(api)
-    async with raw(api) as connection:
+    async with session(api) as connection:
         await connection.execute(FAILING.format(failures=failures, state=state))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -12,22 +10,11 @@ import pytest
 
 from tests.http.conftest import Answer, Api, Serve
 from tests.http.expected import error
+from tests.http.operating import locked
 
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
 BUSY = error(503, "busy", "Busy", "All database connections are in use; try again.")
 SLOW = error(504, "statement_timeout", "Statement Timeout", "The database took too long over this request.")
-
-
-@asynccontextmanager
-async def locked(api: Api, table: str) -> AsyncIterator[None]:
-    """Nobody else reads the table meanwhile."""
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            yield
-    finally:
-        await connection.close()
 
 
 def is_retryable(answer: Answer) -> bool:

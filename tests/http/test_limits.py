@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 
 from server.handlers import base
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.expected import error
-from tests.http.operating import at_work, until_at_rest
+from tests.http.operating import at_work, session, until_at_rest
 from tests.http.streams import create_many, reading
 from tests.http.wire import Wire, connected
 from waterspout import CustomHandler
@@ -34,18 +33,9 @@ HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took 
 
 
 @asynccontextmanager
-async def raw(api: Api) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
-@asynccontextmanager
 async def holder(api: Api, statement: str = "LOCK TABLE groups") -> AsyncIterator[Any]:
     """Somebody else's transaction. Gives a connection to look with."""
-    async with raw(api) as connection, raw(api) as watcher, connection.transaction():
+    async with session(api) as connection, session(api) as watcher, connection.transaction():
         await connection.execute(statement)
         yield watcher
 
@@ -62,7 +52,7 @@ async def until_waiting(watcher: Any, count: int) -> None:
 
 async def at_rest(api: Api) -> None:
     """No statement, no transaction and no lock of the server's is left."""
-    async with raw(api) as watcher:
+    async with session(api) as watcher:
         await until_at_rest(watcher)
 
 

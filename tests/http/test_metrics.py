@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +18,7 @@ from tornado.netutil import bind_sockets
 from server.app import make_admin, make_server
 from server.resources import built_in
 from tests.http.conftest import Api, Serve, Start
-from tests.http.operating import operate, remove
+from tests.http.operating import locked, operate, remove
 from tests.http.wire import connected
 
 SECONDS = 10.0
@@ -52,18 +50,6 @@ async def until(api: Api, condition: Callable[[Samples], Any]) -> Samples:
             if condition(found):
                 return found
             await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def locked(api: Api, table: str) -> AsyncIterator[None]:
-    """Nobody else reads the table meanwhile."""
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            yield
-    finally:
-        await connection.close()
 
 
 async def test_requests(api: Api) -> None:

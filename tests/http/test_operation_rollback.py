@@ -21,10 +21,10 @@ from tests.http.expected import error
 from tests.http.operating import (
     EXTENDED,
     add,
-    connected,
     link,
     operate,
     remove,
+    session,
     unchanged,
     until_at_rest,
     until_blocked_by,
@@ -32,7 +32,7 @@ from tests.http.operating import (
 )
 from tests.http.people import create_household, linked, of, select
 from tests.http.proxy import Moment, Proxy
-from tests.http.wire import connected as wired
+from tests.http.wire import connected
 
 MEDIA_TYPES = pytest.mark.parametrize("media_type", [MEDIA_TYPE, EXTENDED])
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
@@ -85,7 +85,7 @@ async def waiting(api: Api, holder: Any, watcher: Any, work: str, media_type: st
 async def test_the_session_is_ended(api: Api, work: str, media_type: str) -> None:
     """While it waits, as an administrator's pg_terminate_backend or a crash would."""
     await create_household(api)
-    async with unchanged(api) as watcher, connected(api) as holder:
+    async with unchanged(api) as watcher, session(api) as holder:
         async with waiting(api, holder, watcher, work, media_type) as (coming, pid):
             assert await watcher.fetchval("SELECT pg_terminate_backend($1)", pid)
             answer = await coming
@@ -100,7 +100,7 @@ async def test_the_statement_is_cancelled(api: Api, work: str, media_type: str) 
     await create_household(api)
     async with (
         unchanged(api) as watcher,
-        connected(api) as holder,
+        session(api) as holder,
         waiting(api, holder, watcher, work, media_type) as (coming, pid),
     ):
         assert await watcher.fetchval("SELECT pg_cancel_backend($1)", pid)
@@ -112,7 +112,7 @@ async def test_the_statement_is_cancelled(api: Api, work: str, media_type: str) 
 async def test_a_statement_that_takes_too_long(start: Start, database_url: str, work: str, media_type: str) -> None:
     api = await start(database_url, built_in(), statement_timeout_seconds=0.2)
     await create_household(api)
-    async with unchanged(api), connected(api) as holder:
+    async with unchanged(api), session(api) as holder:
         await holder.execute(LOCK)
         check_house_form(await operate(api, *WAITING[work], media_type=media_type), 504, TIMEOUT)
         await holder.execute("ROLLBACK")
@@ -124,9 +124,9 @@ async def test_the_client_hangs_up(api: Api, work: str) -> None:
     await create_household(api)
     body = json.dumps({"atomic:operations": WAITING[work]}).encode()
     lines = ("POST /operations HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
-    async with unchanged(api) as watcher, connected(api) as holder:
+    async with unchanged(api) as watcher, session(api) as holder:
         await holder.execute(LOCK)
-        async with wired(api.port) as wire:
+        async with connected(api.port) as wire:
             await wire.send(*lines, body=body)
             await until_blocked_by(watcher, holder.get_server_pid())
         async with asyncio.timeout(2):
@@ -141,9 +141,9 @@ async def test_the_client_hangs_up_while_it_waits_for_a_connection(start: Start,
     await create_household(api)
     body = json.dumps({"atomic:operations": [remove("person", id="1")]}).encode()
     lines = ("POST /operations HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
-    async with connected(api) as watcher, connected(api) as holder:
+    async with session(api) as watcher, session(api) as holder:
         async with waiting(api, holder, watcher, "one write", MEDIA_TYPE) as (first, _):
-            async with wired(api.port) as wire:
+            async with connected(api.port) as wire:
                 await wire.send(*lines, body=body)
                 # Answered after what was sent before it has been read.
                 assert (await api.get("/-/live")).status == 200
@@ -223,7 +223,7 @@ def in_the_way(count: int) -> list[Any]:
 @pytest.mark.parametrize("count", [1, 9])
 async def test_tried_again(api: Api, state: str, count: int) -> None:
     """From the start, with its lids forgotten: each operation is done once."""
-    async with connected(api) as connection:
+    async with session(api) as connection:
         await connection.execute(FAILING.format(failures=2, state=state))
     answer = await operate(api, *in_the_way(count))
     assert answer.status == 200, answer.body
@@ -236,7 +236,7 @@ async def test_tried_again(api: Api, state: str, count: int) -> None:
 @pytest.mark.parametrize("count", [1, 9])
 @MEDIA_TYPES
 async def test_not_for_ever(api: Api, state: str, count: int, media_type: str) -> None:
-    async with connected(api) as connection:
+    async with session(api) as connection:
         await connection.execute(FAILING.format(failures=3, state=state))
     async with unchanged(api):
         check_house_form(await operate(api, *in_the_way(count), media_type=media_type), 503, BUSY)
@@ -258,7 +258,7 @@ COUNTING = """
 async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
     """It undoes all, and is an answer."""
     await create_household(api)
-    async with connected(api) as connection:
+    async with session(api) as connection:
         await connection.execute(
             "ALTER TABLE groups ADD CONSTRAINT late UNIQUE (name) DEFERRABLE INITIALLY DEFERRED;"
             "ALTER TABLE groups DROP CONSTRAINT groups_name_key"
@@ -274,7 +274,7 @@ async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
 async def test_a_row_that_a_trigger_keeps_out(api: Api) -> None:
     """Of new resources that are one statement, one that is not written leaves none of them."""
     await create_household(api)
-    async with connected(api) as connection:
+    async with session(api) as connection:
         await connection.execute(KEEPING_OUT)
     for names in (["kept out", "c"], ["c", "kept out"]):
         operations = [add("parent", {"name": "p"}), *(add("child", {"name": name}) for name in names)]
@@ -287,7 +287,7 @@ async def test_a_row_that_a_trigger_keeps_out(api: Api) -> None:
 async def test_a_fault_of_ours_says_nothing(api: Api) -> None:
     """What is broken inside is a 500 of the house's form, and nothing is left."""
     await create_household(api)
-    async with connected(api) as connection:
+    async with session(api) as connection:
         await connection.execute("ALTER TABLE children RENAME COLUMN name TO nom")
     for media_type in (MEDIA_TYPE, EXTENDED):
         async with unchanged(api):

@@ -8,20 +8,19 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 import pytest
 from msgspec.structs import replace
 
 from querybuild.catalog import Catalog
-from server import streams
+from server import streams, worker
 from server.handlers.reading import ReadingHandler
 from server.resources import built_in
 from tests.http.conftest import Api, Start
 from tests.http.expected import error
+from tests.http.operating import locked
 from tests.http.streams import Reader, create_many, reading, small_batches, until
 from waterspout import INT, Attribute
 
@@ -95,15 +94,20 @@ async def test_a_reader_that_leaves_while_postgresql_works(api: Api, small_batch
         await until(api, IS_IDLE)
 
 
-@asynccontextmanager
-async def locked(api: Api, table: str) -> Any:
-    connection = await asyncpg.connect(api.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {table}")
-            yield
-    finally:
-        await connection.close()
+async def test_a_stop_over_a_reader_that_does_not_read(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is cut off when its time is up, which is nobody's fault."""
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
+    async with reading(api.port) as reader:
+        await reader.ask("/users?page[size]=0")
+        await until_stalled(api, pieces)
+        await worker.finish(api.app, [], 0)
+        await until(api, "count(*) = 0")
+    assert [record.message for record in caplog.records if record.exc_info] == []
+    assert "closed, the server stops" in caplog.text
 
 
 TOO_MANY = error(
