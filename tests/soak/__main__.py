@@ -1,0 +1,217 @@
+"""`make soak`: clients at work for some minutes while the database, the network and the server's own processes fail
+every few seconds, and the account of it. What was told to be written is there once, what was told not to be is not, and
+nothing is answered wrongly or not at all; else the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import asyncpg
+import click
+import msgspec
+import psutil
+import uvloop
+
+import migrations
+from tests.conftest import memory
+from tests.faults.cluster import Cluster
+from tests.faults.network import Network
+from tests.soak.account import Account, Found, disagreements
+from tests.soak.faults import DATABASE, ROWS, WORKERS, Fault, Faults
+
+PROCESSES = 2
+WARM_SECONDS, PAUSE_SECONDS = 10.0, (2.0, 5.0)
+RECOVERY_SECONDS = 4.0
+"""The longest that the first good read and write may take after a fault: what PostgreSQL takes to replay its log, and
+two seconds."""
+
+GROWTH_BYTES, GROWTH_DESCRIPTORS = 32 * 2**20, 10
+"""Of one worker, in the second half, in which none is replaced."""
+
+
+@click.command()
+@click.option("--minutes", default=10.0, show_default=True)
+@click.option("--connections", default=32, show_default=True, help="How many clients.")
+@click.option("--seed", type=int, help="Of the order of the faults.")
+def main(minutes: float, connections: int, seed: int | None) -> None:
+    seed = random.SystemRandom().randrange(1000) if seed is None else seed
+    click.echo(f"{minutes:g} minutes, {connections} clients, --seed {seed}")
+    folder = Path(tempfile.mkdtemp(prefix="waterspout-soak-", dir=memory()))
+    folder.chmod(0o755)
+    try:
+        is_good = uvloop.run(soak(folder, minutes * 60, connections, random.Random(seed)))
+    finally:
+        shutil.rmtree(folder)
+    sys.exit(0 if is_good else 1)
+
+
+async def soak(folder: Path, seconds: float, connections: int, chance: random.Random) -> bool:
+    cluster = Cluster(folder / "cluster")
+    cluster.create()
+    cluster.start()
+    try:
+        await _fill(cluster)
+        network = Network(cluster.port)
+        await network.open()
+        url = cluster.url(DATABASE).replace(f":{cluster.port}/", f":{network.port}/")
+        async with _served(url, folder) as (pid, port):
+            faults = Faults(cluster, network, pid)
+            with _clients(folder, port, connections) as told:
+                growth = await _fail(faults, port, seconds, chance)
+        await network.close()
+        rows = await cluster.run("SELECT id::text, name, serial FROM computers", database=DATABASE)
+        return _report(told, [Found(*row) for row in rows]) and growth
+    finally:
+        cluster.stop()
+
+
+async def _fill(cluster: Cluster) -> None:
+    await cluster.run_all(f"CREATE DATABASE {DATABASE}")
+    connection = await asyncpg.connect(cluster.url(DATABASE))
+    try:
+        await migrations.up(connection, migrations.load(migrations.BUILT_IN))
+        await connection.execute(ROWS)
+        await connection.execute("ANALYZE")
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _served(url: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
+    """The process and the port of a server with the default settings, as an operator runs it."""
+    command = ["-m", "server", "serve", "--port", "0", "--workers", str(WORKERS), "--log-level", "error"]
+    with (folder / "server.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, "--database-url", url, stdout=subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    try:
+        line = (await process.stdout.readline()).decode()
+        assert line.startswith("waterspout is ready on "), (folder / "server.log").read_text()
+        yield process.pid, int(line.rpartition(":")[2])
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+        click.echo((folder / "server.log").read_text()[-20_000:], err=True)
+
+
+@contextmanager
+def _clients(folder: Path, port: int, connections: int) -> Iterator[list[Account]]:
+    """Processes of clients, and when they have ended their accounts."""
+    files = [folder / f"clients-{number}" for number in range(PROCESSES)]
+    command = [sys.executable, "-m", "tests.soak.client", str(port)]
+    processes = [
+        subprocess.Popen([*command, file.name, str(connections // PROCESSES), str(file)], stdin=subprocess.PIPE)
+        for file in files
+    ]
+    told: list[Account] = []
+    try:
+        yield told
+    finally:
+        for process in processes:
+            process.communicate(timeout=120)
+    told += [msgspec.json.decode(file.read_bytes(), type=Account) for file in files]
+
+
+async def _fail(faults: Faults, port: int, seconds: float, chance: random.Random) -> bool:
+    """Lets one thing after the other fail, in the first half the server's own processes as well. Whether all that
+    followed was in bounds."""
+    await asyncio.sleep(WARM_SECONDS)
+    begin, recoveries = time.monotonic(), defaultdict[str, list[float]](list)
+    await _fail_until(begin + seconds / 2, faults.of_the_database() | faults.of_the_server(), port, chance, recoveries)
+    before = _sizes(faults.workers())
+    await _fail_until(begin + seconds, faults.of_the_database(), port, chance, recoveries)
+    after = _sizes(faults.workers())
+    click.echo("\nfault                          times   recovery, median and longest (s)")
+    for name, found in sorted(recoveries.items(), key=lambda item: -max(item[1])):
+        click.echo(f"{name:30} {len(found):5}   {sorted(found)[len(found) // 2]:6.2f} {max(found):6.2f}")
+    click.echo("\nworker    MB half way   at the end    descriptors half way   at the end")
+    for pid in before.keys() | after.keys():
+        (rss, open_files), (rss_after, open_after) = before.get(pid, (0, 0)), after.get(pid, (0, 0))
+        click.echo(f"{pid:<9} {rss / 2**20:11.1f} {rss_after / 2**20:12.1f} {open_files:23} {open_after:12}")
+    return (
+        max(map(max, recoveries.values())) < RECOVERY_SECONDS
+        and before.keys() == after.keys()
+        and all(
+            after[pid][0] - rss < GROWTH_BYTES and after[pid][1] - count <= GROWTH_DESCRIPTORS
+            for pid, (rss, count) in before.items()
+        )
+    )
+
+
+async def _fail_until(
+    end: float, faults: dict[str, Fault], port: int, chance: random.Random, recoveries: dict[str, list[float]]
+) -> None:
+    while time.monotonic() < end:
+        for name in chance.sample(sorted(faults), len(faults)):
+            await asyncio.sleep(chance.uniform(*PAUSE_SECONDS))
+            if time.monotonic() > end:
+                return
+            await faults[name]()
+            seconds = await _recovered(port)
+            recoveries[name].append(seconds)
+            click.echo(f"{time.strftime('%H:%M:%S')} {name}: {seconds:.2f} s until a read and a write were done")
+
+
+async def _recovered(port: int) -> float:
+    """Seconds until a read and a write that begin now, or again when they fail, are done."""
+    begin = time.monotonic()
+    computer = {"data": {"type": "computer", "attributes": {"name": f"probe-{begin}"}}}
+    await _until_done(port, "GET", "/users/1?include=computers", b"")
+    await _until_done(port, "POST", "/computers", json.dumps(computer).encode())
+    return time.monotonic() - begin
+
+
+async def _until_done(port: int, method: str, path: str, body: bytes) -> None:
+    head = f"{method} {path} HTTP/1.1\r\nHost: soak\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/vnd.api+json\r\n\r\n"
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + body)
+        try:
+            if (await reader.read()).startswith(b"HTTP/1.1 20"):
+                return
+        except OSError:
+            pass
+        finally:
+            writer.close()
+        await asyncio.sleep(0.02)
+
+
+def _sizes(workers: list[int]) -> dict[int, tuple[int, int]]:
+    """Bytes of memory and descriptors by process."""
+    found = [psutil.Process(pid) for pid in workers]
+    return {one.pid: (one.memory_info().rss, one.num_fds()) for one in found}
+
+
+def _report(told: list[Account], found: list[Found]) -> bool:
+    answers = sum((Counter(account.answers) for account in told), Counter[str]())
+    click.echo(f"\n{answers.total():,} requests, the longest took {max(one.longest_seconds for one in told):.2f} s")
+    for outcome, count in sorted(answers.items()):
+        click.echo(f"{count:10,}  {outcome}")
+    fates = Counter(fate for account in told for fates in (account.created, account.deleted) for fate in fates.values())
+    click.echo(f"\nrows written and deleted: {dict(fates)}")
+    wrong = disagreements(told, found)
+    for kind, names in wrong.items():
+        click.echo(f"{kind + ':':10}{len(names)}  {', '.join(names[:5])}")
+    untrue = [what for account in told for what in account.wrong]
+    click.echo(f"wrong answers, and none: {len(untrue)}")
+    for what in untrue[:10]:
+        click.echo(f"  {what}")
+    return not (any(wrong.values()) or untrue)
+
+
+if __name__ == "__main__":
+    main()

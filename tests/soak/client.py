@@ -1,0 +1,234 @@
+"""A process of clients: `python -m tests.soak.client PORT NAME CONNECTIONS FILE`, until its input ends. In: the port
+of a server with the rows of `tests.soak.faults`. Out: the file, with their `Account`. Each connection asks again as
+soon as it has been answered, and opens another when it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from tests.soak.account import Account, Fate, Row
+
+USERS = 1000
+"""Each has three computers, which nobody writes."""
+
+NOT_DONE = {(503, "unavailable"), (503, "busy"), (504, "statement_timeout"), (504, "request_timeout")}
+MAYBE = {(503, "outcome_unknown")}
+PATIENCE_SECONDS = 60.0
+"""More than any limit of the server: what takes longer hangs."""
+
+PAUSE_SECONDS = 0.05
+"""After an answer that asks to come again later."""
+
+Answer = tuple[int, dict[str, Any]]
+
+
+class Lost(Exception):
+    """The connection ended before there was an answer. is_sent: whether the server may have the request."""
+
+
+class Client:
+    """One connection's worth of requests, one after the other."""
+
+    def __init__(self, port: int, name: str, account: Account, answers: Counter[str]) -> None:
+        self._port = port
+        self._name = name
+        self._account = account
+        self._answers = answers
+        self._number = 0
+        self._own = ""
+        self._spare: list[tuple[str, str]] = []
+        self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        kinds: list[tuple[Callable[[], Awaitable[None]], int]] = [
+            (self._detail, 20),
+            (self._include, 15),
+            (self._filter, 10),
+            (self._look, 15),
+            (self._create, 15),
+            (self._operations, 10),
+            (self._update, 10),
+            (self._delete, 5),
+        ]
+        self._kinds, self._weights = [kind for kind, _ in kinds], [weight for _, weight in kinds]
+
+    async def work(self, end: asyncio.Event) -> None:
+        await self._begin()
+        while not end.is_set():
+            [kind] = random.choices(self._kinds, self._weights)
+            begin = time.monotonic()
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await kind()
+            except TimeoutError:
+                self._wrong(f"{kind.__name__} hangs")
+                self._drop()
+            except AssertionError as error:
+                self._wrong(f"{kind.__name__}: {error}")
+            self._account.longest_seconds = max(self._account.longest_seconds, time.monotonic() - begin)
+
+    async def _begin(self) -> None:
+        """Before there are faults."""
+        status, document = await self._ask("POST", "/computers", _computer(f"{self._name}-own", serial="0"))
+        assert status == 201, document
+        self._own = document["data"]["id"]
+        self._account.rows[self._own] = Row("0")
+
+    # What reads is wrong where it is not what was written; that it fails is for the account.
+
+    async def _detail(self) -> None:
+        number = str(random.randint(1, USERS))
+        document = await self._read("detail", f"/users/{number}")
+        assert document is None or document["data"]["id"] == number, document
+
+    async def _include(self) -> None:
+        page = random.randint(1, USERS // 30)
+        document = await self._read("include", f"/users?page[size]=30&page[number]={page}&include=computers,group")
+        if document is not None:
+            assert [one["id"] for one in document["data"]] == [str(30 * page - 29 + place) for place in range(30)]
+            assert Counter(one["type"] for one in document["included"])["computer"] == 90, document["included"]
+
+    async def _filter(self) -> None:
+        number = random.randint(1, USERS)
+        document = await self._read("filter", f"/computers?filter[owner.id]={number}&include=owner&sort=-name")
+        if document is not None:
+            assert [one["attributes"]["name"] for one in document["data"]] == [f"{number}-{part}" for part in (3, 2, 1)]
+            assert [one["id"] for one in document["included"]] == [str(number)]
+
+    async def _look(self) -> None:
+        """What it has written itself is there at once."""
+        document = await self._read("look", f"/computers/{self._own}")
+        if document is not None:
+            row, value = self._account.rows[self._own], document["data"]["attributes"]["serial"]
+            assert row.may_be(value), f"{value} is not {row}"
+            # What is seen has been committed.
+            row.told(value, "done")
+
+    async def _read(self, kind: str, path: str) -> dict[str, Any] | None:
+        try:
+            status, document = await self._ask("GET", path)
+        except Lost:
+            self._lose(kind)
+            return None
+        await self._tell(kind, status, document)
+        return document if status == 200 else None
+
+    async def _create(self) -> None:
+        name = self._next()
+        fate, document = await self._write("create", "POST", "/computers", _computer(name))
+        self._account.created[name] = fate
+        if fate == "done":
+            self._spare.append((name, document["data"]["id"]))
+
+    async def _operations(self) -> None:
+        """A transaction: two rows or none."""
+        name = self._next()
+        added = [{"op": "add", **_computer(f"{name}-{part}")} for part in "ab"]
+        renamed = {"op": "update", **_computer(f"{self._name}-own", id=self._own)}
+        fate, _ = await self._write("operations", "POST", "/operations", {"atomic:operations": [*added, renamed]})
+        self._account.created |= {f"{name}-{part}": fate for part in "ab"}
+
+    async def _update(self) -> None:
+        value = self._next()
+        document = _computer(f"{self._name}-own", id=self._own, serial=value)
+        fate, _ = await self._write("update", "PATCH", f"/computers/{self._own}", document)
+        self._account.rows[self._own].told(value, fate)
+
+    async def _delete(self) -> None:
+        if self._spare:
+            name, own = self._spare.pop()
+            fate, _ = await self._write("delete", "DELETE", f"/computers/{own}")
+            self._account.deleted[name] = fate
+
+    async def _write(self, kind: str, method: str, path: str, document: Any = None) -> tuple[Fate, dict[str, Any]]:
+        try:
+            status, told = await self._ask(method, path, document)
+        except Lost as lost:
+            self._lose(kind)
+            return ("maybe" if lost.args[0] else "not done"), {}
+        await self._tell(kind, status, told, may_be_unknown=True)
+        if status < 300:
+            return "done", told
+        return ("maybe" if (status, _code(told)) in MAYBE else "not done"), told
+
+    async def _tell(self, kind: str, status: int, document: Any, *, may_be_unknown: bool = False) -> None:
+        outcome = (status, "" if status < 300 else _code(document))
+        self._answers[f"{kind} {status} {outcome[1]}".rstrip()] += 1
+        if status >= 300:
+            if outcome not in NOT_DONE | (MAYBE if may_be_unknown else set()):
+                self._wrong(f"{kind}: {status} {document}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def _lose(self, kind: str) -> None:
+        self._answers[f"{kind} connection lost"] += 1
+        self._account.lost.append(time.monotonic())
+        self._drop()
+
+    def _wrong(self, what: str) -> None:
+        self._account.wrong.append(what[:500])
+
+    def _next(self) -> str:
+        self._number += 1
+        return f"{self._name}-{self._number}"
+
+    async def _ask(self, method: str, path: str, document: Any = None) -> Answer:
+        """Raises Lost. A connection that was closed while nothing was asked is opened anew, as HTTP clients do."""
+        body = b"" if document is None else json.dumps(document).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: application/vnd.api+json\r\n\r\n" if body else "\r\n"
+        is_sent = False
+        try:
+            if self._stream is None or self._stream[0].at_eof():
+                self._drop()
+                self._stream = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = self._stream
+            writer.write(head.encode() + body)
+            is_sent = True
+            head_lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            length = int(head_lines.partition("content-length: ")[2].partition("\r\n")[0] or 0)
+            answered = await reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise Lost(is_sent) from error
+        if "connection: close" in head_lines:
+            self._drop()
+        return int(head_lines.split(" ", 2)[1]), json.loads(answered) if answered else {}
+
+    def _drop(self) -> None:
+        if self._stream is not None:
+            self._stream[1].close()
+            self._stream = None
+
+
+def _computer(name: str, id: str = "", serial: str | None = None) -> dict[str, Any]:
+    attributes = {"name": name} | ({} if serial is None else {"serial": serial})
+    return {"data": {"type": "computer", "attributes": attributes} | ({"id": id} if id else {})}
+
+
+def _code(document: Any) -> str:
+    found: str = document["errors"][0]["code"] if "errors" in document else str(document)
+    return found
+
+
+async def run(port: int, name: str, connections: int) -> Account:
+    account, answers, end = Account(), Counter[str](), asyncio.Event()
+    asyncio.get_running_loop().add_reader(sys.stdin, end.set)
+    async with asyncio.TaskGroup() as group:
+        for number in range(connections):
+            group.create_task(Client(port, f"{name}-{number}", account, answers).work(end))
+    account.answers = dict(answers)
+    return account
+
+
+if __name__ == "__main__":
+    PORT, NAME, CONNECTIONS, FILE = sys.argv[1:]
+    Path(FILE).write_bytes(msgspec.json.encode(uvloop.run(run(int(PORT), NAME, int(CONNECTIONS)))))
