@@ -6,6 +6,7 @@ Nothing here can fail for a request's sake, and nothing knows a value: binds han
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import assert_never
@@ -69,9 +70,13 @@ def columns(node: Node, alias: str) -> Iterator[Term]:
 
 
 def reads_other_rows(node: Node) -> bool:
-    """Whether an attribute computed in SQL asks for more than its own row: RETURNING sees other rows as they were."""
+    """Whether an attribute computed in SQL may ask for more than its own row, as any function can that it calls:
+    RETURNING sees other rows as they were."""
     terms = [column_term("t0", attribute) for attribute in node.read if attribute.sql is not None]
-    return any("SELECT" in term.get_sql(quote_char='"').upper() for term in terms)
+    return any(_CALL.search(term.get_sql(quote_char='"')) for term in terms)
+
+
+_CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
 
 
 def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:

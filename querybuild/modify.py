@@ -231,7 +231,7 @@ def _returning(plan: WritePlan) -> str:
 
 
 def _lock_row(plan: WritePlan) -> Statement:
-    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR UPDATE`, with the attributes that must be unchanged."""
+    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with what must be unchanged."""
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
@@ -287,7 +287,7 @@ def _foreign_key(link: LinkWrite) -> LinkStatements:
 def _lock_related(link: LinkWrite) -> Statement:
     """Those that are meant, and of a replacement those that are there: of a removal both at once.
 
-    `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR UPDATE`
+    `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR NO KEY UPDATE`
     """
     binds, rows = Binds(), table(link.target)
     id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)

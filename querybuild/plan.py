@@ -135,7 +135,7 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Resources of one type at one place of the document, and so the rows of one statement.
+    """Resources of one type at one place of the document: the rows of a statement, or a part of the columns of one.
 
     attributes, relationships: the fields shown, in declared order. read: the attributes that SQL gives: those shown,
     but for the ones computed in Python, and then what these are made of. computed: the ones computed in Python. keys:
@@ -234,7 +234,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_single_statement(self) -> bool:
-        """Whether the primary rows are all there is to read, unless there are none."""
+        """Whether the primary statement reads all that there is to read, unless it finds no rows."""
         return self.total != "estimated" and not _has_statements(self.node)
 
     @property

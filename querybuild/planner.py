@@ -28,7 +28,7 @@ from querybuild.plan import (
 )
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
-from querybuild.rows import nodes
+from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
@@ -174,6 +174,8 @@ def _united(node: Node) -> Node:
     read_apart = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
     if len(read_apart) != 1 or read_apart[0] not in node.branches:
         return node
+    if joined_width(node) + row_width(read_apart[0].node, read_apart[0]) > MOST_COLUMNS:
+        return node
     branches = [
         msgspec.structs.replace(branch, is_united=True) if branch is read_apart[0] else branch
         for branch in node.branches
@@ -318,6 +320,8 @@ class _ReadPlanner:
                     branch = branch.setdefault(name, {})
         fieldsets = self._fieldsets(query.fields)
         node = self.node(resource, tree, written, fieldsets, is_joining=is_joining)
+        if is_joining and joined_width(node) > MOST_COLUMNS:
+            return self.node(resource, tree, written, fieldsets, is_joining=False)
         return _united(node) if is_joining and not written else node
 
     def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:

@@ -1,5 +1,5 @@
-"""How rows of a plan hang together. What comes in: rows as `plan.Node` has them. What goes out: the keys that
-the next statement is asked for.
+"""How rows of a plan hang together. What comes in: rows as `plan.Node` has them, or those of several nodes in one
+statement. What goes out: the rows of each node, and the keys that the next statement is asked for.
 
 The execution and the encoder both read rows through here, by position.
 """
@@ -11,6 +11,9 @@ from typing import Any
 
 from querybuild.plan import Branch, Node, ReadPlan, sources_of
 from querybuild.resource import own_key_of
+
+MOST_COLUMNS = 1600
+"""Of a row of a result. PostgreSQL's own limit is 1,664."""
 
 Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""

@@ -38,7 +38,7 @@ from querybuild.clauses import (
 )
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
-from querybuild.rows import key_position, page_width, row_width
+from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, row_width
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
@@ -46,9 +46,10 @@ KEYS = Slot("keys")
 
 class ReadStatements(msgspec.Struct, frozen=True):
     """primary, and the count where the plan wants one. branches: of the whole tree in pre-order; None where a
-    branch's linkage needs no rows. parent: whether the resource is there that the rows are related to. at_once: primary
-    and branches as one statement, for a read that has no snapshot of its own; None where it would have one part.
-    locked: the one row of a to-one, kept from being written by others; None of other reads.
+    branch's linkage needs no rows, or these come with the primary ones. parent: whether the resource is there that the
+    rows are related to. at_once: primary and branches as one statement, for a read that has no snapshot of its own;
+    None where it would have one part. locked: the one row of a to-one, kept from being written by others; None of
+    other reads.
     """
 
     primary: Statement
@@ -71,11 +72,15 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan)
-        if plan.answers_writes and any(branch.needs_rows for branch in plan.node.branches)
-        else None,
+        at_once=_at_once(plan) if plan.answers_writes and _fits_at_once(plan.node) else None,
         locked=Statement(f'{primary.sql} FOR UPDATE OF "t0"', primary.slots) if plan.is_to_one_linkage else None,
     )
+
+
+def _fits_at_once(root: Node) -> bool:
+    """Whether there is more than one part, and a row has room for all of them."""
+    widths = [row_width(node, branch) + 1 for node, branch in nodes(root) if branch is None or branch.needs_rows]
+    return len(widths) > 1 and sum(widths) <= MOST_COLUMNS
 
 
 def _primary(plan: ReadPlan) -> Statement:
@@ -100,12 +105,12 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     """The primary rows, numbered at the end, and then those of a branch, in columns of their own
     (docs/adr/0020-united-includes.md). One row more than the page holds may be read, but nothing of what belongs to it:
 
-        WITH "page" ("c0","c1",...) AS MATERIALIZED (SELECT ... FROM "users" "t0" ORDER BY "t0"."id" LIMIT 31)
-        SELECT "page".*,NULL,NULL,NULL,row_number() OVER () FROM "page"
+        WITH "the page" ("c0","c1",...) AS MATERIALIZED (SELECT ... FROM "users" "t0" ORDER BY "t0"."id" LIMIT 31)
+        SELECT "the page".*,NULL,NULL,NULL,row_number() OVER () FROM "the page"
         UNION ALL SELECT NULL,NULL,...,"t0"."id","t0"."name","t0"."owner_id",NULL FROM "computers" "t0"
-        WHERE "t0"."owner_id"=ANY(ARRAY(SELECT "c0" FROM "page" LIMIT 30)) ORDER BY 15,12
+        WHERE "t0"."owner_id"=ANY(ARRAY(SELECT "c0" FROM "the page" LIMIT 30)) ORDER BY 15,12
 
-    A materialized query is read in the order in which it was written.
+    A materialized query is read in the order in which it was written. It hides a table of its name.
     """
     binds = Binds()
     page = _primary_rows(plan, binds).get_sql()
@@ -113,17 +118,18 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     names = ",".join(f'"c{place}"' for place in range(width))
     limit = _limit_term(plan, binds, is_page=True)
     bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
-    keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM "page"{bounded})')
+    keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})')
     related = _related(branch, keys).select(*[_NULL] * width, *_branch_columns(branch), _NULL)
     return Statement(
-        f'WITH "page" ({names}) AS MATERIALIZED ({page}) '
-        f'SELECT "page".*,{"NULL," * own_width}row_number() OVER () FROM "page" '
+        f"WITH {_PAGE} ({names}) AS MATERIALIZED ({page}) "
+        f"SELECT {_PAGE}.*,{'NULL,' * own_width}row_number() OVER () FROM {_PAGE} "
         f"UNION ALL {related.get_sql()} ORDER BY {width + own_width + 1},{width + 1}",
         binds.slots,
     )
 
 
 _NULL = Template("NULL")
+_PAGE = '"the page"'
 
 
 def _joined(node: Node, alias: str, numbers: Iterator[int]) -> Iterator[tuple[Step, Node]]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from querybuild import planner, select
 from querybuild.errors import ApiError
 from querybuild.plan import Scope, Slot
 from querybuild.planner import JOINED_ROWS, Context, plan_linkage, plan_related
@@ -53,11 +54,11 @@ def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
     assert planned.plan.is_single_statement
     assert statements.branches == (None,)
     assert statements.primary.sql == (
-        'WITH "page" ("c0","c1") AS MATERIALIZED (SELECT "t0"."author_no","t0"."given"||\' \'||"t0"."family"'
+        'WITH "the page" ("c0","c1") AS MATERIALIZED (SELECT "t0"."author_no","t0"."given"||\' \'||"t0"."family"'
         ' FROM "authors" "t0" ORDER BY "t0"."author_no" LIMIT $1)'
-        ' SELECT "page".*,NULL,NULL,NULL,row_number() OVER () FROM "page"'
+        ' SELECT "the page".*,NULL,NULL,NULL,row_number() OVER () FROM "the page"'
         ' UNION ALL SELECT NULL,NULL,"t0"."id","t0"."title","t0"."author_id",NULL FROM "corner"."articles" "t0"'
-        ' WHERE "t0"."author_id"=ANY(ARRAY(SELECT "c0" FROM "page" LIMIT $1-1)) ORDER BY 6,3'
+        ' WHERE "t0"."author_id"=ANY(ARRAY(SELECT "c0" FROM "the page" LIMIT $1-1)) ORDER BY 6,3'
     )
     two = compile_read(read_collection("author", "include=articles,edited&page[size]=7").plan)
     assert None not in two.branches
@@ -187,3 +188,16 @@ def test_a_document_of_one_resource_at_once() -> None:
         f' WHERE "t0"."author_no"=ANY(ARRAY(SELECT "t0"."author_id" FROM {articles}))) "p2" ON FALSE'
         ' ORDER BY "n0","n1","n2"'
     )
+
+
+def test_a_row_has_room_for_so_many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes beyond is read by statements of their own."""
+    united, joined, at_once = "include=articles&page[size]=7", "include=author&page[size]=7", "include=articles.author"
+    assert read_collection("author", united).plan.united is not None
+    assert read_collection("article", joined).plan.node.branches[0].is_joined
+    assert compile_read(read_resource("tag", at_once).plan).at_once is not None
+    for module in (planner, select):
+        monkeypatch.setattr(module, "MOST_COLUMNS", 6)
+    assert read_collection("author", united).plan.united is None
+    assert not read_collection("article", joined).plan.node.branches[0].is_joined
+    assert compile_read(read_resource("tag", at_once).plan).at_once is None
