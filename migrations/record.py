@@ -116,7 +116,8 @@ def _file_faults(migrations: Sequence[Migration], migration: Migration, row: App
         same = next((other.name for other in migrations if other.checksum == row.checksum), None)
         is_now = f"was renamed to {same}" if same else "is missing from the folder"
         instead = "" if same == migration.name else f", which has {migration.name} in its place"
-        yield f"{row.name} was applied to this database and {is_now}{instead}"
+        advice = "" if same else "; is it the folder that belongs to this database?"
+        yield f"{row.name} was applied to this database and {is_now}{instead}{advice}"
     elif migration.checksum != row.checksum:
         yield (
             f"{migration.name} was changed after it was applied on {row.applied_at:%Y-%m-%d}; "

@@ -34,7 +34,8 @@ Method = Literal["btree", "hash", "gin"]
 
 _TABLES = """
 SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
-       c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows
+       c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows,
+       ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) AS columns
 FROM unnest($1::text[], $2::text[]) AS given (schema, name)
 JOIN pg_class c ON c.oid = to_regclass(concat_ws('.', quote_ident(given.schema), quote_ident(given.name)))
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -85,6 +86,7 @@ class Table(msgspec.Struct, frozen=True):
 
     schema: str
     name: str
+    columns: frozenset[str]
     rows: int
     is_partitioned: bool
     indexes: tuple[Index, ...]
@@ -191,7 +193,9 @@ def _of_attribute(resource: Resource, attribute: Attribute, reason: str) -> Iter
 
 
 def _ranked(want: Wanted, table: Table) -> Wanted | None:
-    """None where there is such an index, or no need of one."""
+    """None where there is such an index, no need of one, or no such column, which is another fault."""
+    if not table.columns.issuperset(want.columns):
+        return None
     if any(index.is_valid and _serves(index, want) for index in table.indexes):
         return None
     if table.rows >= FEW_ROWS or want.is_unique:
@@ -272,6 +276,7 @@ async def _tables(
         (row["given_schema"], row["given_name"]): Table(
             schema=row["schema"],
             name=row["name"],
+            columns=frozenset(row["columns"]),
             rows=await _rows(connection, row),
             is_partitioned=row["is_partitioned"],
             indexes=tuple(_index(index) for index in indexes if index["oid"] == row["oid"]),

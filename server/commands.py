@@ -21,10 +21,12 @@ import msgspec
 
 import migrations
 from migrations import Migration
-from server import advice, dumps, embedded, migrating
+from server import advice, migrating
 from server.advice import Suggestion
+from server.embedded import dumps
+from server.embedded import postgres as embedded
 from server.live_schema import read_live_schema
-from server.logs import configure_logging
+from server.observing.logs import configure_logging
 from server.settings import Settings, StartError
 from server.start import connected, declarations, known_migrations, prepare_database, say
 
@@ -72,11 +74,13 @@ def migrate_verify(settings: Settings) -> int:
 
     async def work(connection: Connection, _: str) -> int:
         faults = await migrations.verify(connection, files)
+        if not faults:
+            state = await migrations.status(connection, files)
+            faults = tuple(f"{row.name} was applied to this database and is not in the folder" for row in state.ahead)
         for fault in faults:
             print(fault)
         if not faults:
-            applied = (await migrations.status(connection, files)).applied
-            print(f"{_counted(len(applied), 'applied file')} of {len(files)} as on disk")
+            print(f"{_counted(len(state.applied), 'applied file')} of {len(files)} as on disk")
         return int(bool(faults))
 
     return _with_connection(settings, work)
@@ -216,7 +220,9 @@ def _reached(settings: Settings, tell: Callable[[str], None], *, makes: bool = F
 def _embedded_url(given: Path | None, tell: Callable[[str], None], cleanup: ExitStack, *, makes: bool) -> str:
     data_dir = given or embedded.default_data_dir()
     if not makes and not embedded.has_cluster(data_dir):
-        raise StartError(f"there is no database in {data_dir}: another folder is named with --data-dir")
+        raise StartError(
+            f"there is no database in {data_dir}: `waterspout serve` makes one, or name another folder with --data-dir"
+        )
     try:
         server = embedded.start(data_dir, say=tell)
     except embedded.FolderInUse:

@@ -102,7 +102,9 @@ def _load_file(path: Path) -> ModuleType:
 
 def _line_of(error: BaseException, path: Path) -> str:
     """Where in the file it was raised."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    # importlib has made the path absolute.
+    found = str(Path.cwd() / path)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == found]
     return f" ({path.name}, line {lines[-1]})" if lines else ""
 
 

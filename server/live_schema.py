@@ -207,6 +207,9 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
         yield from _missing(resource.id.column, resource.table, table.columns)
     elif column.type not in resource.id.type.sql_names:
         yield f"the id is declared as {resource.id.type.name}, and its column is {column.type}"
+    elif column.type == "citext":
+        # An id has one text, which is its resource's URL.
+        yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
     elif table.may_repeat(resource.id.column):
         yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 import migrations
 from querybuild.catalog import Catalog
-from server import embedded, migrating
-from server.database import open_alone
+from server import migrating
 from server.declarations import Declarations, extend_python_path, load_declarations
+from server.embedded import postgres as embedded
 from server.live_schema import Constraints, read_live_schema
+from server.postgres.database import open_alone
 from server.resources import built_in
 from server.resources.demo import load_demo
 from server.settings import Settings, StartError
@@ -61,7 +63,9 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
     try:
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
-        raise StartError(f"the database cannot be reached: {error or type(error).__name__}") from error
+        advice = "" if settings.database_url is None else "; its address is --database-url"
+        reason = str(error) or type(error).__name__
+        raise StartError(f"the database at {_host_of(url)} cannot be reached: {reason}{advice}") from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:
@@ -70,14 +74,21 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
         await connection.close()
 
 
-async def prepare_database(url: str, settings: Settings, catalog: Catalog) -> Constraints:
+def _host_of(url: str) -> str:
+    """Of a URL, without what is secret in it."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", ["its default address"]))
+
+
+async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> Constraints:
     """Migrations, sample rows, and the check of the declarations against the tables, whose constraints it gives.
+    is_reload: nothing is migrated, since those who answer still would have to go on with it if what follows is refused.
 
     Raises StartError, MigrationError.
     """
     async with connected(url, settings) as connection:
         found = known_migrations(settings)
-        if settings.database_url is None or settings.migrate:
+        if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)
         migrating.refuse_unfit(await migrations.status(connection, found), found)
         schema = await read_live_schema(connection, catalog)

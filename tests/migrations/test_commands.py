@@ -8,6 +8,10 @@ import sys
 import pytest
 
 from migrations import BUILT_IN, load, up
+from querybuild.catalog import Catalog
+from querybuild.resource import Resource
+from server.settings import Settings, StartError
+from server.start import prepare_database
 from tests.migrations.test_record import BREAKS
 from tests.migrations.test_runner import TWO, record, tables
 from tests.migrations.test_script import psql
@@ -86,6 +90,28 @@ async def test_nothing_is_applied_through_a_pooler(on, database, connect, folder
         "Error: migrations are not applied through a pooler: `waterspout migrate up --pooler none`"
     )
     assert await tables(await connect(database)) == []
+
+
+async def test_verify_misses_the_last_file(on, database, connect, folder):
+    await up(await connect(database), load(folder(TWO)))
+    path = folder({"0001_a.sql": TWO["0001_a.sql"]})
+    assert on(path, "migrate", "verify") == (
+        1,
+        "0002_b.sql was applied to this database and is not in the folder\n",
+        "",
+    )
+
+
+async def test_a_reload_migrates_nothing(database, connect, folder):
+    """Those who answer would have to go on with what it did, if what follows is refused."""
+    path = folder({"0001_things.sql": "CREATE TABLE things (id bigint PRIMARY KEY)"})
+    settings = Settings(database_url=database, migrations=path, migrate=True)
+    catalog = Catalog([Resource("thing", "/things", "things")])
+    with pytest.raises(StartError, match=r"the schema is behind: 0001_things\.sql"):
+        await prepare_database(database, settings, catalog, is_reload=True)
+    assert await tables(await connect(database)) == []
+    await prepare_database(database, settings, catalog)
+    assert "things" in await tables(await connect(database))
 
 
 async def test_verify_has_a_line_for_each_fault(on, database, connect, folder):

@@ -88,7 +88,8 @@ async def test_verify_tells_all_that_is_wrong(database, connect, folder):
         "0001_a.sql was changed after it was applied on 2025-01-02; "
         "put it back as it was and write a new file for what should change",
         "0002_b.sql was applied to this database and was renamed to 0002_B.sql",
-        "0003_c.sql was applied to this database and is missing from the folder, which has 0003_d.sql in its place",
+        "0003_c.sql was applied to this database and is missing from the folder, which has 0003_d.sql in its place;"
+        " is it the folder that belongs to this database?",
         "0004_d.sql was applied to this database and was renamed to 0003_d.sql, which has 0004_new.sql in its place",
         "0006_f.sql was applied to this database, but 0005_e.sql before it was not",
     )

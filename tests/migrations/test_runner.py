@@ -133,7 +133,8 @@ async def test_a_missing_file_is_refused(database, connect, folder):
     with pytest.raises(MigrationError) as caught:
         await status(conn, migrations)
     assert str(caught.value) == (
-        "0002_b.sql was applied to this database and is missing from the folder, which has 0002_c.sql in its place"
+        "0002_b.sql was applied to this database and is missing from the folder, which has 0002_c.sql in its place;"
+        " is it the folder that belongs to this database?"
     )
 
 
@@ -377,5 +378,5 @@ async def test_another_folder_than_the_one_applied_is_refused(database, connect,
         await up(conn, load(folder(TWO)))
     assert str(caught.value) == (
         "0001_catalogue.sql was applied to this database and is missing from the folder, "
-        "which has 0001_a.sql in its place"
+        "which has 0001_a.sql in its place; is it the folder that belongs to this database?"
     )
