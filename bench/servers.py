@@ -25,7 +25,7 @@ import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 
 import migrations
 from bench.rows import SMALL, keep_copies, load_rows
-from server import embedded
+from server.embedded import postgres as embedded
 
 POOL_SIZE = 10
 READY_SECONDS = IDLE_SECONDS = 60.0

@@ -110,7 +110,7 @@ def _command(
 def plain_errors() -> Iterator[None]:
     """What a person can mend ends as a line on stderr and an exit code; a fault keeps its traceback."""
     from migrations import MigrationError
-    from server.embedded import EmbeddedError
+    from server.embedded.postgres import EmbeddedError
 
     try:
         yield
@@ -127,7 +127,7 @@ def _fail(messages: tuple[str, ...], code: int) -> None:
 
 
 def _serve(read: Read) -> None:
-    from server.life import serve
+    from server.processes.master import serve
 
     serve(read().settings, lambda: read().settings)
 

@@ -1,5 +1,5 @@
 """make_app and make_server. What comes in: settings, declarations, a database. What goes out: what answers a request,
-and the tornado server that asks it. Nothing here knows where sockets come from, or when it all ends.
+and the server that asks it. Nothing here knows where sockets come from, or when it all ends.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
-from tornado.routing import Router
 from tornado.web import Application
 
 from querybuild.catalog import Catalog
-from server import compression, cors
-from server.database import Database
 from server.engine import Engine
-from server.exchange import Handling, Request
 from server.gauges import Gauges
 from server.handlers import HANDLERS, AdminHandler, CustomHandler, NotFoundHandler, PreflightHandler
 from server.handlers.base import Handler
 from server.health import Health
-from server.http_server import Server
+from server.http import compression, cors
+from server.http.balance import Balance
+from server.http.connections import FindHandler, Server
+from server.http.exchange import Handling, Request
+from server.http.proxies import request_maker
 from server.limits import connection_limits, share
 from server.live_schema import Constraints
-from server.proxies import request_maker
+from server.postgres.database import Database
 from server.routes import ADMIN, Route, Shape, below_prefix, match_route, plain_path
 from server.running import Running
 from server.settings import Settings
@@ -33,7 +33,7 @@ from server.settings import Settings
 CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
 
 
-class Routes(Router):
+class Routes:
     """Path -> handler, by the engine's catalogue. The engine is taken once a request, so a new one is a
     swapped reference."""
 
@@ -51,7 +51,7 @@ class Routes(Router):
         transforms: list[Any] = [*cors.transforms(settings.cors_origins), *compression.transforms(settings.compression)]
         self.application = Application(transforms=transforms, log_function=database.watch.end)
 
-    def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate:
+    def find_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         settings = self.engine.settings
         if settings.cors_origins and cors.is_preflight(request, settings.cors_origins):
             return self._delegate(request, PreflightHandler, None)
@@ -91,30 +91,29 @@ class Routes(Router):
 def make_app(
     settings: Settings, catalog: Catalog, constraints: Constraints, database: Database, routes: CustomRoutes = ()
 ) -> Routes:
-    """What an HTTPServer answers with."""
+    """What a server answers with."""
     return Routes(Engine(settings, catalog, constraints), database, routes)
 
 
-class AdminRoutes(Router):
-    """What a second HTTPServer answers with."""
-
-    def __init__(self, app: Routes) -> None:
-        self.find_handler = app.find_admin_handler  # type: ignore[method-assign,assignment]  # which is all there is to it
-
-
-def make_admin(app: Routes) -> AdminRoutes:
-    return AdminRoutes(app)
+def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:
+    """balance: with the other workers."""
+    server = _server(app.find_handler, settings, balance)
+    app.gauges.clients = server
+    return server
 
 
-def make_server(app: Routes | AdminRoutes, settings: Settings) -> Server:
+def make_admin_server(app: Routes, settings: Settings) -> Server:
+    """On the port that has health and metrics alone."""
+    return _server(app.find_admin_handler, settings)
+
+
+def _server(find_handler: FindHandler, settings: Settings, balance: Balance | None = None) -> Server:
     """Bodies are measured by the handlers, which answer with a document."""
-    server = Server(
-        app,
+    return Server(
+        find_handler,
         make_request=request_maker(settings.trusted_proxies),
         limits=connection_limits(settings),
         # Twice ours, and room for a URL: what is over this limit has a bare 431 for its answer.
         head_bytes=2 * settings.max_header_bytes + settings.max_url_bytes,
+        balance=balance,
     )
-    if isinstance(app, Routes):
-        app.gauges.clients = server
-    return server

@@ -244,7 +244,8 @@ class Engine:
     def _compile(self, plan: ReadPlan) -> CompiledRead:
         has_computed = any(node.computed for node, _ in nodes(plan.node))
         statements = compile_read(plan)
-        is_one_row = plan.scope is None and statements.at_once is None and not reads_other_rows(plan.node)
+        has_parts = any(branch.needs_rows for branch in plan.node.branches)
+        is_one_row = plan.scope is None and not has_parts and not reads_other_rows(plan.node)
         return CompiledRead(statements, DocumentEncoder(plan, self.base_url), has_computed, is_one_row)
 
 

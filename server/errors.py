@@ -21,7 +21,7 @@ What is no ApiError is a fault of ours: a 500 that says nothing but the request'
 from __future__ import annotations
 
 import http
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from tornado.web import HTTPError
@@ -128,7 +128,7 @@ class TooManyStreams(Unavailable):
 
 
 class NotReady(Unavailable):
-    """This server is to be asked nothing: it is about to end, or is not of this schema."""
+    """This server is to be asked nothing: it is about to end."""
 
 
 class OutcomeUnknown(DatabaseAnswer):
@@ -290,3 +290,12 @@ def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, (Unavailable, TooManyRequests)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, its cause, and so on. Custom code can raise one that is its own cause."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__

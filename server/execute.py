@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -20,11 +20,11 @@ from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FilterNode, Source
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
-from server.connection import Connection
-from server.database import Database
-from server.driver_errors import REFUSED, words
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
+from server.postgres.connection import Connection
+from server.postgres.database import Database
+from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED, words
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
 """How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
@@ -97,8 +97,8 @@ async def run_read(
         if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
             return None
         total = await _total(connection, read, path_id, rows, has_more)
-    except REFUSED as error:
-        raise refusal(error, read) from error
+    except (*REFUSED, *BROKEN_INSIDE) as error:
+        raise_refusal(error, read)
     if not rows and plan.scope is not None:
         await _check_parent(connection, read, path_id)
     found: list[Sequence[Row]] = [rows]
@@ -208,14 +208,17 @@ def cursors(read: PreparedRead, result: ReadResult) -> tuple[str, str]:
     return first, last
 
 
-def refusal(error: Exception, read: PreparedRead) -> Exception:
-    """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none."""
-    if read.query.filter:
-        return _refused_value(error, read.query.filter)
-    if read.plan.place is not None:
+def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
+    """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none that can be
+    the reason."""
+    filters = read.query.filter
+    is_refusal = not isinstance(error, BROKEN_INSIDE) or any(node.op == "match" for node in field_filters(filters))
+    if filters and is_refusal:
+        raise _refused_value(error, filters) from error
+    if read.plan.place is not None and is_refusal:
         detail = f"PostgreSQL refuses the cursor: {words(error)}."
-        return ValueRefused(detail, parameter=read.query.page.cursor_parameter)
-    return error
+        raise ValueRefused(detail, parameter=read.query.page.cursor_parameter) from error
+    raise error
 
 
 def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:
@@ -228,7 +231,11 @@ def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRe
     return ValueRefused(detail, parameter=source.parameter)
 
 
-_SUSPECTS = {"2201B": frozenset({"match"}), "22025": frozenset({"like", "ilike", "notlike", "notilike"})}
+_SUSPECTS = {
+    "2201B": frozenset({"match"}),
+    "XX000": frozenset({"match"}),
+    "22025": frozenset({"like", "ilike", "notlike", "notilike"}),
+}
 
 
 async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any) -> None:

@@ -13,23 +13,15 @@ import time
 from contextlib import suppress
 from typing import Protocol
 
-from server import metrics
-from server.database import Database
 from server.engine import Engine
+from server.observing import metrics
+from server.postgres.database import Database
+from server.running import Running
 
 TICK_SECONDS = 0.25
 TICKS_A_LOOK = 4
 
 _PAGE_BYTES = resource.getpagesize()
-
-
-class Running(Protocol):
-    """The requests at work."""
-
-    streams: int
-
-    @property
-    def at_work(self) -> int: ...
 
 
 class Clients(Protocol):

@@ -12,9 +12,9 @@ import logging
 import time
 
 from querybuild.errors import ApiError
-from server import metrics
-from server.database import Database
 from server.errors import NotReady, Unavailable
+from server.observing import metrics
+from server.postgres.database import Database
 
 KNOWN_SECONDS = 1.0
 PATIENCE_SECONDS = 0.9
@@ -28,10 +28,9 @@ log = logging.getLogger("server")
 
 
 class Health:
-    """schema_fault: why the tables are not those that the declarations need, or None."""
+    """Of one worker."""
 
     def __init__(self, database: Database) -> None:
-        self.schema_fault: str | None = None
         self._is_stopping = False
         self._database = database
         self._watch = database.watch
@@ -68,17 +67,17 @@ class Health:
     def _check_worker(self) -> None:
         if self._watch.board.is_ending:
             raise NotReady("The server is stopping.")
-        if self.schema_fault is not None:
-            raise NotReady(f"The schema is not the one that this server needs: {self.schema_fault}")
 
     async def _ask(self) -> None:
-        if self._question is None:
+        # One that is done has told those who waited for it: what it says is old.
+        if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._put_question())
+            # Of whom nobody waits any more nobody need hear.
+            self._question.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         question = self._question
         await asyncio.wait((question,), timeout=PATIENCE_SECONDS)
         if not question.done():
             raise Unavailable("The database does not answer in time; try again.")
-        self._question = None
         question.result()
 
     async def _put_question(self) -> None:

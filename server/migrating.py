@@ -15,7 +15,7 @@ import asyncpg
 
 import migrations
 from migrations import Migration, Patience, Status
-from server.database import open_alone
+from server.postgres.database import open_alone
 from server.settings import Settings, StartError
 
 log = logging.getLogger("server")

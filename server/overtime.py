@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from server.http_server import Server
+from server.http.connections import Server
 from server.running import Running
 from server.settings import Settings
 

@@ -15,9 +15,9 @@ from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
 from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
-from server.driver_errors import REFUSED, words
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict
+from server.postgres.driver_errors import REFUSED, words
 
 
 def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:

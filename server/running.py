@@ -33,14 +33,16 @@ class Lifeline:
 
     def __init__(self) -> None:
         self.is_let_go = False
-        self._task: asyncio.Task[Any] | None = None
+        # More than one where custom code waits for several things at once.
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._error: Exception | None = None
         self._is_unsure = False
 
     async def run(self, work: Awaitable[Result]) -> Result:
         """Raises ClientGone, RequestTimeout."""
-        self._task = task = asyncio.current_task()
+        task = asyncio.current_task()
         assert task is not None
+        self._tasks.add(task)
         try:
             return await work
         except asyncio.CancelledError as error:
@@ -49,7 +51,7 @@ class Lifeline:
             task.uncancel()
             raise self._error from None
         finally:
-            self._task = None
+            self._tasks.discard(task)
 
     async def run_statement(self, work: Awaitable[Result]) -> Result:
         """A write that is its own transaction: PostgreSQL may have done it before it hears that it is not wanted.
@@ -64,7 +66,7 @@ class Lifeline:
 
     def let_go(self) -> None:
         """From here on the work is finished, whoever is there to hear of it."""
-        self._task = None
+        self._tasks.clear()
         self.is_let_go = True
 
     def cut(self) -> None:
@@ -81,10 +83,11 @@ class Lifeline:
         return RequestTimeout("The request took longer than a request may.")
 
     def _cut(self, error: Exception) -> None:
-        if self._task is not None:
+        if self._tasks:
             self._error = error
-            self._task.cancel()
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
 
 
 class Underway(Protocol):

@@ -16,10 +16,10 @@ from querybuild.rows import Row, branch_keys, with_computed
 from querybuild.stream import Part
 from serializers.objects import Meta
 from serializers.streams import Batch
-from server.connection import Connection
-from server.driver_errors import REFUSED
 from server.engine import Engine, PreparedRead
-from server.execute import arguments, refusal, too_many_included, too_many_rows
+from server.execute import arguments, raise_refusal, too_many_included, too_many_rows
+from server.postgres.connection import Connection
+from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED
 
 BATCH_ROWS = 250
 """Rows that are fetched at once, and shown at once where that reads no linkage."""
@@ -115,8 +115,8 @@ class Stream:
             await self._check_included()
             await self._data.open(self._read, self._path_id)
             return self._encoder.head + await self._data.next()
-        except REFUSED as error:
-            raise refusal(error, self._read) from error
+        except (*REFUSED, *BROKEN_INSIDE) as error:
+            raise_refusal(error, self._read)
 
     async def go_on(self, send: Send) -> None:
         """The pieces after the first, up to the end of the last resource."""

@@ -25,11 +25,11 @@ from querybuild.query import Lid
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
-from server.connection import Connection
-from server.database import PREPARED_STATEMENT_BYTES, Database, custom_code
-from server.driver_errors import ENDED, REFUSED, VIOLATED
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
+from server.postgres.connection import Connection
+from server.postgres.database import PREPARED_STATEMENT_BYTES, Database, custom_code
+from server.postgres.driver_errors import ENDED, REFUSED, VIOLATED
 from server.refusals import refused_commit, refused_write
 
 log = logging.getLogger("server")

@@ -20,8 +20,8 @@ import pytest
 from tornado.ioloop import IOLoop
 
 import migrations
-from server import embedded
-from server.embedded_folder import CLUSTER
+from server.embedded import postgres as embedded
+from server.embedded.folder import CLUSTER
 from tests import catalog
 
 _numbers = itertools.count(1)

@@ -46,7 +46,7 @@ UNFREE = {"readline", "_gdbm", "_dbm", "_crypt", "nis"}
 # Read before there is zlib to unpack the rest.
 FIRST = re.compile(r"_boot\.pyc|_extensions|encodings/.*|_extensions/zlib\.so|_libraries/libz\..*")
 # What a start imports is not compressed: unpacking it took 90 of 320 ms.
-START = "import server.__main__, server.life, uvloop.loop, sys; print(*sys.modules)"
+START = "import server.__main__, server.processes.master, uvloop.loop, sys; print(*sys.modules)"
 
 C_FLAGS = ("-lm", "-ldl", "-lpthread", "-lutil", "-lrt")
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from serializers.objects import MetaDocument
-from server.exposition import expose
 from server.gauges import Gauges
 from server.handlers.base import Handler
 from server.health import Health
+from server.observing.exposition import expose
 
 
 class AdminHandler(Handler):

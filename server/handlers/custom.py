@@ -9,10 +9,10 @@ from typing import Any
 
 from tornado.web import RequestHandler
 
-from server.compression import INLINE_BYTES
-from server.database import Database, HeldDatabase
 from server.engine import Engine
 from server.handlers.base import Handler
+from server.http.compression import INLINE_BYTES
+from server.postgres.database import Database, HeldDatabase
 from server.routes import Route
 from server.running import Running
 

@@ -30,7 +30,7 @@ from serializers.operations import (
 from server.engine import PreparedWrite
 from server.errors import ErrorAnswer, error_objects
 from server.handlers.writing import WritingHandler
-from server.negotiation import MEDIA_TYPE
+from server.http.negotiation import MEDIA_TYPE
 from server.writes import Transaction
 
 ATOMIC = "https://jsonapi.org/ext/atomic"

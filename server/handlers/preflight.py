@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.cors import preflight_headers
 from server.handlers.base import Handler
+from server.http.cors import preflight_headers
 
 
 class PreflightHandler(Handler):

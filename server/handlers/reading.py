@@ -15,12 +15,12 @@ from querybuild.errors import ApiError, resource_not_found
 from querybuild.query import Page
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
-from server import compression
-from server.connection import Connection
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout
 from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
+from server.http import compression
+from server.postgres.connection import Connection
 from server.running import ClientGone
 from server.streams import Stream
 

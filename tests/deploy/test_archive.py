@@ -12,8 +12,8 @@ from zipimport import zipimporter
 
 import pytest
 
-from server import embedded_archive
-from server.embedded_folder import EmbeddedError
+from server.embedded import archive as embedded_archive
+from server.embedded.folder import EmbeddedError
 
 FILES = {
     "server/app.pyc": (0o644, b"no part of it"),

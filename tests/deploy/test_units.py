@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from server import life, workers
+from server.processes import master as life
+from server.processes import workers
 from tests.deploy.confine import read_unit
 from tests.deploy.programs import ROOT, SERVER, UNIT, needs_systemd
 

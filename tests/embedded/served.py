@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
-from server.embedded import start
+from server.embedded.postgres import start
 
 
 def silent(line: str) -> None:

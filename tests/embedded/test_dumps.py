@@ -18,7 +18,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server import dumps, embedded
+from server.embedded import dumps
+from server.embedded import postgres as embedded
 from server.settings import StartError
 from tests import catalog
 from tests.conftest import memory, on_server

@@ -19,8 +19,9 @@ import asyncpg
 import psutil
 import pytest
 
-from server import embedded_cluster, embedded_folder
-from server.embedded import (
+from server.embedded import cluster as embedded_cluster
+from server.embedded import folder as embedded_folder
+from server.embedded.postgres import (
     EmbeddedError,
     EmbeddedServer,
     FolderClosed,

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import asyncpg
 import pytest
 
-from server import embedded_watch
-from server.embedded import EmbeddedServer, StartFailed, start
-from server.embedded_cluster import live_postmaster
-from server.embedded_watch import FAILURES_AT_MOST
+from server.embedded import watch as embedded_watch
+from server.embedded.cluster import live_postmaster
+from server.embedded.postgres import EmbeddedServer, StartFailed, start
+from server.embedded.watch import FAILURES_AT_MOST
 from tests.embedded.test_embedded import PSQL, is_running, open_folder, postmaster_pid, query, silent, until
 
 NOT_YET = (OSError, asyncpg.PostgresError)

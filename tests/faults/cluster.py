@@ -15,8 +15,8 @@ from pathlib import Path
 import asyncpg
 import psutil
 
-from server import embedded_cluster as clusters
-from server.embedded_folder import account_for, make_private
+from server.embedded import cluster as clusters
+from server.embedded.folder import account_for, make_private
 
 DEADLINE_SECONDS = 20.0
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""What the driver's errors mean: `server/driver_errors.py` over exceptions as the driver makes them."""
+"""What the driver's errors mean: `server/postgres/driver_errors.py` over exceptions as the driver makes them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from asyncpg import exceptions as pg
 
-from server.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated
 from server.errors import Busy, StatementTimeout, Unavailable
+from server.postgres.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated
 
 AWAY = "The database cannot be reached; try again."
 SHORT = "The database is short of room, memory or another resource; try again."

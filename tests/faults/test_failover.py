@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from server.connection import Connection
-from server.hosts import Hosts
+from server.postgres.connection import Connection
+from server.postgres.hosts import Hosts
 from tests.conftest import on_server
 from tests.faults.cluster import Cluster
 from tests.faults.conftest import Serve, Shop

@@ -1,4 +1,4 @@
-"""Which host is asked, and for what: `server/hosts.py` without any."""
+"""Which host is asked, and for what: `server/postgres/hosts.py` without any."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from asyncpg import exceptions as pg
 
-from server.hosts import Host, Hosts, hosts_of
+from server.postgres.hosts import Host, Hosts, hosts_of
 from server.settings import Settings
 
 SETTINGS = Settings(acquire_timeout_seconds=6.0, connect_timeout_seconds=10.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 
@@ -38,3 +39,19 @@ async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
             await load.until_good(begin, times=2)
     assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
     await settled(load, shop.names)
+
+
+async def test_the_log_says_that_it_is_away_and_back(
+    shop: Shop, serve_fast: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once each, however many ask."""
+    api = await serve_fast(shop.url)
+    assert (await api.get("/users/1")).status == 200
+    shop.cluster.stop()
+    assert {(await api.get("/users/1")).status for _ in range(5)} == {503}
+    shop.cluster.start()
+    async with asyncio.timeout(RECOVERY_SECONDS):
+        while (await api.get("/users/1")).status != 200:
+            pass
+    told = [record.getMessage() for record in caplog.records if "reached" in record.getMessage()]
+    assert [line.partition(":")[0] for line in told] == ["PostgreSQL cannot be reached", "PostgreSQL is reached again"]

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.connection import Connection, is_open
-from server.database import Database, HeldDatabase, open_database
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
+from server.postgres.connection import Connection, is_open
+from server.postgres.database import Database, HeldDatabase, open_database
 from server.running import Lifeline
 from server.settings import Settings
 from tests.conftest import on_server

@@ -20,11 +20,11 @@ from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
 from server.app import Routes, make_app, make_server
-from server.connection import Connection
-from server.database import Database, open_database
-from server.http_server import Server
+from server.http.connections import Server
 from server.live_schema import read_live_schema
 from server.overtime import end_overtime
+from server.postgres.connection import Connection
+from server.postgres.database import Database, open_alone, open_database
 from server.resources import built_in
 from server.settings import Settings
 from tests.catalog import CATALOG
@@ -139,8 +139,11 @@ class Servers:
         """Keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
         database = await open_database(url, chosen, chosen.pool_size)
-        async with database.connection() as connection:
+        connection = await open_alone(url, chosen)
+        try:
             schema = await read_live_schema(connection, catalog)
+        finally:
+            await connection.close()
         assert not schema.faults, schema.faults
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
         app = make_app(chosen, catalog, schema.constraints, database, patterns)
@@ -173,7 +176,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
             super().__init__(*values, **options)
             self.add_query_logger(lambda record: statements.append(record.query))
 
-    monkeypatch.setattr("server.database.Connection", Logged)
+    monkeypatch.setattr("server.postgres.database.Connection", Logged)
     return statements
 
 

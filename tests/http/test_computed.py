@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 from tornado.web import HTTPError
@@ -16,7 +17,7 @@ from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE, SAMPLE_TYPE
 from tests.http.conftest import Answer, Start
 from tests.http.people import ADA, create_household, document, linked, of, select
-from waterspout import INT, INTERVAL, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog
+from waterspout import INT, INTERVAL, JSONB, NUMERIC, TEXT, Attribute, BadRequest, Catalog, Template
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -350,3 +351,20 @@ async def test_another_number_of_values(
     answer = await api.get("/users")
     assert (answer.status, [each["code"] for each in answer.errors]) == (500, ["internal_error"])
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
+
+
+async def test_a_function_of_sql_that_reads_rows(start: Start, database_url: str) -> None:
+    """A write answers with what it gives afterwards, as a read does."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        "CREATE FUNCTION label_of(own bigint) RETURNS text LANGUAGE sql STABLE"
+        " AS $$ SELECT 'is ' || name FROM groups WHERE id = own $$"
+    )
+    await connection.close()
+    label = Attribute("label", TEXT, sql=lambda column: Template("label_of({})", column("id")))
+    api = await start(database_url, with_attributes("group", label))
+    made = await api.post("/groups", document("group", {"name": "old"}))
+    assert made.document["data"]["attributes"]["label"] == "is old"
+    own = made.document["data"]["id"]
+    changed = await api.patch(f"/groups/{own}", document("group", {"name": "new"}, id=own))
+    assert changed.document["data"]["attributes"]["label"] == "is new"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.connection import RESET
+from server.postgres.connection import RESET
 from tests.conftest import on_server
 from tests.http import test_docs
 from tests.http.conftest import Answer, Api, Servers

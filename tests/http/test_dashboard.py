@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from server.metrics import METRICS
+from server.observing.metrics import METRICS
 from tests.http.conftest import Api
 from tests.http.test_metrics import read
 

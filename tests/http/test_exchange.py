@@ -1,5 +1,5 @@
-"""What `server/exchange.py` makes of requests: arguments for those who ask, hosts as tornado reads them, one turn for a
-request without a body."""
+"""What `server/http/exchange.py` makes of requests: arguments for those who ask, hosts as tornado reads them, one turn
+for a request without a body."""
 
 from __future__ import annotations
 

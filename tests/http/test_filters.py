@@ -353,3 +353,11 @@ async def test_pages_of_what_is_found(reader: Api) -> None:
     assert answer.status == 200
     assert answer.ids == ["61", "51", "41"]
     assert answer.document["meta"] == {"count": 3, "total": 7, "totalPages": 3}
+
+
+@pytest.mark.parametrize("page", ["", "&page[size]=0"])
+async def test_a_pattern_that_takes_more_memory_than_there_is(reader: Api, page: str) -> None:
+    """For which PostgreSQL has no error of its own."""
+    answer = await reader.get(f"/users?filter[first_name][match]=((x{{1,200}}){{1,200}}){page}")
+    assert (answer.status, [error["code"] for error in answer.errors]) == (400, ["value_refused"])
+    assert answer.errors[0]["source"] == {"parameter": "filter[first_name][match]"}

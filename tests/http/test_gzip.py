@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from server import compression, streams
+from server import streams
+from server.http import compression
 from server.resources import built_in
 from tests.http.conftest import Answer, Api, Serve, Start
 from tests.http.streams import Reader, create_many, reading, small_batches

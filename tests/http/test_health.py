@@ -11,10 +11,12 @@ import asyncpg
 import pytest
 
 from server import health
+from server.errors import Unavailable
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Sent, Start
 from tests.http.expected import error
-from tests.http.test_metrics import locked, scrape, until
+from tests.http.operating import locked
+from tests.http.test_metrics import scrape, until
 
 LIVE = {"meta": {"status": "live"}, "jsonapi": {"version": "1.0"}}
 READY = {"meta": {"status": "ready"}, "jsonapi": {"version": "1.0"}}
@@ -132,19 +134,20 @@ async def test_a_worker_that_is_replaced(api: Api) -> None:
     assert (await scrape(api))["workers_stopping"][()] == 1
 
 
-async def test_a_schema_that_does_not_fit(api: Api) -> None:
-    api.app.health.schema_fault = "0007_more.sql is not applied"
-    detail = "The schema is not the one that this server needs: 0007_more.sql is not applied"
-    assert shown(await api.get("/-/ready")) == (503, [error(503, "not_ready", "Not Ready", detail)])
-
-
-async def test_the_log_has_each_change_once(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_each_change_once(
+    api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level("INFO", "server")
-    for fault in (None, "a", "a", None, None):
-        api.app.health.schema_fault = fault
+    for is_away in (False, True, True, False, False):
+
+        async def ask(is_away: bool = is_away) -> None:
+            if is_away:
+                raise Unavailable("The database is away.")
+
+        monkeypatch.setattr(api.app.health, "_ask", ask)
         await api.get("/-/ready")
     told = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "server"]
     assert told == [
-        ("WARNING", "not ready: The schema is not the one that this server needs: a"),
+        ("WARNING", "not ready: The database is away."),
         ("INFO", "ready again"),
     ]

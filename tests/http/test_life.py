@@ -138,7 +138,7 @@ def test_a_reload_takes_the_new_settings_and_loses_no_request(folder: Path, seed
     [
         ("page_size = 0", "page_size: expected a whole number"),
         ("resources = '/not/there.py'", "/not/there.py"),
-        ("database_url = 'postgresql://127.0.0.1:1/none'", "the database cannot be reached"),
+        ("database_url = 'postgresql://127.0.0.1:1/none'", "the database at 127.0.0.1:1 cannot be reached"),
     ],
 )
 def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str, broken: str, reason: str) -> None:  # noqa: F811

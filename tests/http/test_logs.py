@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from server.logs import JsonFormatter
+from server.observing.logs import JsonFormatter
 from server.resources import built_in
 from tests.http.conftest import Api, Start
 from tests.http.operating import add

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 
-from server.app import make_admin, make_server
+from server.app import make_admin_server
 from server.resources import built_in
 from tests.http.conftest import Api, Serve, Start
 from tests.http.operating import locked, operate, remove
@@ -262,7 +262,7 @@ async def test_the_loop_s_lag(api: Api) -> None:
 def admin(io_loop: IOLoop, serve: Serve, database_url: str) -> Iterator[tuple[Api, Api]]:
     """A server with an admin port, and that port."""
     api = serve(database_url, admin_port=0)
-    server = make_server(make_admin(api.app), api.app.engine.settings)
+    server = make_admin_server(api.app, api.app.engine.settings)
     sockets = bind_sockets(0, "127.0.0.1")
 
     async def begin() -> Api:

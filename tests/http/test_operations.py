@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.connection import Connection
+from server.postgres.connection import Connection
 from server.resources import built_in
 from tests.catalog import CATALOG
 from tests.http.conftest import MEDIA_TYPE, Api, Start

@@ -1,4 +1,4 @@
-"""Connections that lie ready between requests: `server/pool.py` over a real PostgreSQL."""
+"""Connections that lie ready between requests: `server/postgres/pool.py` over a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server import pool as pools
-from server.connection import Connection, is_open
-from server.database import open_database
-from server.pool import Pool
+from server.postgres import pool as pools
+from server.postgres.connection import Connection, is_open
+from server.postgres.database import open_database
+from server.postgres.pool import Pool
 from server.settings import Settings
 
 SECONDS = 10.0

@@ -164,7 +164,8 @@ def test_the_access_log_as_json(folder: Path) -> None:
 def test_the_memory_of_a_worker_is_settled() -> None:
     """What is there at the start is frozen, and the collector comes seldom."""
     program = (
-        "import gc; from server import memory; memory.settle(); print(gc.get_freeze_count() > 1000, gc.get_threshold())"
+        "import gc; from server.processes import memory; memory.settle();"
+        "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "True (20000, 20, 20)\n"

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.connection import Connection
+from server.postgres.connection import Connection
 from tests.http.conftest import Answer, Api
 from tests.http.people import create_household, document, linked, of, one
 

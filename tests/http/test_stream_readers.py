@@ -15,8 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from querybuild.catalog import Catalog
-from server import streams, worker
+from server import streams
 from server.handlers.reading import ReadingHandler
+from server.processes import worker
 from server.resources import built_in
 from tests.http.conftest import Api, Start
 from tests.http.expected import error

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from querybuild.catalog import Catalog
 from server import execute, streams
-from server.connection import Connection
+from server.postgres.connection import Connection
 from server.resources import built_in
 from tests.catalog import CATALOG
 from tests.http.conftest import Answer, Api, Serve, Start

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from tornado.ioloop import IOLoop
 
+from server.observing.watch import Watch
 from server.resources import built_in
 from server.settings import Settings, StartError
-from server.watch import Watch
 from tests.http.conftest import Api, Start
 from tests.http.test_metrics import locked, until
 from tests.http.wire import connected
@@ -37,7 +37,7 @@ class Traced(CustomHandler):
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
     made = InMemorySpanExporter()
-    monkeypatch.setattr("server.tracing.OTLPSpanExporter", lambda: made)
+    monkeypatch.setattr("server.observing.tracing.OTLPSpanExporter", lambda: made)
     return made
 
 
@@ -164,7 +164,8 @@ async def test_methods_that_nobody_knows(api: Api, spans: Spans) -> None:
 
 def test_nothing_is_imported_without_the_setting() -> None:
     program = (
-        "import sys; import server.worker; from server.watch import Watch; from server.settings import Settings;"
+        "import sys; import server.processes.worker; from server.observing.watch import Watch;"
+        "from server.settings import Settings;"
         "Watch(Settings()); print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -172,6 +173,6 @@ def test_nothing_is_imported_without_the_setting() -> None:
 
 
 def test_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "server.tracing", None)
+    monkeypatch.setitem(sys.modules, "server.observing.tracing", None)
     with pytest.raises(StartError, match=r"install waterspout\[tracing\]"):
         Watch(Settings(tracing=True))

@@ -22,9 +22,9 @@ from tornado.netutil import bind_sockets
 import migrations
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
-from server.database import Database, open_database
-from server.http_server import Server
+from server.http.connections import Server
 from server.live_schema import read_live_schema
+from server.postgres.database import Database, open_database
 from server.settings import Settings
 from tests.conftest import on_server, with_database
 

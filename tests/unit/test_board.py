@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from server.board import SHEET_BYTES, Board, Lasting
+from server.observing.board import SHEET_BYTES, Board, Lasting
 
 ANSWERS = ("answers", "GET")
 OPEN = ("open",)

@@ -15,7 +15,7 @@ import pytest
 import server
 from migrations import MigrationError
 from server.__main__ import DATABASE_NAMES, main
-from server.embedded import EmbeddedError
+from server.embedded.postgres import EmbeddedError
 from server.settings import SETTINGS, Settings, StartError
 
 SECRET = "s3cr3t"
@@ -59,13 +59,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def put_functions(monkeypatch: pytest.MonkeyPatch, functions: dict[str, Callable[..., int | None]]) -> None:
-    for module_name in ("life", "commands"):
-        module = ModuleType(f"server.{module_name}")
+    for module in (ModuleType("server.processes.master"), ModuleType("server.commands")):
         for name, function in functions.items():
-            if (name == "serve") == (module_name == "life"):
+            if (name == "serve") == (module.__name__ == "server.processes.master"):
                 setattr(module, name, function)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr(server, module_name, module, raising=False)
+    monkeypatch.setattr(server, "commands", module, raising=False)
 
 
 class Result(NamedTuple):

@@ -9,8 +9,8 @@ import zlib
 
 import pytest
 
-from server import compression
-from server.compression import INLINE_BYTES, SLICE_BYTES, Packing, accepts_gzip, packed_whole
+from server.http import compression
+from server.http.compression import INLINE_BYTES, SLICE_BYTES, Packing, accepts_gzip, packed_whole
 
 LENGTHS = [0, 1, INLINE_BYTES, INLINE_BYTES + 1, SLICE_BYTES, SLICE_BYTES + 1, 3 * SLICE_BYTES]
 

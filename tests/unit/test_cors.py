@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tornado.httputil import HTTPHeaders
 
-from server.cors import allowed_origin, preflight_headers
+from server.http.cors import allowed_origin, preflight_headers
 
 ANSWERED = {
     "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",

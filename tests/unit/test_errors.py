@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from querybuild.errors import MAX_ERRORS, AttributeFault, BadRequest, ParameterError, Several, TypeConflict
-from server.errors import answer
+from server.errors import answer, causes
 
 
 def test_several_errors_of_one_status() -> None:
@@ -37,3 +37,14 @@ def test_different_statuses_are_a_400() -> None:
 def test_one_error_is_no_list_of_many() -> None:
     made = answer(ParameterError("a", parameter="sort"), "r")
     assert (made.status, len(json.loads(made.body)["errors"])) == (400, 1)
+
+
+def test_an_error_that_is_its_own_cause_has_one() -> None:
+    """Custom code can raise such a one: who follows causes must come to an end."""
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert list(causes(first)) == [first, second]
+    assert list(causes(None)) == []
+    own = ValueError("c")
+    own.__cause__ = own
+    assert list(causes(own)) == [own]

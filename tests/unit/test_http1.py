@@ -1,9 +1,11 @@
-"""`server/http1.py` and `server/answering.py` over a transport of the test's own: where requests end, how answers are
-framed, what becomes of a connection. Shapes that are sent over sockets are in `tests/http/test_hostile_http.py`."""
+"""`server/http/http1.py` and `server/http/answering.py` over a transport of the test's own: where requests end, how
+answers are framed, what becomes of a connection. Shapes that are sent over sockets are in
+`tests/http/test_hostile_http.py`."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,8 @@ import pytest
 from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
-from server.answering import JOINED_BYTES, Exchange
-from server.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+from server.http.answering import JOINED_BYTES, Exchange
+from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
 OK = ResponseStartLine("", 200, "OK")
@@ -464,3 +466,27 @@ async def test_only_who_waits_is_waiting() -> None:
     assert host.waiting == {}
     host.requests[0].answer()
     assert connection in host.waiting
+
+
+async def test_a_body_of_empty_lines_is_looked_through_once() -> None:
+    """The end of a chunked body is one of them: with a copy of the rest at each, this takes ten seconds."""
+    content = b"\r\n" * 1_000_000
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(content)
+    request, connection, _ = asked(head)
+    begin = time.monotonic()
+    connection.data_received(content + b"\r\n0\r\n\r\n" + GET)
+    assert time.monotonic() - begin < 5
+    assert request.body == content
+
+
+async def test_a_long_head_behind_another_request_is_read_on() -> None:
+    """It was kept while that one was answered, and reading had paused for its length."""
+    host = Host()
+    host.head_bytes = 4 * KEPT_BYTES
+    connection, transport = connected(host)
+    connection.data_received(GET)
+    connection.data_received(b"GET /two HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (KEPT_BYTES + 1))
+    assert transport.done == ["pause_reading"]
+    host.requests[0].answer()
+    await turns()
+    assert transport.done == ["pause_reading", "resume_reading"]

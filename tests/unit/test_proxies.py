@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders
 
-from server import proxies
-from server.proxies import Sender, proxies_of, read_address, sender
+from server.http import proxies
+from server.http.proxies import Sender, proxies_of, read_address, sender
 
 TRUSTED = proxies_of("10.0.0.0/8,2001:db8::/32,unix")
 NOBODY = Sender()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.slow import SHAPE_CHARACTERS, shape_of
+from server.observing.slow import SHAPE_CHARACTERS, shape_of
 
 SECRET = "s3cr3t"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from server import systemd
+from server.processes import systemd
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def test_watchdog(
 TAKE = """
 import os, sys
 os.environ.setdefault("LISTEN_PID", str(os.getpid()))
-from server import systemd
+from server.processes import systemd
 from server.settings import StartError
 try:
     found = systemd.listening_sockets()

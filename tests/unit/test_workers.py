@@ -20,14 +20,14 @@ from textwrap import indent
 import psutil
 import pytest
 
+from server.processes.workers import EARLY_SECONDS, _Place
 from server.settings import StartError
-from server.workers import EARLY_SECONDS, _Place
 
 DEADLINE_SECONDS = 20.0
 
 PROGRAM = """
 import atexit, logging, os, signal, socket, sys, time
-from server import workers
+from server.processes import workers
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -183,7 +183,10 @@ say("handlers", handlers, list(signal.pthread_sigmask(signal.SIG_BLOCK, [])), si
 answer(sockets, index)
 """
     with program(worker, count=1) as running:
-        assert running.line("handlers (.*)")[1] == "['SIG_DFL', 'SIG_IGN', 'SIG_DFL', 'SIG_IGN', 'SIG_IGN'] [] -1"
+        assert (
+            running.line("handlers (.*)")[1]
+            == "['SIG_DFL', 'SIG_IGN', 'SIG_DFL', 'SIG_IGN', 'SIG_IGN', 'SIG_IGN'] [] -1"
+        )
 
 
 def test_a_worker_that_dies_is_replaced_and_the_port_keeps_answering() -> None:
@@ -243,7 +246,7 @@ def test_the_pause_before_a_replacement_grows() -> None:
 
 def test_a_worker_that_lived_long_enough_starts_anew_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("server.workers.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("server.processes.workers.time.monotonic", lambda: clock[0])
     place = _Place(0)
     waits = []
     for lived in [1.0, 1.0, EARLY_SECONDS, 1.0, 1.0]:

@@ -1,0 +1,1 @@
+"""The PostgreSQL that comes with the server."""

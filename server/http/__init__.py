@@ -1,0 +1,1 @@
+"""HTTP between the client's connection and tornado's handlers."""

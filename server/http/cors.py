@@ -1,0 +1,75 @@
+"""Requests of web pages from other origins (Fetch Standard, 3.2), where the setting `cors_origins` has any. What comes
+in: the headers of a request. What goes out: headers of its answer, whatever that is.
+
+Nothing here knows a route: a preflight is answered alike for all of them, also for one that is not there, so that a
+page can read the 404 or 405 of what it then asks for. There are no credentials: who asks is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
+from tornado.web import OutputTransform
+
+from server.http.negotiation import add_vary
+
+EXPOSED = "Location, X-Request-Id, Retry-After, Server-Timing"
+METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+MAX_AGE_SECONDS = 7200
+"""How long a browser may remember the answer to a preflight; the most that Chromium does."""
+
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_HEADER_NAMES = re.compile(rf"{_TOKEN}(?: ?, ?{_TOKEN})*")
+_MAX_NAMES_LENGTH = 2000
+
+Transform = Callable[[HTTPServerRequest], OutputTransform]
+
+
+def transforms(cors_origins: str | None) -> list[Transform]:
+    """What tornado does to each answer."""
+    return [partial(Cors, cors_origins)] if cors_origins else []
+
+
+def allowed_origin(headers: HTTPHeaders, cors_origins: str) -> str | None:
+    """What Access-Control-Allow-Origin says to this request, if anything. cors_origins: as the setting has them."""
+    origin = headers.get("Origin")
+    if not origin:
+        return None
+    if cors_origins == "*":
+        return "*"
+    return origin if origin in cors_origins.split(",") else None
+
+
+def is_preflight(request: HTTPServerRequest, cors_origins: str) -> bool:
+    """Whether a browser asks if a page may ask; no other OPTIONS request, and none of a page that may not."""
+    if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
+        return False
+    return allowed_origin(request.headers, cors_origins) is not None
+
+
+def preflight_headers(headers: HTTPHeaders) -> dict[str, str]:
+    """Of the answer, besides those that every answer has."""
+    answered = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_SECONDS)}
+    names = headers.get("Access-Control-Request-Headers", "")
+    if len(names) <= _MAX_NAMES_LENGTH and _HEADER_NAMES.fullmatch(names):
+        answered["Access-Control-Allow-Headers"] = names
+    return answered
+
+
+class Cors(OutputTransform):
+    """Lets the page read an answer."""
+
+    def __init__(self, cors_origins: str, request: HTTPServerRequest) -> None:
+        self._allowed = allowed_origin(request.headers, cors_origins)
+
+    def transform_first_chunk(
+        self, status_code: int, headers: HTTPHeaders, chunk: bytes, finishing: bool
+    ) -> tuple[int, HTTPHeaders, bytes]:
+        add_vary(headers, "Origin")
+        if self._allowed is not None:
+            headers["Access-Control-Allow-Origin"] = self._allowed
+            headers["Access-Control-Expose-Headers"] = EXPOSED
+        return status_code, headers, chunk

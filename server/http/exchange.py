@@ -1,0 +1,146 @@
+"""A request as tornado's handlers have it, and its handler at work, with less on the way. What comes in: a start line
+and headers. What goes out: a request whose arguments are parsed where somebody asks for them, and a running handler.
+
+Nothing here knows a route, a document or the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+from tornado.escape import parse_qs_bytes
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPInputError,
+    HTTPMessageDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.web import Application, RequestHandler
+
+MakeRequest = Callable[[HTTPConnection, object, RequestStartLine, HTTPHeaders], "Request"]
+Arguments = dict[str, list[bytes]]
+
+HOST_CHARACTERS = 300
+"""More than a DNS name and a port can have."""
+
+UNIX = "unix"
+"""The address of whoever connects to a Unix socket."""
+
+
+class Request(HTTPServerRequest):
+    """tornado's request, with all that its documentation names. It is filled here: tornado's own way parses the query,
+    copies the result and looks at the host anew each time. Arguments are there for custom code that asks for them.
+
+    began_at: when it began to arrive, by the monotonic clock. has_body: whether a body comes, be it empty.
+    """
+
+    began_at = 0.0
+    has_body = False
+
+    def __init__(
+        self, connection: HTTPConnection, server: object, line: RequestStartLine, headers: HTTPHeaders
+    ) -> None:
+        """Raises HTTPInputError."""
+        self.method, self.uri, self.version = line
+        self.path, _, self.query = line.path.partition("?")
+        self.headers = headers
+        if "Host" in headers:
+            self.host = headers["Host"]
+        elif line.version == "HTTP/1.0":
+            self.host = "127.0.0.1"
+        else:
+            raise HTTPInputError("there is no host")
+        self.host_name = _host_name(self.host)
+        context: Any = connection.context  # type: ignore[attr-defined]  # which every connection of ours has
+        self.remote_ip, self.protocol = context.remote_ip, context.protocol
+        self.connection = connection
+        self.server_connection = server
+        self.body = b""
+        self.files = {}
+        self.body_arguments = {}
+        self._start_time = time.monotonic()
+        self._finish_time = None
+
+    def request_time(self) -> float:
+        """Seconds since the request was there. tornado's goes by the clock on the wall, which may be put back: then a
+        sum of durations would fall."""
+        return time.monotonic() - self._start_time
+
+    @cached_property
+    def arguments(self) -> Arguments:  # type: ignore[override]  # tornado's is an attribute
+        return self._parsed()
+
+    @cached_property
+    def query_arguments(self) -> Arguments:  # type: ignore[override]  # as above
+        return self._parsed()
+
+    def _parsed(self) -> Arguments:
+        return parse_qs_bytes(self.query, keep_blank_values=True)
+
+
+@lru_cache(maxsize=128)
+def _host_name(host: str) -> str:
+    """Without its port, as tornado reads it. Raises HTTPInputError."""
+    if len(host) > HOST_CHARACTERS:
+        raise HTTPInputError("a host that is none")
+    line = RequestStartLine("GET", "/", "HTTP/1.1")
+    return HTTPServerRequest(start_line=line, headers=HTTPHeaders({"Host": host})).host_name
+
+
+class Handling(HTTPMessageDelegate):
+    """A handler that reads its body as a stream, at work on one request: what tornado's delegate does, less what other
+    handlers need.
+
+    A request without a body runs to its first await in one go.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        request: Request,
+        handler: type[RequestHandler],
+        context: dict[str, Any],
+        arguments: list[bytes],
+    ) -> None:
+        """context: for `initialize`. arguments: for the method."""
+        self._application = application
+        self._request = request
+        self._class = handler
+        self._context = context
+        self._arguments = arguments
+        self._handler: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    def headers_received(
+        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> asyncio.Future[None] | None:
+        """Gives what is done when the handler is ready for the body, if one is announced."""
+        application, request, loop = self._application, self._request, asyncio.get_running_loop()
+        arrived = request._body_future = loop.create_future()
+        handler: Any = self._class(application, request, **self._context)
+        self._handler = handler
+        ready = handler._prepared_future = loop.create_future() if request.has_body else None
+        if ready is None:
+            arrived.set_result(None)
+        transforms = [transform(request) for transform in application.transforms]
+        self._task = loop.create_task(handler._execute(transforms, *self._arguments))
+        return ready
+
+    def data_received(self, chunk: bytes) -> Any:
+        return self._handler.data_received(chunk)
+
+    def finish(self) -> None:
+        if not self._request._body_future.done():
+            self._request._body_future.set_result(None)
+
+    def on_connection_close(self) -> None:
+        # There is none where its class could not make one.
+        if self._handler is not None:
+            self._handler.on_connection_close()

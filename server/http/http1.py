@@ -1,0 +1,445 @@
+"""HTTP/1.1 on one connection (RFC 9112). What comes in: bytes. What goes out: requests for tornado's handlers, one at a
+time, and the bytes of their answers.
+
+llhttp, by way of httptools, reads headers and chunks, with all its strictness. Request lines are read here: it takes
+neither methods that it does not know, to which a handler answers 405, nor targets with bytes beyond ASCII. It never
+sees more than one request at a time: what comes behind one is kept as it is until that one is answered.
+
+It must not know: routes, documents, how long anything may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import struct
+import time
+from collections.abc import Awaitable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import msgspec
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine
+
+from server.http.answering import Exchange, fail, failed
+
+KEPT_BYTES = 65_536
+"""What may come behind a request that is at work before the connection is read no further."""
+
+SHORT_BODY_BYTES = 65_536
+"""As much of a body that nobody wants is read, to keep its connection."""
+
+LINGER_SECONDS = 2.0
+"""How long is read and thrown away what a client sends that has had its last answer: a connection that is closed over
+unread bytes is reset, and the answer lost."""
+
+END = b"\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])\r\n")
+_OTHER_VERSION = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/[0-9]+(\.[0-9]+)?\r\n")
+_VERSIONS = {b"0": "HTTP/1.0", b"1": "HTTP/1.1"}
+
+HEAD, BODY, ANSWER, LAST = "head", "body", "answer", "last"
+"""What a connection waits for: a request, the rest of a body, an answer, its end."""
+
+log = logging.getLogger("server")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Whose connection it is, as tornado's requests ask for it."""
+
+    remote_ip: str
+    address: Any
+    address_family: int
+    protocol: str = "http"
+
+
+class Host(Protocol):
+    """Who has the connections. head_bytes: the longest request line with headers. waiting: those that wait for a
+    request or the rest of a head, and since when, by the monotonic clock. heads: when a head began that is not all
+    there. is_ending: whether an answer that begins is the last of its connection."""
+
+    head_bytes: int
+    waiting: dict[Connection, float]
+    heads: dict[Connection, float]
+    is_ending: bool
+
+    def joins(self, connection: Connection) -> None: ...
+
+    def leaves(self, connection: Connection) -> None: ...
+
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
+        """The handler that answers. Raises HTTPInputError."""
+
+
+class Refused(Exception):
+    """What came is no request that could be answered, but with a bare status. What comes behind it cannot be read."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Connection(asyncio.Protocol):
+    """written_bytes: of answers, since it began."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, host: Host, peer: Peer) -> None:
+        self.host = host
+        self.peer = peer
+        self.written_bytes = 0
+        self._phase = HEAD
+        # What came and was not looked at yet, or is half a head.
+        self._kept = b""
+        self._is_paused = False
+        self._exchange: Exchange | None = None
+        self._delegate: HTTPMessageDelegate | None = None
+        self._is_held = False
+        # Of a body: bytes that have not come; -1 where its end is its last chunk.
+        self._left = 0
+        self._expects = False
+        self._parser: HttpRequestParser | None = None
+        self._headers: HTTPHeaders | None = None
+        self._seam = b""
+        self._pieces: list[bytes] = []
+        self._bare_bytes = 0
+        self._is_full = False
+        self._drained: list[asyncio.Future[None]] = []
+
+    # the loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport, but for their methods
+        # uvloop's; asyncio's own has no flow control in some versions of Python (CPython's gh-127655).
+        self._has_writev = not isinstance(transport, asyncio.Transport)
+        self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sent.set_result(None)
+        self.host.joins(self)
+        self.host.waiting[self] = time.monotonic()
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is not LAST:
+            self._read(self._kept + data if self._kept else data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        exchange, delegate, is_half = self._exchange, self._delegate, self._phase is BODY
+        self._phase, self._exchange, self._delegate, self._kept = LAST, None, None, b""
+        self._is_full, self._parser = False, None
+        self.host.leaves(self)
+        for future in self._drained:
+            if not future.done():
+                fail(future)
+        self._drained.clear()
+        if exchange is not None:
+            exchange.is_gone(delegate if is_half else None)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        drained, self._drained = self._drained, []
+        for future in drained:
+            if not future.done():
+                future.set_result(None)
+
+    # reading
+
+    def _read(self, data: bytes) -> None:
+        self._kept = b""
+        try:
+            while data and not self._is_held:
+                if self._phase is HEAD:
+                    data = self._read_head(data)
+                elif self._phase is BODY:
+                    data = self._read_body(data)
+                else:
+                    break
+        except Refused as refused:
+            self._refuse(refused.status)
+        except HttpParserError:
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        except Exception:
+            log.exception("a request could not be handed to its handler")
+            self.reset()
+        else:
+            if data and self._phase is not LAST:
+                self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._kept = data
+        if len(data) > KEPT_BYTES and self._phase is not HEAD and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """With what was kept."""
+        if self.transport.is_closing():
+            return
+        if self._kept:
+            self._read(self._kept)
+        # Of a head that is not all there the rest is needed, however long it is by now.
+        if self._is_paused and (len(self._kept) <= KEPT_BYTES or self._phase is HEAD):
+            self._is_paused = False
+            self.transport.resume_reading()
+
+    def _read_head(self, data: bytes) -> bytes:
+        """Gives what comes behind it. Raises Refused, HttpParserError."""
+        if data[0] in END:
+            # RFC 9112, 2.2: empty lines before a request are ignored.
+            data = data.lstrip(END)
+        end = data.find(END) + len(END)
+        if max(end, 0 if end >= len(END) else len(data)) > self.host.head_bytes:
+            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if end < len(END):
+            self._kept = data
+            if data:
+                self.host.heads.setdefault(self, time.monotonic())
+            return b""
+        self._begin(data[:end])
+        return data[end:]
+
+    def _begin(self, head: bytes) -> None:
+        """Raises Refused, HttpParserError."""
+        line = _LINE.match(head)
+        if line is None:
+            is_other = _OTHER_VERSION.match(head) is not None
+            raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED if is_other else HTTPStatus.BAD_REQUEST)
+        method, target, minor = line.groups()
+        headers = self._headers = HTTPHeaders()
+        parser = HttpRequestParser(self)
+        try:
+            parser.feed_data(b"POST / HTTP/1." + head[line.start(3) :])
+        except HttpParserUpgrade:
+            # Nobody here speaks anything else: it is a request like another.
+            pass
+        finally:
+            self._headers = None
+        has_body = self._frame(headers, version := _VERSIONS[minor], parser)
+        started = RequestStartLine(method.decode("ascii"), target.decode("latin-1"), version)
+        self._start(started, headers, has_body=has_body)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """By the parser; after the head those of trailers, which nobody asks for."""
+        headers = self._headers
+        if headers is not None:
+            text = name.decode("ascii")
+            if text in headers:
+                headers.add(text, value.decode("latin-1").strip(" \t"))
+            else:
+                headers[text] = value.decode("latin-1").strip(" \t")
+
+    def _frame(self, headers: HTTPHeaders, version: str, parser: HttpRequestParser) -> bool:
+        """How long the body is; gives whether one is announced. llhttp has refused two lengths, and a length beside
+        chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
+        self._left = 0
+        if "Transfer-Encoding" in headers:
+            is_clear = headers["Transfer-Encoding"].lower() == "chunked" and version == "HTTP/1.1"
+            if not is_clear or parser.should_upgrade():
+                raise Refused(HTTPStatus.BAD_REQUEST)
+            self._parser, self._left, self._seam, self._bare_bytes = parser, -1, b"", 0
+            return True
+        if "Content-Length" in headers:
+            self._left = int(headers["Content-Length"])
+            return True
+        return False
+
+    def _start(self, line: RequestStartLine, headers: HTTPHeaders, *, has_body: bool) -> None:
+        host, now = self.host, time.monotonic()
+        host.waiting.pop(self, None)
+        began_at = host.heads.pop(self, now) if host.heads else now
+        self._exchange = exchange = Exchange(self, line, headers, began_at, has_body=has_body)
+        try:
+            delegate = self._delegate = host.route(exchange, line, headers)
+        except HTTPInputError:
+            self._exchange = None
+            raise Refused(HTTPStatus.BAD_REQUEST) from None
+        if self._left == 0:
+            self._phase = ANSWER
+            delegate.headers_received(line, headers)
+            delegate.finish()
+            return
+        self._phase = BODY
+        expects = "Expect" in headers and line.version == "HTTP/1.1"
+        self._expects = expects and headers["Expect"].lower() == "100-continue"
+        self._hold(delegate.headers_received(line, headers))
+
+    def _read_body(self, data: bytes) -> bytes:
+        """Gives what comes behind it. Raises Refused, HttpParserError."""
+        if self._left > 0:
+            piece, data = data[: self._left], data[self._left :]
+            self._left -= len(piece)
+        else:
+            piece, data = self._read_chunks(data)
+        if piece and self._exchange is not None:
+            assert self._delegate is not None
+            self._hold(self._delegate.data_received(piece))
+        if self._left == 0 and not self._is_held:
+            self._end_body()
+        return data
+
+    def _read_chunks(self, data: bytes) -> tuple[bytes, bytes]:
+        """The content of the chunks, and what comes behind them. They end in an empty line: the parser is fed up to the
+        next one, so that it does not see another request. Raises Refused, HttpParserError."""
+        assert self._parser is not None
+        # Looked through in place: a body may be made of empty lines, and a copy of the rest at each of them would take
+        # the loop for seconds.
+        seam, view = self._seam, memoryview(data)
+        text, start, at = seam + data, 0, 0
+        while at < len(data) and self._left:
+            end = text.find(END, start)
+            start = len(text) if end < 0 else end + 1
+            end = len(data) if end < 0 else end + len(END) - len(seam)
+            self._parser.feed_data(view[at:end])
+            at = end
+        self._seam = text[: at + len(seam)][-3:]
+        piece = b"".join(self._pieces)
+        self._pieces.clear()
+        # What is no content is trailers, which the parser keeps.
+        self._bare_bytes = 0 if piece else self._bare_bytes + at
+        if self._bare_bytes > self.host.head_bytes:
+            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        return piece, data[at:]
+
+    def on_body(self, piece: bytes) -> None:
+        """By the parser."""
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """By the parser."""
+        self._left = 0
+
+    def _end_body(self) -> None:
+        if self._exchange is None:
+            self._await_request()
+            return
+        assert self._delegate is not None
+        self._phase, self._parser = ANSWER, None
+        self._delegate.finish()
+
+    def _hold(self, ready: Awaitable[None] | None) -> None:
+        """Reads no further before the handler is ready."""
+        if ready is None:
+            return
+        self._is_held = True
+        asyncio.ensure_future(ready).add_done_callback(self._release)
+
+    def _release(self, ready: asyncio.Future[None]) -> None:
+        self._is_held = False
+        if ready.cancelled() or ready.exception() is not None:
+            log.error("a handler failed over a body", exc_info=None if ready.cancelled() else ready.exception())
+            self.reset()
+            return
+        exchange = self._exchange
+        if self._expects and exchange is not None and not (exchange.is_begun or self._kept):
+            self._expects = False
+            self.transport.write(CONTINUE)
+        if self._phase is BODY and self._left == 0:
+            self._end_body()
+        self._go_on()
+
+    # the answer's side
+
+    @property
+    def is_ending(self) -> bool:
+        return self.host.is_ending
+
+    @property
+    def is_rest_short(self) -> bool:
+        """Whether what has not come of a body may be read to its end."""
+        return self._phase is not BODY or (0 <= self._left <= SHORT_BODY_BYTES and not self._expects)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers, that the client has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    def send(self, *pieces: bytes) -> asyncio.Future[None]:
+        """Gives what is done when there is room for more."""
+        if self.transport.is_closing():
+            return failed()
+        if self._has_writev and len(pieces) > 1:
+            self.transport.writelines(pieces)
+        else:
+            self.transport.write(b"".join(pieces))
+        self.written_bytes += sum(map(len, pieces))
+        if not self._is_full:
+            return self._sent
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drained.append(future)
+        return future
+
+    def answered(self, exchange: Exchange) -> None:
+        """All of the answer was handed over."""
+        delegate, self._exchange, self._delegate = self._delegate, None, None
+        if self._phase is BODY and delegate is not None:
+            # Its handler may still wait for the body, and has no more use for it.
+            asyncio.get_running_loop().call_soon(delegate.on_connection_close)
+        if exchange.is_last:
+            self._end(is_clean=self._phase is ANSWER and not self._kept)
+        elif self._phase is ANSWER:
+            self._await_request()
+            if self._kept or self._is_paused:
+                asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            # The rest of a body that nobody wants has as much time as a request.
+            self.host.waiting[self] = time.monotonic()
+
+    def _await_request(self) -> None:
+        self._phase = HEAD
+        self._parser = None
+        # It may be there, of a body that nobody wanted: the order of the entries is that of the times.
+        self.host.waiting.pop(self, None)
+        self.host.waiting[self] = time.monotonic()
+
+    # its end
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """A bare status, unless another answer has begun, and the end."""
+        exchange, delegate = self._exchange, self._delegate
+        self._exchange = self._delegate = None
+        is_begun = exchange is not None and exchange.is_begun
+        if not is_begun:
+            head = f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            self.transport.write(head.encode("ascii"))
+            self._end(is_clean=False)
+        else:
+            self.reset()
+        if exchange is not None:
+            exchange.is_gone(delegate)
+
+    def _end(self, *, is_clean: bool) -> None:
+        """is_clean: whether nothing more can come that would reset the connection."""
+        self._phase, self._kept = LAST, b""
+        self.host.waiting.pop(self, None)
+        self.host.heads.pop(self, None)
+        if is_clean or self.transport.is_closing():
+            self.transport.close()
+            return
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.close)
+
+    def refuse_late_head(self) -> None:
+        """What of a request has come in its time is not all of it."""
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+
+    def close(self) -> None:
+        """When what was written has been sent."""
+        self.transport.close()
+
+    def reset(self) -> None:
+        """At once, and so that the client does not take what came for whole."""
+        raw: socket.socket | None = self.transport.get_extra_info("socket")
+        if raw is not None and not self.transport.is_closing():
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self.transport.abort()

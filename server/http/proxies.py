@@ -1,0 +1,204 @@
+"""Who asks, where proxies are between (RFC 7239, and the X-Forwarded headers that were before it). What comes in: the
+address of the connection's other end, headers. What goes out: the address, protocol and host of the client.
+
+Only what a trusted proxy wrote is believed. Each writes the address of the one before it behind what it was sent, so
+the lists are read from their end, for as long as it is a trusted proxy that is named. What cannot be read is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property, lru_cache, partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import msgspec
+from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine
+
+from server.http.exchange import UNIX, MakeRequest, Request
+
+MOST_HOPS = 20
+MAX_FORWARDED_LENGTH = 4000
+"""What is longer is none of any proxy's, and reading it would take longer than the rest of the request."""
+
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_PAIR = re.compile(rf'[ \t]*({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*)")[ \t]*(;|,|$)')
+_PORT = r"(?::[0-9]{1,5})?"
+_NODE = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
+_HOST = re.compile(rf"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]){_PORT}")
+_MAX_NODE_LENGTH = 60
+
+Address = IPv4Address | IPv6Address
+
+
+class Proxies(msgspec.Struct, frozen=True):
+    """is_unix: whether whoever connects to a Unix socket is one."""
+
+    networks: tuple[IPv4Network | IPv6Network, ...]
+    is_unix: bool
+
+    def trusts(self, address: Address) -> bool:
+        return any(address in network for network in self.networks)
+
+    def trusts_peer(self, peer: str) -> bool:
+        """peer: the other end of a connection, as a request has it."""
+        address = read_address(peer)
+        return self.is_unix if address is None else self.trusts(address)
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """What one proxy says of whom it was asked by. node: an address, with a port or without, or a word."""
+
+    node: str = ""
+    protocol: str | None = None
+    host: str | None = None
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """What is known of the client by its proxies; None: nothing."""
+
+    address: str | None = None
+    protocol: str | None = None
+    host: str | None = None
+
+
+def request_maker(trusted_proxies: str | None) -> MakeRequest:
+    """trusted_proxies: as the setting has them."""
+    return partial(ProxiedRequest, proxies_of(trusted_proxies)) if trusted_proxies else Request
+
+
+def proxies_of(trusted_proxies: str) -> Proxies:
+    names = trusted_proxies.split(",")
+    return Proxies(tuple(ip_network(name) for name in names if name != UNIX), UNIX in names)
+
+
+def read_address(node: str) -> Address | None:
+    """An address, whatever port it has; one of IPv4 however it is written.
+
+    >>> read_address("[::1]:4711"), read_address("::ffff:10.0.0.1"), read_address("unknown")
+    (IPv6Address('::1'), IPv4Address('10.0.0.1'), None)
+    """
+    return _read_node(node) if len(node) <= _MAX_NODE_LENGTH else None
+
+
+@lru_cache(maxsize=1024)
+def _read_node(node: str) -> Address | None:
+    found = _NODE.fullmatch(node)
+    if found is None:
+        return None
+    try:
+        address = ip_address(found[1] or found[2] or found[3])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
+    """Of a request that came from a trusted proxy.
+
+    A proxy that writes one kind of header may let the client's own of the other kind through: where the two differ,
+    neither is believed.
+    """
+    one = _followed(_x_forwarded(headers), proxies)
+    if "Forwarded" not in headers:
+        return one
+    other = _followed(_forwarded(headers), proxies)
+    pairs = list(zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True))
+    if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        return Sender()
+    return Sender(*(told or also for told, also in pairs))
+
+
+def _followed(hops: Iterator[Hop], proxies: Proxies) -> Sender:
+    """hops: the nearest first."""
+    known: str | None = None
+    hop = Hop()
+    for hop in hops:
+        address = read_address(hop.node)
+        if address is None:
+            break
+        known = str(address)
+        if not proxies.trusts(address):
+            break
+    protocol = (hop.protocol or "").lower()
+    is_host = hop.host is not None and _HOST.fullmatch(hop.host) is not None
+    return Sender(known, protocol if protocol in ("http", "https") else None, hop.host if is_host else None)
+
+
+def _x_forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
+    nodes, protocols, hosts = (_listed(headers, f"X-Forwarded-{name}") for name in ("For", "Proto", "Host"))
+    for place in range(max(len(nodes), 1)):
+        # Some proxies add to the first list alone, and leave the others as the first of them wrote them.
+        yield Hop(_at(nodes, place) or "", _at(protocols, place), _at(hosts, place))
+
+
+def _listed(headers: HTTPHeaders, name: str) -> list[str]:
+    """From its end."""
+    text = headers.get(name)
+    return [] if text is None else [one.strip() for one in reversed(text.rsplit(",", MOST_HOPS)[-MOST_HOPS:])]
+
+
+def _at(values: list[str], place: int) -> str | None:
+    return values[min(place, len(values) - 1)] if values else None
+
+
+def _forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
+    """Nothing of a header that cannot be read to its end: who knows where a quotation mark of the client's ends."""
+    text = headers["Forwarded"]
+    if len(text) > MAX_FORWARDED_LENGTH:
+        return
+    elements: list[dict[str, str]] = [{}]
+    position = 0
+    while position < len(text):
+        found = _PAIR.match(text, position)
+        if found is None:
+            return
+        name, token, quoted, end = found.groups()
+        elements[-1][name.lower()] = token if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        if end == ",":
+            elements.append({})
+        position = found.end()
+    for element in reversed(elements):
+        yield Hop(element.get("for", ""), element.get("proto"), element.get("host"))
+
+
+class ProxiedRequest(Request):
+    """A request that may have come through proxies. Who asked is found out where somebody wants to know: custom code, a
+    line of a log."""
+
+    def __init__(
+        self,
+        proxies: Proxies,
+        connection: HTTPConnection,
+        server: object,
+        line: RequestStartLine,
+        headers: HTTPHeaders,
+    ) -> None:
+        super().__init__(connection, server, line, headers)
+        self._proxies = proxies
+        self._direct = Sender(self.remote_ip, self.protocol, self.host)
+        del self.remote_ip, self.protocol, self.host
+
+    @cached_property
+    def _sender(self) -> Sender:
+        direct = self._direct
+        if not self._proxies.trusts_peer(direct.address or ""):
+            return direct
+        told = sender(self.headers, self._proxies)
+        return Sender(
+            told.address or direct.address,
+            told.protocol or direct.protocol,
+            told.host or direct.host,
+        )
+
+    @cached_property
+    def remote_ip(self) -> str | None:  # type: ignore[override]  # tornado's are attributes
+        return self._sender.address
+
+    @cached_property
+    def protocol(self) -> str | None:  # type: ignore[override]  # as above
+        return self._sender.protocol
+
+    @cached_property
+    def host(self) -> str | None:  # type: ignore[override]  # as above
+        return self._sender.host

@@ -1,0 +1,99 @@
+"""Figures as Prometheus reads them. What comes in: the sums over all workers. What goes out: text in Prometheus'
+format, or in that of OpenMetrics: they differ in the names of counters and in the last line.
+
+The library of Prometheus takes 20 to 40 milliseconds for the 3,500 lines of a server that has answered on all routes,
+and all requests wait meanwhile; this takes 2.
+
+It must not know: who counts, and where.
+
+Source: https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from server.observing.board import Figures, Key
+from server.observing.metrics import METRICS, WORKERS, Metric
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Labels = tuple[str, ...]
+Values = list[tuple[Labels, list[float]]]
+
+
+class Exposition(msgspec.Struct, frozen=True):
+    text: bytes
+    media_type: str
+
+
+def expose(figures: Figures, accept: str = "") -> Exposition:
+    """accept: the header of the request."""
+    is_openmetrics = "application/openmetrics-text" in accept
+    by_name = _by_name(figures)
+    lines: list[str] = []
+    for metric in METRICS:
+        lines += _head(metric, is_openmetrics)
+        values = by_name.get(metric.name, [])
+        if not values and not metric.labels:
+            values = [((), [0.0] * metric.count)]
+        for labels, numbers in values:
+            lines += (
+                _histogram(metric, labels, numbers) if metric.kind == "histogram" else _one(metric, labels, numbers)
+            )
+    if is_openmetrics:
+        lines.append("# EOF\n")
+    return Exposition("".join(lines).encode(), OPENMETRICS if is_openmetrics else TEXT)
+
+
+def _by_name(figures: Figures) -> dict[str, Values]:
+    """Labels and numbers of each metric, in the order of the labels."""
+    found: dict[str, Values] = {WORKERS.name: [((), [float(figures.workers)])]}
+    metrics = {metric.name: metric for metric in METRICS}
+    for (name, *labels), numbers in sorted(figures.kept.items()):
+        found.setdefault(name, []).append((tuple(labels), numbers))
+    for key, of_workers in sorted(figures.present.items()):
+        found.setdefault(key[0], []).extend(_living(metrics[key[0]], key, of_workers))
+    return found
+
+
+def _living(metric: Metric, key: Key, of_workers: dict[int, list[float]]) -> Iterable[tuple[Labels, list[float]]]:
+    if metric.is_per_worker:
+        return [((*key[1:], str(number)), numbers) for number, numbers in sorted(of_workers.items())]
+    together = max if metric.is_info else sum
+    return [(key[1:], [together(column) for column in zip(*of_workers.values(), strict=True)])]
+
+
+def _head(metric: Metric, is_openmetrics: bool) -> Iterator[str]:
+    name = metric.name.removesuffix("_total") if is_openmetrics else metric.name
+    yield f"# HELP {name} {metric.about}\n"
+    yield f"# TYPE {name} {metric.kind}\n"
+
+
+def _labelled(names: Sequence[str], values: Labels) -> str:
+    """`route="/{collection}",method="GET"`"""
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True))
+
+
+def _one(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
+    shown = f"{{{_labelled(metric.labels, labels)}}}" if labels else ""
+    return [f"{metric.name}{shown} {numbers[0]!r}\n"]
+
+
+def _histogram(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
+    """Each bucket has all that is at or below its bound."""
+    name, shown = metric.name, _labelled(metric.labels, labels)
+    comma, braced = ("," if shown else ""), f"{{{shown}}}" if shown else ""
+    *counts, total = numbers
+    sums = list(accumulate(counts))
+    bounds = [*map(repr, metric.bounds), "+Inf"]
+    lines = [
+        f'{name}_bucket{{{shown}{comma}le="{bound}"}} {count!r}\n' for bound, count in zip(bounds, sums, strict=True)
+    ]
+    return [*lines, f"{name}_count{braced} {sums[-1]!r}\n", f"{name}_sum{braced} {total!r}\n"]

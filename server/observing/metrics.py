@@ -1,0 +1,218 @@
+"""What is counted and measured: the list of metrics, and a worker's own figures. What comes in: durations, sizes,
+errors. What goes out: cells of the worker's sheet (`server/observing/board.py`), each at its place.
+
+It must not know: handlers, the database, how figures are shown.
+
+Names: a unit at the end, `_total` behind what is counted (https://prometheus.io/docs/practices/naming/).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from server.observing.board import Key, Lasting, Sheet
+
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SUM = len(SECONDS) + 1
+"""Where a row of those has the sum, behind what is above the last bound."""
+
+LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
+"""Others are counted as one."""
+
+Stages = Sequence[tuple[str, float]]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """bounds: of a histogram's buckets, in seconds. is_per_worker: shown for each worker, with the number of its sheet,
+    and gone with it; other counters are kept, and other gauges are the sum of those that live. is_legacy: counted when
+    the worker has ended."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    about: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+    is_per_worker: bool = False
+    is_legacy: bool = False
+    is_info: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many numbers a row has: of a histogram its buckets, what is above them, and the sum of all."""
+        return len(self.bounds) + 2 if self.kind == "histogram" else 1
+
+    @property
+    def lasting(self) -> Lasting:
+        if self.is_legacy:
+            return Lasting.LEGACY
+        return Lasting.PRESENT if self.kind == "gauge" or self.is_per_worker else Lasting.KEPT
+
+
+def _counter(name: str, about: str, *labels: str) -> Metric:
+    return Metric(f"waterspout_{name}", "counter", about, labels)
+
+
+def _gauge(name: str, about: str, *labels: str) -> Metric:
+    return Metric(f"waterspout_{name}", "gauge", about, labels)
+
+
+def _histogram(name: str, about: str, *labels: str, bounds: tuple[float, ...] = SECONDS) -> Metric:
+    return Metric(f"waterspout_{name}", "histogram", about, labels, bounds)
+
+
+def _of_worker(name: str, about: str, kind: Literal["counter", "gauge"] = "gauge") -> Metric:
+    return Metric(f"waterspout_worker_{name}", kind, about, ("worker",), is_per_worker=True)
+
+
+REQUEST = ("route", "method", "status")
+REQUEST_SECONDS = _histogram(
+    "http_request_duration_seconds", "Time from the head of a request to its answer.", *REQUEST
+)
+RESPONSE_BYTES = _counter("http_response_bytes_total", "Bytes of the bodies of answers.", *REQUEST)
+CONNECTIONS = _gauge("http_connections", "Connections of clients.")
+IN_FLIGHT = _gauge("http_requests_in_flight", "Requests that are being answered.")
+STAGE_SECONDS = _histogram("stage_duration_seconds", "Time of each stage of a request.", "route", "stage")
+STREAMS = _counter("streams_total", "Answers that were begun as a stream.")
+STREAMS_RUNNING = _gauge("streams_running", "Answers that are being streamed.")
+
+POOL_MAX = _gauge("pool_max_connections", "Connections to PostgreSQL that there may be.")
+POOL_CONNECTIONS = _gauge("pool_connections", "Connections to PostgreSQL that are open.", "state")
+POOL_WAITING = _gauge("pool_waiting_requests", "Requests that wait for a connection.")
+ACQUIRE_SECONDS = _histogram("pool_acquire_duration_seconds", "Time until a request had a connection, or had none.")
+OPENED = _counter("pool_connections_opened_total", "Connections to PostgreSQL that were opened.")
+LOST = _counter("pool_connections_lost_total", "Connections to PostgreSQL that broke.")
+STATEMENT_SECONDS = _histogram("statement_duration_seconds", "Time of each SQL statement.")
+SLOW_STATEMENTS = _counter("slow_statements_total", "Statements that took slow_statement_seconds or longer.")
+DATABASE_ERRORS = _counter(
+    "database_errors_total",
+    "Errors of PostgreSQL and of the way there; sqlstate is the class, the first two characters.",
+    *("sqlstate", "error"),
+)
+
+CACHE_HITS = _counter("cache_hits_total", "What was found in a cache.", "cache")
+CACHE_MISSES = _counter("cache_misses_total", "What was looked for in a cache and not found.", "cache")
+CACHE_ENTRIES = _gauge("cache_entries", "What a cache holds.", "cache")
+CACHE_BYTES = _gauge("cache_bytes", "What this weighs.", "cache")
+
+LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a timer.", bounds=LAG_SECONDS)
+WORKERS = _gauge("workers", "Processes that answer.")
+STOPPING = _gauge("workers_stopping", "Processes that finish what they have, and then end.")
+WORKERS_ENDED = Metric(
+    "waterspout_workers_ended_total", "counter", "Workers that ended otherwise than in order.", is_legacy=True
+)
+RESIDENT = _of_worker("resident_memory_bytes", "Memory of the worker.")
+OPEN_FDS = _of_worker("open_fds", "Open file descriptors of the worker.")
+MAX_FDS = _of_worker("max_fds", "Open file descriptors that the worker may have.")
+CPU_SECONDS = _of_worker("cpu_seconds_total", "Processor time of the worker.", "counter")
+START_TIME = _of_worker("start_time_seconds", "When the worker started, in Unix time.")
+GENERATION = _of_worker("generation", "How often settings and declarations had been loaded, with those of the worker.")
+BUILD = Metric("waterspout_build_info", "gauge", "What is running; always 1.", ("version", "python"), is_info=True)
+
+METRICS = (
+    REQUEST_SECONDS,
+    RESPONSE_BYTES,
+    CONNECTIONS,
+    IN_FLIGHT,
+    STAGE_SECONDS,
+    STREAMS,
+    STREAMS_RUNNING,
+    POOL_MAX,
+    POOL_CONNECTIONS,
+    POOL_WAITING,
+    ACQUIRE_SECONDS,
+    OPENED,
+    LOST,
+    STATEMENT_SECONDS,
+    SLOW_STATEMENTS,
+    DATABASE_ERRORS,
+    CACHE_HITS,
+    CACHE_MISSES,
+    CACHE_ENTRIES,
+    CACHE_BYTES,
+    LAG,
+    WORKERS,
+    STOPPING,
+    WORKERS_ENDED,
+    RESIDENT,
+    OPEN_FDS,
+    MAX_FDS,
+    CPU_SECONDS,
+    START_TIME,
+    GENERATION,
+    BUILD,
+)
+
+
+class Meter:
+    """One worker's figures. What each request and each statement passes through is written out, not called: all of it
+    takes about two microseconds a request."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        self._cells = sheet.cells
+        self._rows: dict[Key, int] = {}
+        self._requests: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._stages: dict[tuple[str, str], int] = {}
+        self._acquire, self._statement = self._row(ACQUIRE_SECONDS), self._row(STATEMENT_SECONDS)
+
+    def _row(self, metric: Metric, *labels: str) -> int:
+        key = (metric.name, *labels)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = self.sheet.row(key, metric.count, metric.lasting)
+        return row
+
+    def add(self, metric: Metric, *labels: str, amount: float = 1.0) -> None:
+        self._cells[self._row(metric, *labels)] += amount
+
+    def put(self, metric: Metric, value: float, *labels: str) -> None:
+        self._cells[self._row(metric, *labels)] = value
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        row = self._row(metric, *labels)
+        self._cells[row + bisect_left(metric.bounds, value)] += 1.0
+        self._cells[row + len(metric.bounds) + 1] += value
+
+    def request(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
+        """size: bytes of the body."""
+        rows = self._requests.get((route, method, status))
+        if rows is None:
+            rows = self._request_rows(route, method, status)
+        (row, sent), cells = rows, self._cells
+        cells[row + bisect_left(SECONDS, seconds)] += 1.0
+        cells[row + _SUM] += seconds
+        cells[sent] += size
+
+    def _request_rows(self, route: str, method: str, status: int) -> tuple[int, int]:
+        labels = (route, method if method in METHODS else "other", str(status))
+        rows = self._row(REQUEST_SECONDS, *labels), self._row(RESPONSE_BYTES, *labels)
+        if method in METHODS:
+            self._requests[route, method, status] = rows
+        return rows
+
+    def stages(self, route: str, stages: Stages, end: float) -> None:
+        """stages: each with the moment of its begin. end: of the last one. Both by time.perf_counter."""
+        known, cells = self._stages, self._cells
+        for name, begin in reversed(stages):
+            row = known.get((route, name))
+            if row is None:
+                row = known[route, name] = self._row(STAGE_SECONDS, route, name)
+            cells[row + bisect_left(SECONDS, end - begin)] += 1.0
+            cells[row + _SUM] += end - begin
+            end = begin
+
+    def acquired(self, seconds: float) -> None:
+        row, cells = self._acquire, self._cells
+        cells[row + bisect_left(SECONDS, seconds)] += 1.0
+        cells[row + _SUM] += seconds
+
+    def statement(self, seconds: float) -> None:
+        row, cells = self._statement, self._cells
+        cells[row + bisect_left(SECONDS, seconds)] += 1.0
+        cells[row + _SUM] += seconds

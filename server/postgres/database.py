@@ -1,0 +1,431 @@
+"""The pool, transactions, and driver errors as ours. What comes in: settings, and work to be done on a connection.
+What goes out: what the work gives, or an answer. No code outside this module picks a connection. What the driver's
+exceptions mean is in `driver_errors.py`; those about a row or a value pass through, for `refusals.py` to point into the
+request.
+
+Two doors, one pool today: to read, `read` and `stream`; to write, `write` and `write_statement`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal, TypeVar
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from querybuild.errors import ApiError
+from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
+from server.limits import share
+from server.observing import metrics
+from server.observing.watch import Watch
+from server.postgres.connection import Connection, Sending, give_up, is_awaited, lose
+from server.postgres.driver_errors import (
+    GONE,
+    LOST,
+    RETRIED,
+    is_half_sent,
+    is_lost,
+    is_rolled_back,
+    translated,
+    words_of_loss,
+)
+from server.postgres.hosts import Hosts, silence_of_clients
+from server.postgres.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures
+from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
+from server.running import Lifeline
+from server.settings import Settings
+
+PREPARED_STATEMENTS = 256
+"""How many statements each connection keeps prepared; the compiled ones that it has not are prepared again."""
+
+PREPARED_STATEMENT_BYTES = 4096
+"""Longer ones are prepared each time: 300 long filters, kept, made a backend of PostgreSQL grow by 200 MB."""
+
+ATTEMPTS, PAUSE_SECONDS = 3, 0.02
+"""How often a transaction is begun that others or a migration made fail, and how long it waits at most before the
+second time."""
+
+READ_ONLY_SECONDS = 1.0
+"""How often at most all connections are given up because the server that they lead to takes no writes: another one may
+by now."""
+
+log = logging.getLogger("server")
+
+Result = TypeVar("Result")
+Isolation = Literal["read_committed", "repeatable_read"]
+
+
+def _always() -> bool:
+    return True
+
+
+def _never() -> bool:
+    return False
+
+
+class ConnectionLost(Exception):
+    """The connection broke. What was under way on it is not done, and will not be."""
+
+
+class NeverSent(ConnectionLost):
+    """It had broken before anything was sent."""
+
+
+class MaybeDone(ConnectionLost):
+    """It broke while a write was being committed."""
+
+
+class Database:
+    """The pool of one process, for as long as it lives."""
+
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], settings: Settings, streams: int, watch: Watch | None = None
+    ) -> None:
+        self.watch = watch or Watch(settings)
+        self._pool = Pool(pool)
+        self._is_away = False
+        self._acquire_timeout_seconds = settings.acquire_timeout_seconds
+        self._streams = asyncio.Semaphore(streams)
+        self._stream_seconds = settings.stream_seconds
+        self._network_timeout_seconds = settings.network_timeout_seconds
+
+    def pool_figures(self) -> PoolFigures:
+        return self._pool.figures()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    def terminate(self) -> None:
+        self._pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """For those who look at how a server is connected: tests, and the benchmark."""
+        connection = await self._acquire()
+        try:
+            yield connection
+        finally:
+            try:
+                # What was prepared, and not executed, has a transaction open.
+                await self._end(connection, lambda: connection.execute("SELECT"))
+            finally:
+                await self._pool.release(connection)
+
+    async def _acquire(self) -> Connection:
+        """Raises Busy, Unavailable; NeverSent where one broke that was just being opened."""
+        begin = time.perf_counter()
+        try:
+            connection = await self._pool.acquire(self._acquire_timeout_seconds)
+        except NotOpened as error:
+            self.watch.failed(error)
+            self._tell(error)
+            raise _unreachable() from error
+        except TimeoutError as error:
+            raise Busy("All database connections are in use; try again.") from error
+        except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
+            self.watch.failed(error)
+            self._tell(error)
+            if isinstance(error, (pg.PostgresConnectionError, pg.AdminShutdownError, ConnectionResetError)):
+                raise NeverSent from error
+            is_full = isinstance(error, pg.TooManyConnectionsError)
+            raise (translated(error) if is_full else _unreachable()) from error
+        finally:
+            self.watch.acquired(begin)
+        self._tell(None)
+        return connection
+
+    def _tell(self, error: BaseException | None) -> None:
+        """The log has a line when no connection can be opened, and when one can again."""
+        if error is not None and not self._is_away:
+            log.warning("PostgreSQL cannot be reached: %s", words_of_loss(error))
+        elif error is None and self._is_away:
+            log.warning("PostgreSQL is reached again")
+        self._is_away = error is not None
+
+    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
+        """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
+        single statement is anyway."""
+        return await self._attempts(work, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
+
+    async def stream(self, work: Callable[[Connection], Awaitable[Result]], *, is_begun: Callable[[], bool]) -> Result:
+        """Runs reading work that lasts as long as its reader, in one snapshot. is_begun: whether anything has been
+        sent, after which it is not run again. Raises TooManyStreams."""
+        patience = f"SET LOCAL idle_in_transaction_session_timeout={milliseconds(self._stream_seconds)}"
+        # Which is compiled by what all rows cost, and would be ready long after the first of them.
+        haste = "SET LOCAL jit=off"
+
+        async def unhurried(connection: Connection) -> Result:
+            self.watch.count(metrics.STREAMS)
+            await connection.execute(f"{patience}; {haste}")
+            try:
+                return await work(connection)
+            except RETRIED as error:
+                if is_begun():
+                    raise Busy("A migration was in the way.") from error
+                raise
+
+        async with self._one_stream():
+            return await self._attempts(unhurried, "repeatable_read", is_repeatable=lambda: not is_begun())
+
+    @asynccontextmanager
+    async def _one_stream(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._acquire_timeout_seconds):
+                await self._streams.acquire()
+        except TimeoutError as error:
+            raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
+        try:
+            yield
+        finally:
+            self._streams.release()
+
+    async def write(
+        self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
+    ) -> Result:
+        """Runs writing work in a transaction, and again when others made it fail. What it returns has been
+        committed. committing: told before each commit; what has begun to be committed must not be cancelled."""
+        return await self._attempts(work, "read_committed", committing)
+
+    async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Runs a write of one statement, which is its own transaction."""
+
+        async def told(connection: Connection) -> Result:
+            sending = Sending(connection)
+            try:
+                return await work(connection)
+            except Exception as error:
+                if isinstance(error, pg.OutdatedSchemaCacheError):
+                    # It was done; what came back cannot be read.
+                    raise MaybeDone from error
+                if not is_lost(error, connection):
+                    raise
+                if not sending.is_begun and isinstance(error, TimeoutError):
+                    raise
+                if not sending.is_begun:
+                    raise NeverSent from error
+                raise (ConnectionLost() if is_rolled_back(error) else MaybeDone()) from error
+
+        return await self._attempts(told, None)
+
+    async def _attempts(
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        isolation: Isolation | None,
+        committing: Callable[[], None] | None = None,
+        is_repeatable: Callable[[], bool] = _never,
+    ) -> Result:
+        """is_repeatable: whether the work may be done once more where it may have been done."""
+        begun = work if isolation is None else self._in_transaction(work, isolation, committing)
+        is_second, attempt = False, 1
+        while True:
+            try:
+                return await self._use(begun)
+            except RETRIED as error:
+                if attempt == ATTEMPTS:
+                    raise Busy("Other writes were in the way; try again.") from error
+            except ConnectionLost as error:
+                # All that were opened before have been given up: the second time is on a younger one.
+                if is_second or not (isinstance(error, NeverSent) or is_repeatable()):
+                    raise _answer_to(error) from error.__cause__
+                is_second = True
+                continue
+            except ApiError:
+                raise
+            except Exception as error:
+                is_misplaced = isolation == "repeatable_read" and isinstance(error, pg.ReadOnlySQLTransactionError)
+                answer = translated(error)
+                if answer is error or is_misplaced:
+                    # A write at the door for reads is a fault, and no state of the database.
+                    raise
+                raise answer from error
+            # Two that were in each other's way must not meet again at once.
+            await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
+            attempt += 1
+
+    async def _use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        connection = await self._acquire()
+        try:
+            result = await work(connection)
+        except BaseException as error:
+            try:
+                lost = await self._look_at(error, connection)
+            finally:
+                await self._pool.release(connection)
+            if lost is not error:
+                raise lost from error
+            raise
+        if getattr(connection, "must_be_reset", True):
+            await self._pool.release(connection)
+        else:
+            await self._pool.keep(connection)
+        return result
+
+    async def _look_at(self, error: BaseException, connection: Connection) -> BaseException:
+        """What it says of the connection, and so of others: ConnectionLost, or itself."""
+        is_known = isinstance(error, ConnectionLost)
+        self.watch.failed(error)
+        if isinstance(error, pg.ReadOnlySQLTransactionError):
+            await self._pool.renew(connection, READ_ONLY_SECONDS)
+            return error
+        if not is_known and not is_lost(error, connection):
+            if is_half_sent(error) or is_awaited(connection):
+                await self._end(connection, lambda: connection.execute("SELECT"))
+            return error
+        lose(connection)
+        if await self._pool.renew(connection):
+            log.warning("a connection to PostgreSQL broke, and those of before are renewed: %s", words_of_loss(error))
+        return error if is_known or isinstance(error, TimeoutError) else ConnectionLost()
+
+    def _in_transaction(
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        isolation: Isolation,
+        committing: Callable[[], None] | None,
+    ) -> Callable[[Connection], Awaitable[Result]]:
+        return lambda connection: self._transaction(connection, work, isolation, committing)
+
+    async def _transaction(
+        self,
+        connection: Connection,
+        work: Callable[[Connection], Awaitable[Result]],
+        isolation: Isolation,
+        committing: Callable[[], None] | None,
+    ) -> Result:
+        transaction = connection.transaction(isolation=isolation, readonly=isolation == "repeatable_read")
+        try:
+            await transaction.start()
+        except BaseException as error:
+            # A BEGIN that was given up may have been done: asyncpg rolls it back when the connection is released, and
+            # raises the alarm for those alone that nobody seems to look after.
+            transaction._managed = True  # type: ignore[attr-defined]  # the stubs leave it out
+            if is_lost(error, connection) and not isinstance(error, TimeoutError):
+                raise NeverSent from error
+            raise
+        try:
+            result = await work(connection)
+        except BaseException as error:
+            if not is_lost(error, connection):
+                await self._end(connection, transaction.rollback)
+            raise
+        if committing is not None:
+            committing()
+        sending = Sending(connection)
+        try:
+            await transaction.commit()
+        except (*LOST, pg.InterfaceError) as error:
+            is_sent = isolation == "read_committed" and sending.is_begun
+            raise (MaybeDone() if is_sent else ConnectionLost()) from error
+        return result
+
+    async def _end(self, connection: Connection, end: Callable[[], Awaitable[object]]) -> None:
+        """Ends what is begun, in as long as the network may be silent: asyncpg first awaits what was cancelled."""
+        try:
+            async with asyncio.timeout(self._network_timeout_seconds):
+                await end()
+        except (*LOST, pg.InterfaceError):
+            give_up(connection)
+
+
+def _unreachable() -> Unavailable:
+    return Unavailable("The database cannot be reached; try again.")
+
+
+def _answer_to(lost: ConnectionLost) -> ApiError:
+    if isinstance(lost, MaybeDone):
+        return OutcomeUnknown("The connection was lost while the write was being committed: look whether it was done.")
+    return _unreachable()
+
+
+@contextmanager
+def custom_code(connection: Connection) -> Iterator[None]:
+    """Custom code has files and networks of its own, whose failures say nothing of the database."""
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        if is_lost(error, connection):
+            raise
+        raise RuntimeError("custom code failed") from error
+
+
+class HeldDatabase:
+    """The doors as custom code has them: every connection that it holds is reset in full when it goes back."""
+
+    def __init__(self, database: Database, lifeline: Lifeline) -> None:
+        self._database = database
+        self._lifeline = lifeline
+
+    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
+        return await self._lifeline.run(self._database.read(_held(work), is_snapshot=is_snapshot))
+
+    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
+
+
+def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+    async def held(connection: Connection) -> Result:
+        connection.hold()
+        with custom_code(connection):
+            return await work(connection)
+
+    return held
+
+
+async def open_database(url: str, settings: Settings, size: int, watch: Watch | None = None) -> Database:
+    """A pool of `size` connections. watch: the worker's. Raises what asyncpg raises when the database cannot be
+    reached."""
+    watch = watch or Watch(settings)
+
+    async def begin(connection: Any) -> None:
+        connection.begin(watch)
+
+    pool = await asyncpg.create_pool(
+        url,
+        connect=Hosts(url, settings).connect,
+        # None to begin with: a worker that starts while the database is away answers 503 until it is back.
+        min_size=0,
+        max_size=size,
+        init=begin,
+        max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
+        # PostgreSQL ends a statement that takes too long, unless nothing of it reaches us any more.
+        command_timeout=settings.statement_timeout_seconds + settings.network_timeout_seconds,
+        statement_cache_size=PREPARED_STATEMENTS,
+        max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
+        **_session(settings),
+    )
+    return Database(pool, settings, _streams(settings, size), watch)
+
+
+async def open_alone(url: str, settings: Settings) -> Connection:
+    """A connection outside of the pool, without its time limits, for the work before the first request.
+
+    Raises what asyncpg raises, and StartError where a pooler's backends have not the settings that they need.
+    """
+    is_pooled = settings.pooler == "transaction"
+    connection = await Hosts(url, settings).connect(connection_class=PooledConnection if is_pooled else Connection)
+    try:
+        if is_pooled:
+            await check_backend(connection, settings)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def _session(settings: Settings) -> dict[str, Any]:
+    name = {"application_name": "waterspout"}
+    if settings.pooler == "transaction":
+        return {"connection_class": PooledConnection, "server_settings": name}
+    silence = silence_of_clients(settings.network_timeout_seconds)
+    return {"connection_class": Connection, "server_settings": name | SESSION | timeouts(settings) | silence}
+
+
+def _streams(settings: Settings, size: int) -> int:
+    """How many of a worker's connections may stream at once."""
+    of_all = settings.max_streams or settings.pool_size // 4
+    return min(share(of_all, settings.workers), size)

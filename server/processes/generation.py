@@ -1,0 +1,93 @@
+"""One generation of workers: a process that takes the settings and runs the workers that go by them. What comes in:
+what the master holds, and how to read the settings. What goes out: reports; the end, when SIGTERM or the master's end
+comes.
+
+It must not know: other generations, systemd.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import msgspec
+import uvloop
+
+from migrations import MigrationError
+from server.http.balance import Balance
+from server.observing.board import Board
+from server.observing.logs import configure_logging
+from server.processes import workers
+from server.processes.forks import Life, outlive_no_parent
+from server.processes.listening import Listening
+from server.processes.worker import Post, answer
+from server.settings import SETTINGS, Settings, StartError
+from server.start import declarations, prepare_database
+
+log = logging.getLogger("server")
+
+MASTERS = ("host", "port", "unix_socket", "admin_host", "admin_port", "data_dir")
+"""Settings that hold for as long as the master lives."""
+
+
+class Inherited(msgspec.Struct, frozen=True, eq=False):
+    """What outlives generations. embedded_url: of the embedded PostgreSQL, if there is one. settings: those at the
+    start of the master. board: on which all workers count."""
+
+    listening: Listening
+    board: Board
+    embedded_url: str | None
+    settings: Settings
+
+
+def run_generation(inherited: Inherited, settings: Settings, count: int, post: Post, life: Life) -> None:
+    """count: how many workers to begin with; more come by SIGTTIN."""
+    configure_logging(settings)
+    try:
+        _run(inherited, settings, count, post, life)
+    except (StartError, MigrationError) as error:
+        post.reports.failed(str(error))
+
+
+def _run(inherited: Inherited, settings: Settings, count: int, post: Post, life: Life) -> None:
+    """Raises StartError, MigrationError."""
+    listening = inherited.listening
+    url = _database_url(inherited, settings)
+    if listening.admin and settings.admin_port is None:
+        # It came from a socket unit, which knows the number.
+        settings = msgspec.structs.replace(settings, admin_port=0)
+    declared = declarations(settings)
+    constraints = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=post.generation > 1))
+    post.reports.loaded(settings.workers)
+
+    balance = Balance()
+
+    def work(_sockets: list[socket.socket], place: int) -> None:
+        balance.take(place)
+        uvloop.run(
+            answer(listening, url, settings, declared, constraints, msgspec.structs.replace(post, balance=balance))
+        )
+
+    if settings.workers == 1:
+        outlive_no_parent(life, workers.STOP_SECONDS)
+        uvloop.run(answer(listening, url, settings, declared, constraints, post))
+    else:
+        workers.run(
+            listening.main,
+            count,
+            work,
+            life=life,
+            ended=post.reports.ended,
+            stopping=listening.close,
+            whole=settings.workers,
+        )
+
+
+def _database_url(inherited: Inherited, settings: Settings) -> str:
+    """Raises StartError."""
+    if (settings.database_url is None) != (inherited.embedded_url is not None):
+        raise StartError("from an embedded database to another one, and back, takes a restart")
+    for setting in SETTINGS:
+        if setting.name in MASTERS and getattr(settings, setting.name) != getattr(inherited.settings, setting.name):
+            log.warning("%s has changed, which takes a restart: it stays as it was", setting.name)
+    return settings.database_url or inherited.embedded_url or ""
