@@ -257,7 +257,7 @@ def test_it_is_for_the_embedded_database_alone(given: Path) -> None:
 def test_what_only_reads_makes_no_database(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "nowhere"
     assert refused(*command, "--data-dir", path) == (
-        f"Error: there is no database in {path}: another folder is named with --data-dir"
+        f"Error: there is no database in {path}: `waterspout serve` makes one, or name another folder with --data-dir"
     )
     assert list(folder.iterdir()) == []
 
