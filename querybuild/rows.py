@@ -63,8 +63,7 @@ def joined_width(node: Node) -> int:
 
 def page_width(plan: ReadPlan) -> int:
     """How many columns the rows of the primary statement have, with what is joined to them and an exact total."""
-    joined = sum(joined_width(branch.node) for branch in plan.node.branches if branch.is_joined)
-    return row_width(plan.node, None) + len(plan.cursor_keys) + joined + (plan.total == "exact")
+    return joined_width(plan.node) + len(plan.cursor_keys) + (plan.total == "exact")
 
 
 def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -66,15 +66,19 @@ class ReadStatements(msgspec.Struct, frozen=True):
 
 
 def compile_read(plan: ReadPlan) -> ReadStatements:
-    primary = _primary(plan)
     return ReadStatements(
-        primary=primary if plan.united is None else _united(plan, plan.united),
+        primary=_primary(plan) if plan.united is None else _united(plan, plan.united),
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
         at_once=_at_once(plan) if plan.answers_writes and _fits_at_once(plan.node) else None,
-        locked=Statement(f'{primary.sql} FOR UPDATE OF "t0"', primary.slots) if plan.is_to_one_linkage else None,
+        locked=_locked(plan) if plan.is_to_one_linkage else None,
     )
+
+
+def _locked(plan: ReadPlan) -> Statement:
+    primary = _primary(plan)
+    return Statement(f'{primary.sql} FOR UPDATE OF "t0"', primary.slots)
 
 
 def _fits_at_once(root: Node) -> bool:

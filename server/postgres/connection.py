@@ -64,8 +64,7 @@ class Connection(asyncpg.Connection):
         try:
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
         finally:
-            if self.watch is not None:
-                self.watch.ran(query, begin)
+            self.ran(query, begin)
 
     async def _executemany(self, query: str, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
