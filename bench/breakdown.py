@@ -17,6 +17,7 @@ from bench.requests import Request, rendered
 from bench.results import Stages
 from bench.servers import Running
 from server.engine import Engine, ReadShape
+from server.live_schema import LiveSchema
 from server.resources import built_in
 from server.routes import Shape, match_route
 from server.settings import Settings
@@ -88,7 +89,7 @@ def first_plan_us(request: Request, cursor: str) -> float:
     query_string = rendered(request, 1, cursor)[0].partition("?")[2]
     catalog, durations = built_in(), []
     for _ in range(_TIMES):
-        engine = Engine(Settings(), catalog, {})
+        engine = Engine(Settings(), catalog, LiveSchema())
         shape = read_shape(request, engine)
         begin = time.perf_counter()
         engine.prepare_read(shape, query_string)

@@ -24,10 +24,12 @@ from server.embedded.cluster import find_software
 from server.embedded.folder import SoftwareMissing
 from server.engine import Engine
 from server.execute import execute_read
+from server.live_schema import read_live_schema
 from server.postgres.database import open_database
 from server.resources import built_in
 from server.routes import match_route
 from server.settings import Settings
+from server.start import connected
 
 WITHOUT_PGBENCH = "pgbench is not installed: pip install 'waterspout[embedded]' has it, or `apt-get install postgresql`"
 
@@ -109,12 +111,14 @@ def same_script(url: str, request: Request, cursor: str = "") -> Script:
 
 
 async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequence[Any]]]:
-    engine = Engine(Settings(), built_in(), {})
+    settings, catalog = Settings(), built_in()
+    async with connected(url, settings) as connection:
+        engine = Engine(settings, catalog, await read_live_schema(connection, catalog))
     path, _, query_string = rendered(request, 1, cursor)[0].partition("?")
     route = match_route(path, engine.catalog, engine.fixed_paths)
     assert route is not None
     prepared = engine.prepare_read(read_shape(request, engine), query_string)
-    database = await open_database(url, engine.settings, 1)
+    database = await open_database(url, settings, 1)
     sent: list[tuple[str, Sequence[Any]]] = []
     try:
         async with database.connection() as connection:

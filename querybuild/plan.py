@@ -187,6 +187,17 @@ class Scope(msgspec.Struct, frozen=True):
     target: Resource
 
 
+class Reference(msgspec.Struct, frozen=True):
+    """A column of a resource's rows that is null or the id of a row of the target: a foreign key holds it to that."""
+
+    resource: Resource
+    column: str
+    target: Resource
+
+
+References = frozenset[Reference]
+
+
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A read. is_collection: an array or one resource. limit, offset: slots, None for all rows.
     total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
@@ -194,7 +205,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     includes_primary: and the resources that they identify are included.
     has_cursors: rows carry the texts of their sort keys, before an exact total. place: where the page begins.
     is_far: the offset is so large that the page is found by ids alone before its rows are read. usual_limit: what is in
-    the slot of limit, where the page has the default size.
+    the slot of limit, where the page has the default size. counted_by: rows whose keys are counted in place of the
+    primary rows.
     """
 
     node: Node
@@ -213,6 +225,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None = None
     is_far: bool = False
     usual_limit: int | None = None
+    counted_by: Exists | None = None
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:

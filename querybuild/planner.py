@@ -16,11 +16,14 @@ from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, So
 from querybuild.plan import (
     Branch,
     ColumnRef,
+    Exists,
     IdIs,
     Node,
     OrderKey,
     Place,
     ReadPlan,
+    Reference,
+    References,
     Scope,
     Step,
     Values,
@@ -51,6 +54,20 @@ class PlannedRead(msgspec.Struct, frozen=True):
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
 IncludeTree = dict[str, "IncludeTree"]
+
+
+def counted(plan: ReadPlan, references: References) -> ReadPlan:
+    """Users who have a computer, and nothing else that is asked of them, are counted by the owners of the computers,
+    which foreign keys say are users. It spares PostgreSQL the reading of all users (docs/adr/0021-counted-by-keys.md).
+    """
+    match plan.scope, plan.conditions:
+        case None, (Exists(step=Step(link=None) as step) as owned,) if (
+            step.near == plan.node.resource.id.column
+            and Reference(step.resource, step.far, plan.node.resource) in references
+        ):
+            return msgspec.structs.replace(plan, counted_by=owned)
+        case _:
+            return plan
 
 
 def plan_collection(

@@ -36,7 +36,7 @@ from querybuild.clauses import (
     table,
     where,
 )
-from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, Step
+from querybuild.plan import Branch, Exists, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
 from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, row_width
 from querybuild.terms import Template, equals_any
@@ -153,18 +153,34 @@ def _primary_columns(plan: ReadPlan) -> list[Term]:
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
     if plan.total != "exact":
         return query
-    return query.select(Template("{}", matching(plan, binds).select(sql_functions.Count("*"))))
+    return query.select(Template("{}", _counted(plan, binds)))
+
+
+def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    """`SELECT COUNT(*) FROM "users" "t0" WHERE ...`; or, by the rows that belong to them:
+
+    SELECT COUNT(*) FROM (SELECT DISTINCT "t1"."owner_id" FROM "computers" "t1"
+    WHERE NOT "t1"."owner_id" IS NULL AND "t1"."serial" LIKE $1) "k"
+    """
+    rows = matching(plan, binds) if plan.counted_by is None else _keys_of(plan.counted_by, binds)
+    return rows.select(sql_functions.Count("*"))
+
+
+def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
+    step = owned.step
+    key = column(step.alias, step.far)
+    keys = PostgreSQLQuery.from_(table(step.resource, step.alias)).select(key).distinct().where(key.notnull())
+    return PostgreSQLQuery.from_(where(keys, owned.conditions, binds).as_("k"))
 
 
 def _count(plan: ReadPlan) -> Statement | None:
-    """`SELECT COUNT(*) FROM "users" "t0" WHERE ...`, for a page without rows, which cannot carry the total; an estimate
-    is the planner's, of the rows themselves."""
+    """For a page without rows, which cannot carry the total; an estimate is the planner's, of the rows themselves."""
     if plan.total in (None, "none"):
         return None
     binds = Binds()
-    query = matching(plan, binds).select(sql_functions.Count("*") if plan.total == "exact" else 1)
-    explain = "EXPLAIN (FORMAT JSON) " if plan.total == "estimated" else ""
-    return Statement(explain + query.get_sql(), binds.slots)
+    if plan.total == "exact":
+        return Statement(_counted(plan, binds).get_sql(), binds.slots)
+    return Statement("EXPLAIN (FORMAT JSON) " + matching(plan, binds).select(1).get_sql(), binds.slots)
 
 
 def _parent(plan: ReadPlan) -> Statement | None:

@@ -24,7 +24,7 @@ from server.http.connections import FindHandler, Server
 from server.http.exchange import Handling, Request
 from server.http.proxies import request_maker
 from server.limits import connection_limits, share
-from server.live_schema import Constraints
+from server.live_schema import LiveSchema
 from server.postgres.database import Database
 from server.routes import ADMIN, Route, Shape, below_prefix, match_route, plain_path
 from server.running import Running
@@ -89,10 +89,10 @@ class Routes:
 
 
 def make_app(
-    settings: Settings, catalog: Catalog, constraints: Constraints, database: Database, routes: CustomRoutes = ()
+    settings: Settings, catalog: Catalog, schema: LiveSchema, database: Database, routes: CustomRoutes = ()
 ) -> Routes:
     """What a server answers with."""
-    return Routes(Engine(settings, catalog, constraints), database, routes)
+    return Routes(Engine(settings, catalog, schema), database, routes)
 
 
 def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:

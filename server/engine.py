@@ -21,7 +21,7 @@ from querybuild.forms import Form, form_key, form_of, planned_alike
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
-from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planner import PlannedRead, counted, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
@@ -30,7 +30,7 @@ from querybuild.stream import StreamStatements, compile_stream
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, page_queries
 from serializers.streams import StreamEncoder
-from server.live_schema import Constraints
+from server.live_schema import LiveSchema
 from server.routes import fixed_paths
 from server.settings import Settings
 
@@ -138,10 +138,10 @@ def _caches(settings: Settings) -> Caches:
 
 
 class Engine:
-    def __init__(self, settings: Settings, catalog: Catalog, constraints: Constraints) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, schema: LiveSchema) -> None:
         self.settings = settings
         self.catalog = catalog
-        self.constraints = constraints
+        self.schema = schema
         self.context = Context()
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
@@ -226,8 +226,9 @@ class Engine:
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
-        queries, compiled = page_queries(pairs, query.page), self._compiled(planned.plan)
-        return PreparedRead(query, queries, planned.plan, planned.values, planned.cursor_mark, compiled)
+        plan = counted(planned.plan, self.schema.references)
+        queries, compiled = page_queries(pairs, query.page), self._compiled(plan)
+        return PreparedRead(query, queries, plan, planned.values, planned.cursor_mark, compiled)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)

@@ -16,7 +16,7 @@ import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.errors import listed, nearest, quoted
-from querybuild.plan import ReadPlan, node_of
+from querybuild.plan import ReadPlan, Reference, References, node_of
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
@@ -63,6 +63,18 @@ WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
 """
 
 
+# Rows that a role may not see, and those of tables that inherit, are nothing that a foreign key speaks of.
+_FOREIGN_KEYS = """
+SELECT c.conrelid, a.attname, c.confrelid, t.attname
+FROM pg_constraint c
+JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
+JOIN pg_attribute t ON t.attrelid = c.confrelid AND t.attnum = c.confkey[1]
+WHERE c.contype = 'f' AND c.convalidated AND cardinality(c.conkey) = 1 AND c.conrelid = ANY($1::oid[]) AND NOT EXISTS (
+    SELECT FROM pg_class r
+    WHERE r.oid IN (c.conrelid, c.confrelid) AND (r.relrowsecurity OR r.relhassubclass AND r.relkind <> 'p'))
+"""
+
+
 class Column(msgspec.Struct, frozen=True):
     type: str
     is_not_null: bool
@@ -83,22 +95,28 @@ class Table(msgspec.Struct, frozen=True):
 
 
 Columns = dict[str, Column]
+Place = tuple[str | None, str]
+"""Schema and table, as they are declared."""
 Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 """(schema, table, name) -> the columns that the constraint is about, in its order; none of an expression."""
 
 
 class LiveSchema(msgspec.Struct, frozen=True):
-    """faults: lines for a person. constraints: by (schema, table, name)."""
+    """faults: lines for a person. constraints: by (schema, table, name). references: of declared relationships those
+    that a foreign key bears out."""
 
-    faults: tuple[str, ...]
-    constraints: Constraints
+    faults: tuple[str, ...] = ()
+    constraints: Constraints = {}
+    references: References = frozenset()
 
 
 async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog) -> LiveSchema:
     """Looks every declared table up, the way the statements will: with its schema where one is declared."""
     oids = {place: await _oid(connection, *place) for place in dict.fromkeys(_tables(catalog))}
+    known_oids = [oid for oid in oids.values() if oid is not None]
     tables: dict[int, Table] = {}
-    constraints = await connection.fetch(_CONSTRAINTS, [oid for oid in oids.values() if oid is not None])
+    constraints = await connection.fetch(_CONSTRAINTS, known_oids)
+    foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids)}
     for oid in oids.values():
         if oid is not None and oid not in tables:
             rows = await connection.fetch(_COLUMNS, oid)
@@ -122,10 +140,28 @@ async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog
     return LiveSchema(
         faults=tuple(faults),
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
+        references=frozenset(
+            reference
+            for reference in _declared_references(catalog)
+            if (*_end(oids, reference.resource, reference.column), *_end(oids, reference.target)) in foreign_keys
+        ),
     )
 
 
-def _tables(catalog: Catalog) -> Iterator[tuple[str | None, str]]:
+def _declared_references(catalog: Catalog) -> Iterator[Reference]:
+    """The keys of relationships that stand in the target's rows."""
+    for resource in catalog:
+        for relationship in resource.relationships:
+            if relationship.foreign_key:
+                yield Reference(catalog.target(relationship), relationship.foreign_key, resource)
+
+
+def _end(oids: dict[Place, int | None], resource: Resource, column: str = "") -> tuple[int | None, str]:
+    """One end of a foreign key; the id, if no column is named."""
+    return oids[resource.schema, resource.table], column or resource.id.column
+
+
+def _tables(catalog: Catalog) -> Iterator[Place]:
     for resource in catalog:
         yield resource.schema, resource.table
         for relationship in resource.relationships:
@@ -145,7 +181,7 @@ def _where(resource: Resource) -> str:
     return f"resource {quoted(resource.type)}: "
 
 
-Found = dict[tuple[str | None, str], Table | None]
+Found = dict[Place, Table | None]
 
 
 def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:

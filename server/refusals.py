@@ -42,7 +42,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         detail = f"This {plan.resource.type} is still referred to by other resources."
         return Conflict(detail, pointer=None if write.id_pointer is None else write.pointer)
     key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
-    columns = (error.column_name,) if error.column_name else engine.constraints.get(key, ())
+    columns = (error.column_name,) if error.column_name else engine.schema.constraints.get(key, ())
     fields = [field for column in columns if (field := _field(column, error, write))]
     pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else "The document"

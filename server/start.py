@@ -18,7 +18,7 @@ from querybuild.catalog import Catalog
 from server import migrating
 from server.declarations import Declarations, extend_python_path, load_declarations
 from server.embedded import postgres as embedded
-from server.live_schema import Constraints, read_live_schema
+from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
 from server.resources import built_in
 from server.resources.demo import load_demo
@@ -80,8 +80,8 @@ def _host_of(url: str) -> str:
     return parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", ["its default address"]))
 
 
-async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> Constraints:
-    """Migrations, sample rows, and the check of the declarations against the tables, whose constraints it gives.
+async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> LiveSchema:
+    """Migrations, sample rows, and the check of the declarations against the tables, as they are.
     is_reload: nothing is migrated, since those who answer still would have to go on with it if what follows is refused.
 
     Raises StartError, MigrationError.
@@ -99,7 +99,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         if settings.demo:
             count = await load_demo(connection)
             say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
-        return schema.constraints
+        return schema
 
 
 def say(line: str) -> None:

@@ -57,20 +57,18 @@ def _run(inherited: Inherited, settings: Settings, count: int, post: Post, life:
         # It came from a socket unit, which knows the number.
         settings = msgspec.structs.replace(settings, admin_port=0)
     declared = declarations(settings)
-    constraints = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=post.generation > 1))
+    schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=post.generation > 1))
     post.reports.loaded(settings.workers)
 
     balance = Balance()
 
     def work(_sockets: list[socket.socket], place: int) -> None:
         balance.take(place)
-        uvloop.run(
-            answer(listening, url, settings, declared, constraints, msgspec.structs.replace(post, balance=balance))
-        )
+        uvloop.run(answer(listening, url, settings, declared, schema, msgspec.structs.replace(post, balance=balance)))
 
     if settings.workers == 1:
         outlive_no_parent(life, workers.STOP_SECONDS)
-        uvloop.run(answer(listening, url, settings, declared, constraints, post))
+        uvloop.run(answer(listening, url, settings, declared, schema, post))
     else:
         workers.run(
             listening.main,

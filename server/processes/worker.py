@@ -21,7 +21,7 @@ from server.declarations import Declarations
 from server.http.balance import Balance
 from server.http.connections import Server
 from server.limits import share
-from server.live_schema import Constraints
+from server.live_schema import LiveSchema
 from server.observing.board import Board
 from server.observing.watch import Watch
 from server.overtime import end_overtime
@@ -50,12 +50,12 @@ class Post(msgspec.Struct, frozen=True, eq=False):
 
 
 async def answer(
-    listening: Listening, url: str, settings: Settings, declared: Declarations, constraints: Constraints, post: Post
+    listening: Listening, url: str, settings: Settings, declared: Declarations, schema: LiveSchema, post: Post
 ) -> None:
     """Answers until a signal, then lets the requests in flight finish."""
     watch = Watch(settings, post.board, post.generation)
     database = await open_database(url, settings, share(settings.pool_size, settings.workers), watch)
-    app = make_app(settings, declared.catalog, constraints, database, declared.routes)
+    app = make_app(settings, declared.catalog, schema, database, declared.routes)
     server, admin = make_server(app, settings, post.balance), make_admin_server(app, settings)
     _listen(server, listening.main)
     if post.balance is not None:

@@ -146,7 +146,7 @@ class Servers:
             await connection.close()
         assert not schema.faults, schema.faults
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
-        app = make_app(chosen, catalog, schema.constraints, database, patterns)
+        app = make_app(chosen, catalog, schema, database, patterns)
         server = make_server(app, chosen)
         self._watches.append(asyncio.ensure_future(end_overtime([server], app.running, chosen)))
         sockets = bind_sockets(0, "127.0.0.1")

@@ -86,8 +86,8 @@ def reading_server(url: str, catalog: Catalog) -> Iterator[int]:
         try:
             database = await open_database(url, settings, settings.pool_size)
             async with database.connection() as connection:
-                constraints = (await read_live_schema(connection, catalog)).constraints
-            server = make_server(make_app(settings, catalog, constraints, database), settings)
+                schema = await read_live_schema(connection, catalog)
+            server = make_server(make_app(settings, catalog, schema, database), settings)
             sockets = bind_sockets(0, "127.0.0.1")
             server.add_sockets(sockets)
             ports.append(sockets[0].getsockname()[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.http.conftest import Api, Sent, Serve
+from tests.planning import filter_query
 
 
 @pytest.fixture
@@ -56,3 +57,41 @@ async def test_an_estimate_is_asked_for_where_the_page_is_full(logged: Api, sent
     assert [statement for statement in sent if "persons" in statement][1:] == [
         'EXPLAIN (FORMAT JSON) SELECT 1 FROM "persons" "t0"'
     ]
+
+
+def any_computer(val: object) -> str:
+    return filter_query([{"name": "computers", "op": "any", "val": val}])
+
+
+@pytest.mark.parametrize(
+    ("query", "total", "begin"),
+    [
+        # user 2 has two of them, and one has no owner
+        (any_computer({"name": "name", "op": "ne", "val": ""}), 3, 'SELECT DISTINCT "t1"."owner_id" FROM "computers"'),
+        (any_computer({"name": "owner.age", "op": "gt", "val": 40}), 2, 'SELECT DISTINCT "t1"."owner_id" FROM'),
+        (filter_query([{"name": "bio.birth_city", "op": "ne", "val": ""}]), 2, 'SELECT DISTINCT "t1"."user_id" FROM'),
+        # what else is asked of them only they can tell
+        (f"{any_computer({'name': 'name', 'op': 'ne', 'val': ''})}&filter[age]=36", 1, None),
+        (
+            filter_query([{"not": {"name": "computers", "op": "any", "val": {"name": "id", "op": "gt", "val": 0}}}]),
+            3,
+            None,
+        ),
+        (filter_query([{"name": "group.name", "op": "ne", "val": ""}]), 4, None),
+    ],
+)
+async def test_counted_by_keys(logged: Api, sent: Sent, query: str, total: int, begin: str | None) -> None:
+    document = (await logged.get(f"/users?page[size]=1&{query}&{EXACT}")).document
+    assert document["meta"]["total"] == total
+    [statement] = [statement for statement in sent if "COUNT(*)" in statement]
+    counted = statement.partition("(SELECT COUNT(*) FROM ")[2]
+    assert counted.startswith('"users"' if begin is None else f"({begin}")
+    beyond = (await logged.get(f"/users?page[size]=1&page[number]=9&{query}&{EXACT}")).document
+    assert (beyond["data"], beyond["meta"]["total"]) == ([], total)
+
+
+async def test_of_related_rows_the_parents_alone_are_counted(logged: Api, sent: Sent) -> None:
+    query = any_computer({"name": "name", "op": "ne", "val": ""})
+    document = (await logged.get(f"/groups/1/users?page[size]=1&{query}&{EXACT}")).document
+    assert document["meta"]["total"] == 2
+    assert not [statement for statement in sent if 'SELECT DISTINCT "' in statement]

@@ -149,7 +149,7 @@ class Served:
         async with self._database.connection() as connection:
             schema = await read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
-        self._server = make_server(make_app(settings, catalog, schema.constraints, self._database), settings)
+        self._server = make_server(make_app(settings, catalog, schema, self._database), settings)
         sockets = bind_sockets(0, "127.0.0.1")
         self._server.add_sockets(sockets)
         self._client = _Client(sockets[0].getsockname()[1])

@@ -75,6 +75,43 @@ async def test_constraints(corner_url: str) -> None:
     assert found["public", "tags", "tags_name_key"] == ("name",)
 
 
+EDITED, BY = "corner.articles", "articles_editor_id_fkey"
+REFERS = "FOREIGN KEY (editor_id) REFERENCES authors (author_no)"
+
+
+def edited(schema: LiveSchema) -> bool:
+    """Whether the articles that an author has edited are known to have that author."""
+    names = {(one.resource.type, one.column, one.target.type) for one in schema.references}
+    assert ("node", "parent_id", "node") in names
+    return ("article", "editor_id", "author") in names
+
+
+async def test_references(corner_url: str) -> None:
+    assert edited(await live(corner_url, CATALOG))
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (f"ALTER TABLE {EDITED} DROP CONSTRAINT {BY}",),
+        (
+            f"ALTER TABLE {EDITED} DROP CONSTRAINT {BY}",
+            f"ALTER TABLE {EDITED} ADD CONSTRAINT {BY} {REFERS} NOT VALID",
+        ),
+        (
+            f"ALTER TABLE {EDITED} DROP CONSTRAINT {BY}",
+            "CREATE TABLE others (id integer PRIMARY KEY)",
+            f"ALTER TABLE {EDITED} ADD CONSTRAINT {BY} FOREIGN KEY (editor_id) REFERENCES others (id)",
+        ),
+        ("ALTER TABLE authors ENABLE ROW LEVEL SECURITY",),
+        ("CREATE TABLE late_authors () INHERITS (authors)",),
+        (f"CREATE TABLE late_articles () INHERITS ({EDITED})",),
+    ],
+)
+async def test_what_a_foreign_key_does_not_say(corner_url: str, statements: tuple[str, ...]) -> None:
+    assert not edited(await live(corner_url, CATALOG, *statements))
+
+
 @pytest.fixture
 def things_url(io_loop: IOLoop, corner_url: str) -> str:
     io_loop.run_sync(lambda: live(corner_url, CATALOG, TABLES))

@@ -14,6 +14,7 @@ from querybuild.cache import BoundedCache
 from querybuild.errors import SortError
 from querybuild.resource import Resource
 from server.engine import Engine, PreparedRead, ReadShape
+from server.live_schema import LiveSchema
 from server.settings import Settings
 from tests.catalog import ARTICLE, AUTHOR, CATALOG
 from tests.planning import create
@@ -112,7 +113,7 @@ def shapes(engine: Engine, start: int, count: int) -> None:
 
 def test_the_engine_holds_its_size() -> None:
     """Memory is flat from where the caches are full: 200 further shapes in caches of 20 leave less than 64 KB."""
-    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=3_000_000), CATALOG, {})
+    engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=3_000_000), CATALOG, LiveSchema())
     shapes(engine, 0, 50)
     gc.collect()
     tracemalloc.start()
@@ -145,7 +146,7 @@ def groups(number: int) -> str:
 @pytest.mark.parametrize("query", [lists, groups])
 def test_entries_weigh_what_they_take(query: Callable[[int], str]) -> None:
     """The bound in bytes is one: what the caches count is no less than three quarters of what is taken."""
-    engine = Engine(Settings(), CATALOG, {})
+    engine = Engine(Settings(), CATALOG, LiveSchema())
     read(engine, AUTHOR, query(0))
     gc.collect()
     tracemalloc.start()
@@ -159,7 +160,7 @@ def test_entries_weigh_what_they_take(query: Callable[[int], str]) -> None:
 
 
 def test_one_shape_is_compiled_once() -> None:
-    engine = Engine(Settings(), CATALOG, {})
+    engine = Engine(Settings(), CATALOG, LiveSchema())
     reads = [read(engine, ARTICLE, f"filter[pages]={number}&page[size]=5") for number in range(100)]
     assert len({id(prepared.compiled) for prepared in reads}) == 1
     assert (engine.caches.compiled_reads.misses, engine.caches.compiled_reads.hits) == (1, 99)
@@ -168,7 +169,7 @@ def test_one_shape_is_compiled_once() -> None:
 
 
 def test_what_is_refused_is_not_kept() -> None:
-    engine = Engine(Settings(), CATALOG, {})
+    engine = Engine(Settings(), CATALOG, LiveSchema())
     for _ in range(2):
         with pytest.raises(SortError):
             read(engine, ARTICLE, "sort=nope")

@@ -19,6 +19,7 @@ from querybuild.parse import FAMILIES, PAGE_KEYS
 from querybuild.types import ColumnType
 from server.engine import Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
+from server.live_schema import LiveSchema
 from server.resources import built_in
 from server.settings import SETTINGS, Setting, Settings
 
@@ -165,7 +166,7 @@ def test_statements_of_the_walk_through() -> None:
     page = text_of(DOCS / "architecture.md")
     target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     path, query = re.sub(r"\n +", "", target).split("?")
-    engine = Engine(Settings(), built_in(), {})
+    engine = Engine(Settings(), built_in(), LiveSchema())
     read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path]), query)
     compiled = read.compiled.statements
     branches = [branch.sql for branch in compiled.branches if branch is not None]
