@@ -30,7 +30,7 @@ from bench.growth import SIZED, at_size, pages, stream
 from bench.load import WITHOUT_WRK, wrk_version
 from bench.requests import BY_NAME, Request
 from bench.results import CONNECTIONS, FLOOR, OURS, PLAIN, Ceiling, Contender, Figures, Row, Stages
-from bench.rows import LARGE, restore
+from bench.rows import LARGE, compact, restore
 from bench.servers import (
     POOL_SIZE,
     Cores,
@@ -302,8 +302,10 @@ def _bare_us(floor: Running | None, seconds: float) -> float:
 
 
 def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterator[Ceiling]:
-    """pgbench in the server's place: on its core, with PostgreSQL on the others."""
+    """pgbench in the server's place: on its core, with PostgreSQL on the others; over tables as the servers had them
+    when they read, before any of the writes."""
     cores, seconds = setting.cores, setting.options.seconds
+    rows.run(compact)
     for request in _requests(setting.options):
         if request.writes or request.alone or (setting.options.is_quick and request.name not in (DEEP, *POSTGREST)):
             continue

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -20,7 +21,7 @@ from bench.client import ask, connected
 from bench.contest import Course, Entrant, Plan, find_cursor, run_row, whole
 from bench.growth import pages, stream
 from bench.requests import BY_NAME, REQUESTS, USERS, Request
-from bench.rows import fingerprint, keep_copies, load_rows, make_users, restore
+from bench.rows import compact, fingerprint, keep_copies, load_rows, make_users, restore
 from bench.servers import Processes, Rows, Running
 from bench.target import _fit
 from querybuild.catalog import Catalog
@@ -98,6 +99,20 @@ def test_writes_are_taken_back(running: Running, bench_rows: Rows) -> None:
         made = json.loads(ask(connection, BY_NAME["create"], USERS + 1).body)["data"]["id"]
     bench_rows.run(restore)
     assert made == str(USERS + 1)
+
+
+def test_tables_get_their_size_back(bench_rows: Rows) -> None:
+    async def size(connection: asyncpg.Connection[Any]) -> int:
+        return int(await connection.fetchval("SELECT pg_total_relation_size('users')"))
+
+    before = bench_rows.run(fingerprint)
+    bench_rows.run(compact)
+    small = bench_rows.run(size)
+    bench_rows.run(lambda connection: make_users(connection, USERS + 1, USERS))
+    bench_rows.run(restore)
+    assert bench_rows.run(size) > small
+    bench_rows.run(compact)
+    assert (bench_rows.run(size), bench_rows.run(fingerprint)) == (small, before)
 
 
 def with_other_size(request: Request) -> Request:
