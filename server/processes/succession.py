@@ -25,9 +25,9 @@ VARIABLE = "WATERSPOUT_PREDECESSOR"
 
 def predecessor() -> int | None:
     """Where this program was started by another one to take over from it; asked for once."""
-    text = os.environ.pop(VARIABLE, "")
-    pid = int(text) if text.isdecimal() else 0
-    return pid if pid == os.getppid() else None
+    # As text: the first process of a container has the parent 0, and a signal to 0 would be for itself.
+    parent = os.getppid()
+    return parent if os.environ.pop(VARIABLE, "") == str(parent) else None
 
 
 def start_successor(listening: Listening, signals: Signals) -> int:
