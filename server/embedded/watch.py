@@ -1,8 +1,8 @@
 """Keeps the embedded PostgreSQL up.
 
 In: a postmaster that takes connections, and what another is started with. Out: another one when it ends by itself,
-told in the log; or StartFailed. Nothing here waits, so that an event loop may call it: a start goes on, through
-recovery, between one look and the next, and clients are refused meanwhile.
+told in the log; or StartFailed. A disk that is full is waited for, however long. Nothing here waits, so that an event
+loop may call it: a start goes on, through recovery, between one look and the next, and clients are refused meanwhile.
 It must not know who looks, nor who the clients are.
 """
 
@@ -40,7 +40,8 @@ class Watch:
 
     def _look(self) -> None:
         if self._launched is None:
-            if time.monotonic() >= self._again_at:
+            # On a full disk it ends again: no try is the last one for that.
+            if time.monotonic() >= self._again_at and cluster.has_room(self._cluster.data_dir):
                 self._start()
         elif (code := self._launched.postmaster.poll()) is not None:
             self._ended(self._launched, f"signal {-code}" if code < 0 else f"exit code {code}")

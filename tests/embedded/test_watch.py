@@ -7,11 +7,13 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import disk_usage
 from types import SimpleNamespace
 
 import asyncpg
 import pytest
 
+from server.embedded import cluster
 from server.embedded import watch as embedded_watch
 from server.embedded.cluster import live_postmaster
 from server.embedded.postgres import EmbeddedServer, StartFailed, start
@@ -175,6 +177,30 @@ def test_failures_far_apart_are_no_row(server: EmbeddedServer, folder: Path, mon
             clock[0] += embedded_watch.FAILURES_SECONDS / 2
     finally:
         repair()
+
+
+def test_a_full_disk_is_waited_for(
+    server: EmbeddedServer,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried once, and not again before there is room for a segment of the log of writes."""
+    asked: list[Path] = []
+    monkeypatch.setattr(cluster, "LOG_SEGMENT_BYTES", 2**62)
+    monkeypatch.setattr(cluster.shutil, "disk_usage", lambda path: (asked.append(path), disk_usage(path))[1])
+    repair = break_settings(folder)
+    try:
+        kill(folder)
+        until(tended(server, lambda: len(asked) == 10))
+    finally:
+        repair()
+    # That it ended, and one start that failed.
+    assert len(logged(caplog, logging.ERROR)) == 2
+    monkeypatch.undo()
+    until(tended(server, lambda: is_told(caplog, 1)))
+    assert is_up(server.dsn)
 
 
 def test_stopped_before_it_is_up_again(server: EmbeddedServer, folder: Path) -> None:

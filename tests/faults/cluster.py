@@ -53,9 +53,10 @@ class Cluster:
         """Beside the data: a copy begins with an empty folder."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
-    def create(self) -> None:
+    def create(self, *flags: str) -> None:
+        """flags: of initdb."""
         make_private(self.folder, self._account)
-        self._run("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C")
+        self._run("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", *flags)
 
     def copy_to(self, folder: Path) -> Cluster:
         """A standby, which is not started yet."""
@@ -104,7 +105,7 @@ class Cluster:
 
     @property
     def is_running(self) -> bool:
-        return self._postmaster is not None
+        return self._postmaster is not None and self._postmaster.poll() is None
 
     async def run(self, sql: str, *values: object, database: str = "postgres") -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.url(database))

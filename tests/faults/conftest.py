@@ -83,11 +83,17 @@ def shared_cluster(faults_folder: Path) -> Iterator[Cluster]:
     made = Cluster(faults_folder / "shared")
     made.create()
     made.start()
-    on_server(made.url(), "CREATE DATABASE shop")
-    asyncio.run(_migrate(made.url("shop")))
-    on_server(made.url("shop"), ROWS)
+    stocked(made)
     yield made
     made.stop()
+
+
+def stocked(cluster: Cluster) -> Shop:
+    """The tables and the rows, in its database `shop`."""
+    on_server(cluster.url(), "CREATE DATABASE shop")
+    asyncio.run(_migrate(cluster.url("shop")))
+    on_server(cluster.url("shop"), ROWS)
+    return Shop(cluster, "shop")
 
 
 async def _migrate(url: str) -> None:

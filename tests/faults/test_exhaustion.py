@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
+from server.embedded.folder import account_for
 from tests.conftest import on_server
-from tests.faults.cluster import Cluster
-from tests.faults.conftest import Serve, Shop
+from tests.faults.cluster import DEADLINE_SECONDS, Cluster
+from tests.faults.conftest import Serve, Shop, stocked
 from tests.faults.load import at_work, settled
 
 RECOVERY_SECONDS = 2.0
@@ -52,20 +54,29 @@ async def test_no_connection_is_to_be_had(clerk: Shop, serve_fast: Serve) -> Non
     await settled(load, clerk.names)
 
 
-@pytest.fixture
-def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
-    """One with room for 2 MB, as the tablespace `small`."""
-    folder, owner = faults_folder / "disk", shared_cluster.folder.stat()
+@contextmanager
+def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A small disk."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size=2m,mode=700,uid={owner.st_uid},gid={owner.st_gid}"]
+    owner = account_for(folder)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700,uid={owner.uid},gid={owner.gid}"]
     if subprocess.run([*mount, "tmpfs", str(folder)], check=False, capture_output=True).returncode != 0:
         folder.rmdir()
         pytest.skip("a file system has to be mounted, which takes root")
-    on_server(shared_cluster.url(), f"CREATE TABLESPACE small LOCATION '{folder}'")
-    yield folder
-    on_server(shared_cluster.url(), "DROP TABLESPACE small")
-    subprocess.run(["umount", str(folder)], check=True)
-    folder.rmdir()
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+        folder.rmdir()
+
+
+@pytest.fixture
+def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
+    """One with room for 2 MB, as the tablespace `small`."""
+    with mounted(faults_folder / "disk", 2) as folder:
+        on_server(shared_cluster.url(), f"CREATE TABLESPACE small LOCATION '{folder}'")
+        yield folder
+        on_server(shared_cluster.url(), "DROP TABLESPACE small")
 
 
 def fill(disk: Path) -> Path:
@@ -87,6 +98,43 @@ async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> No
         await load.until_told(full, *WRITES_LATER)
         assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
         filler.unlink()
+        up = time.monotonic()
+        await load.until_good(up)
+    assert load.recovery_seconds(up) < RECOVERY_SECONDS
+    await settled(load, shop.names)
+
+
+SMALL_LOG = {"min_wal_size": "2MB", "max_wal_size": "4MB"}
+
+
+@pytest.fixture
+def small_log(faults_folder: Path) -> Iterator[tuple[Shop, Path]]:
+    """One whose log of writes has a disk of its own, of 16 MB."""
+    with mounted(faults_folder / "log", 16) as disk:
+        cluster = Cluster(faults_folder / "small-log")
+        cluster.create("--wal-segsize=1", f"--waldir={disk / 'wal'}")
+        cluster.start(**SMALL_LOG)
+        try:
+            yield stocked(cluster), disk
+        finally:
+            cluster.stop()
+            shutil.rmtree(cluster.folder)
+
+
+async def test_the_disk_of_the_log_is_full(small_log: tuple[Shop, Path], serve_fast: Serve) -> None:
+    """PostgreSQL crashes, and then cannot recover for want of room: it ends. Whoever keeps it up starts it again."""
+    shop, disk = small_log
+    api = await serve_fast(shop.url)
+    async with at_work(api) as load:
+        await load.until_good(time.monotonic())
+        filler = fill(disk)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while shop.cluster.is_running:
+                with suppress(asyncpg.PostgresError, OSError):
+                    await shop.cluster.run("SELECT pg_logical_emit_message(true, 'test', repeat('0', 1000000))")
+        await load.until_told(time.monotonic(), *[(client, 503, "unavailable") for client in load.clients])
+        filler.unlink()
+        await asyncio.to_thread(shop.cluster.start, **SMALL_LOG)
         up = time.monotonic()
         await load.until_good(up)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS

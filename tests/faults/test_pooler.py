@@ -24,7 +24,9 @@ from tests.http.people import document
 
 RECOVERY_SECONDS = 2.0
 DEADLINE_SECONDS = 10.0
-PROGRAM = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
+PROGRAM = os.environ.get("WATERSPOUT_TEST_PGBOUNCER") or shutil.which(
+    "pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
+)
 CONFIGURATION = """
 [databases]
 {database} = host=127.0.0.1 port={to} user=clerk
