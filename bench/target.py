@@ -143,7 +143,7 @@ def _check(origin: str, path: str) -> None:
     except urllib.error.HTTPError:
         pass
     except OSError as error:
-        raise NotReached(f"{origin} cannot be reached: {error}") from error
+        raise NotReached(f"{origin} cannot be reached: {getattr(error, 'reason', error)}") from error
 
 
 def _answer(origin: str, method: str, path: str, body: str = "") -> bytes | None:

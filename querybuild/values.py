@@ -37,6 +37,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
+_END_OF_DAY = re.compile(r"24:00:00(\.0+)?")
 _INTERVAL = re.compile(
     r"P(?=[\dT-])(-?\d{1,10}Y)?(-?\d{1,10}M)?(-?\d{1,10}W)?(-?\d{1,10}D)?"
     r"(T(?=[\d-])(-?\d{1,10}H)?(-?\d{1,10}M)?(-?\d{1,10}(\.\d{1,6})?S)?)?",
@@ -271,13 +272,31 @@ def date_of(value: Any) -> date:
     raise ValueFault(f"a date such as 2024-05-31, from {FIRST_DATE} to {LAST_DATE}")
 
 
-def time_of(value: Any) -> time:
+class EndOfDay(msgspec.Struct, frozen=True):
+    """24:00:00, which PostgreSQL has and Python's `time` has not: its parts as the driver reads those of a `time`, with
+    which it compares."""
+
+    hour: int = 24
+    minute: int = 0
+    second: int = 0
+    microsecond: int = 0
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return isinstance(other, time)
+
+
+def time_of(value: Any) -> time | EndOfDay:
     if isinstance(value, str) and _TIME.fullmatch(value):
+        if _END_OF_DAY.fullmatch(value):
+            return EndOfDay()
         try:
             return time.fromisoformat(value)
         except ValueError:
             pass
-    raise ValueFault("a time of day such as 23:59:59 or 23:59:59.999999")
+    raise ValueFault("a time of day such as 23:59:59 or 23:59:59.999999, 24:00:00 at most")
 
 
 def timestamptz_of(value: Any) -> datetime:

@@ -8,29 +8,19 @@ done; what does it is imported when it is needed, so that `--help` is quick.
 """
 
 import importlib
+import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 
-from server.loading import CONFIG_FLAG, CONFIG_VARIABLE, Loaded, as_toml, load
-from server.settings import SETTINGS, Setting, SettingsError, StartError
+from server.loading import CONFIG_FLAG, Loaded, as_toml, load
+from server.settings import CONFIG_VARIABLE, SETTINGS, Setting, SettingsError, StartError
 
-DATABASE_NAMES = (
-    "database_url",
-    "data_dir",
-    "migrations",
-    "migration_lock_timeout_seconds",
-    "migration_wait_seconds",
-    "resources",
-    "python_path",
-    "connect_timeout_seconds",
-    "pooler",
-    "log_level",
-    "log_format",
-)
+log = logging.getLogger("server")
+
 SOURCES = (
     "Every setting is a flag of serve, a variable (WATERSPOUT_ and its name in capitals) and a key of the "
     "TOML file: --page-size, WATERSPOUT_PAGE_SIZE, page_size. Flags beat variables beat the file."
@@ -80,15 +70,16 @@ def _command(
     name: str,
     run: Callable[..., int | None],
     help: str,
-    names: Collection[str] | None = None,
     own: Sequence[click.Parameter] = (),
+    *,
+    is_whole: bool = False,
 ) -> click.Command:
-    """A command with the settings in `names` as its flags, or all; every setting is loaded either way. `run` gets the
+    """A command with the settings of commands as its flags, or all; every setting is loaded either way. `run` gets the
     way to read them, and the parameters that are the command's `own`; what it returns is the exit code."""
     config = click.Option(
         [CONFIG_FLAG, "config"], metavar="PATH", help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]"
     )
-    options = [SettingOption(setting) for setting in SETTINGS if names is None or setting.name in names]
+    options = [SettingOption(setting) for setting in SETTINGS if is_whole or setting.is_of_commands]
 
     def callback(config: str | None, **given: object) -> None:
         others = {parameter.name: given.pop(parameter.name) for parameter in own if parameter.name is not None}
@@ -129,7 +120,7 @@ def _fail(messages: tuple[str, ...], code: int) -> None:
 def _serve(read: Read) -> None:
     from server.processes.master import serve
 
-    serve(read().settings, lambda: read().settings)
+    serve(_told(read()).settings, lambda: read().settings)
 
 
 def _does(function: str) -> Callable[..., int | None]:
@@ -138,14 +129,25 @@ def _does(function: str) -> Callable[..., int | None]:
     def run(read: Read, **own: object) -> int | None:
         from server import commands
 
-        code: int | None = getattr(commands, function)(read().settings, **own)
+        code: int | None = getattr(commands, function)(_told(read()).settings, **own)
         return code
 
     return run
 
 
 def _print_settings(read: Read) -> None:
-    click.echo(as_toml(read()), nl=False)
+    click.echo(as_toml(_told(read())), nl=False)
+
+
+def _told(loaded: Loaded) -> Loaded:
+    """Says in the log what was given in vain."""
+    if loaded.warnings:
+        from server.observing.logs import configure_logging
+
+        configure_logging(loaded.settings)
+        for line in loaded.warnings:
+            log.warning("%s", line)
+    return loaded
 
 
 @click.group(context_settings=CONTEXT)
@@ -175,49 +177,42 @@ def bench(arguments: tuple[str, ...]) -> None:
 
 FILE = click.Argument(["file"])
 MAIN_COMMANDS = (
-    _command("serve", _serve, "Answer requests until a signal ends it."),
-    _command("seed", _does("seed"), "Load the sample rows into an empty database.", DATABASE_NAMES),
-    _command("settings", _print_settings, "Print the settings in effect, and their sources."),
+    _command("serve", _serve, "Answer requests until a signal ends it.", is_whole=True),
+    _command("seed", _does("seed"), "Load the sample rows into an empty database."),
+    _command("settings", _print_settings, "Print the settings in effect, and their sources.", is_whole=True),
     _command(
         "check",
         _does("check"),
         "Hold the declarations against the database, and suggest indexes. Exit code 1 when they do not fit.",
-        DATABASE_NAMES,
         [click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")],
     ),
     _command(
         "dump",
         _does("dump"),
         "Write all of the embedded database into a FILE, or - for output.",
-        DATABASE_NAMES,
         [FILE],
     ),
-    _command("restore", _does("restore"), "Fill an empty embedded database from a dump.", DATABASE_NAMES, [FILE]),
+    _command("restore", _does("restore"), "Fill an empty embedded database from a dump.", [FILE]),
 )
 MIGRATE_COMMANDS = (
     _command(
         "up",
         _does("migrate_up"),
         "Apply outstanding migrations.",
-        DATABASE_NAMES,
         [click.Option(["--dry-run"], is_flag=True, help="Print the SQL that would run, and change nothing.")],
     ),
     _command(
         "status",
         _does("migrate_status"),
         "List the migrations and which are applied.",
-        DATABASE_NAMES,
         [click.Option(["--check"], is_flag=True, help="Exit code 1 when there is something to apply.")],
     ),
     _command(
         "verify",
         _does("migrate_verify"),
         "Compare what was applied with the files. Exit code 1 when they do not go together.",
-        DATABASE_NAMES,
     ),
-    _command(
-        "new", _does("migrate_new"), "Begin the next file of --migrations.", DATABASE_NAMES, [click.Argument(["name"])]
-    ),
+    _command("new", _does("migrate_new"), "Begin the next file of --migrations.", [click.Argument(["name"])]),
 )
 for made in MAIN_COMMANDS:
     main.add_command(made)

@@ -21,8 +21,8 @@ from server.health import Health
 from server.http import compression, cors
 from server.http.balance import Balance
 from server.http.connections import FindHandler, Server
-from server.http.exchange import Handling, Request
 from server.http.proxies import request_maker
+from server.http.request import Handling, Request
 from server.limits import connection_limits, share
 from server.live_schema import LiveSchema
 from server.postgres.database import Database
@@ -71,7 +71,7 @@ class Routes:
         path = plain_path(request.path)
         shape = None if path is None else ADMIN.get(path)
         if path is None or shape is None:
-            return self._delegate(request, NotFoundHandler, None)
+            return self._delegate(request, Handler, None)
         return self._delegate(request, HANDLERS[shape], Route(shape, path))
 
     def _delegate(

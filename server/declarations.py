@@ -13,6 +13,8 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -91,21 +93,33 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Dataclasses and pickles of the module look it up by its name.
     sys.modules[name] = module
-    try:
+    with _loading(str(path), name):
         spec.loader.exec_module(module)
-    except CatalogError as error:
-        raise StartError(f"the resources of {path} cannot be served:\n{error}") from error
-    except (Exception, SystemExit) as error:
-        raise StartError(f"{path} cannot be loaded: {type(error).__name__}: {error}{_line_of(error, path)}") from error
     return module
 
 
-def _line_of(error: BaseException, path: Path) -> str:
-    """Where in the file it was raised."""
-    # importlib has made the path absolute.
-    found = str(Path.cwd() / path)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == found]
-    return f" ({path.name}, line {lines[-1]})" if lines else ""
+@contextmanager
+def _loading(place: str, name: str) -> Iterator[None]:
+    """name: that of the module. Raises StartError with the line of the module, or of a package that it is in."""
+    try:
+        yield
+    except CatalogError as error:
+        raise StartError(f"the resources of {place} cannot be served{_line_of(error, name)}:\n{error}") from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise StartError(
+                f"there is no module {error.name}: expected package.module:name, or the path of a .py file"
+            ) from error
+        raise StartError(f"{place} cannot be loaded: {type(error).__name__}: {error}{_line_of(error, name)}") from error
+
+
+def _line_of(error: BaseException, module: str) -> str:
+    lines = [
+        f" ({Path(frame.f_code.co_filename).name}, line {number})"
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if f"{module}.".startswith(f"{frame.f_globals.get('__name__')}.")
+    ]
+    return lines[-1] if lines else ""
 
 
 def _load_module(name: str) -> ModuleType:
@@ -116,12 +130,8 @@ def _load_module(name: str) -> ModuleType:
     if "" not in sys.path:
         # The folder that the server was started in, after all that is installed.
         sys.path.append("")
-    try:
+    with _loading(name, name):
         return importlib.import_module(name)
-    except CatalogError as error:
-        raise StartError(f"the resources of {name} cannot be served:\n{error}") from error
-    except (Exception, SystemExit) as error:
-        raise StartError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _named(module: ModuleType, name: str, place: str) -> object:

@@ -16,15 +16,16 @@ import msgspec
 from querybuild.cursors import encode_cursor
 from querybuild.errors import resource_not_found
 from querybuild.filters import field_filters, placed
+from querybuild.operators import all_names
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
-from querybuild.query import FilterNode, Source
+from querybuild.query import FieldFilter
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED, words
+from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
 """How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
@@ -210,32 +211,42 @@ def cursors(read: PreparedRead, result: ReadResult) -> tuple[str, str]:
 
 def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
     """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none that can be
-    the reason."""
-    filters = read.query.filter
-    is_refusal = not isinstance(error, BROKEN_INSIDE) or any(node.op == "match" for node in field_filters(filters))
-    if filters and is_refusal:
-        raise _refused_value(error, filters) from error
-    if read.plan.place is not None and is_refusal:
+    the reason: then it is an expression of the declarations that cannot be had of some row."""
+    for node in field_filters(read.query.filter):
+        if _is_suspect(node, error):
+            detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {words(error)}.")
+            raise ValueRefused(detail, parameter=node.source.parameter) from error
+    if read.plan.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {words(error)}."
         raise ValueRefused(detail, parameter=read.query.page.cursor_parameter) from error
     raise error
 
 
-def _refused_value(error: Exception, filters: tuple[FilterNode, ...]) -> ValueRefused:
-    """Points to the filter that PostgreSQL most likely meant: it tells the kind of fault and not its place."""
-    suspects = _SUSPECTS.get(getattr(error, "sqlstate", None) or "", frozenset())
-    found = list(field_filters(filters))
-    sources = [node.source for node in found if node.op in suspects] or [node.source for node in found]
-    source = sources[0] if sources else Source("filter")
-    detail = placed(source, f"PostgreSQL refuses a value of the filter: {words(error)}.")
-    return ValueRefused(detail, parameter=source.parameter)
+def _is_suspect(node: FieldFilter, error: Exception) -> bool:
+    """Whether PostgreSQL may mean that filter: it tells the kind of fault and not its place."""
+    if isinstance(error, BROKEN_INSIDE):
+        return node.op == "match"
+    state = _state(error)
+    if node.op not in all_names():
+        return True
+    if state == OUT_OF_RANGE:
+        # Of a value it is told before; to compare two columns, one may have to become of the other's type.
+        return node.field is not None
+    return node.op in _SUSPECTS.get(state, (node.op,))
 
 
-_SUSPECTS = {
+def _state(error: Exception) -> str:
+    """SQLSTATE; empty where the driver itself refuses."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+_SUSPECTS: dict[str, frozenset[str]] = {
     "2201B": frozenset({"match"}),
-    "XX000": frozenset({"match"}),
     "22025": frozenset({"like", "ilike", "notlike", "notilike"}),
+    # Of arithmetic, parts of texts, and subscripts, which are in none.
+    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E"), frozenset()),
 }
+"""The operators that can be the reason, by SQLSTATE; of any other one all can."""
 
 
 async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any) -> None:

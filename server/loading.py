@@ -1,11 +1,11 @@
 """From flags, environment, credentials and a TOML file to one `Settings`.
 
 In: the flags that were given, the environment, the path of a file. Out: `Loaded`, the settings with where
-each came from; or SettingsError with every fault found. Flags beat environment beats credential beats file beats
-default, and each value is converted and checked alike wherever it came from.
+each came from, and what was given in vain; or SettingsError with every fault found. Flags beat environment beats
+credential beats file beats default, and each value is converted and checked alike wherever it came from.
 
 It must not know: the command line's library, what the settings are for, nor any of their names but those of
-settings that can contradict each other.
+settings that can contradict each other, or make each other useless.
 """
 
 import difflib
@@ -16,10 +16,18 @@ from pathlib import Path
 
 import msgspec
 
-from server.settings import PREFIX, SETTINGS, Setting, Settings, SettingsError, shown
+from server.settings import (
+    CONFIG_VARIABLE,
+    PREDECESSOR_VARIABLE,
+    PREFIX,
+    SETTINGS,
+    Setting,
+    Settings,
+    SettingsError,
+    shown,
+)
 
 CONFIG_FLAG = "--config"
-CONFIG_VARIABLE = PREFIX + "CONFIG"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 """In the environment: the folder where systemd has put the files of LoadCredential= (systemd.exec(5))."""
 DEFAULT = "default"
@@ -27,10 +35,11 @@ DEFAULT = "default"
 
 class Loaded(msgspec.Struct, frozen=True):
     """Settings, and for each name its source: the flag, the variable, the path of the credential or file, or
-    `DEFAULT`."""
+    `DEFAULT`. warnings: a line for each thing that was given and does nothing."""
 
     settings: Settings
     sources: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -65,7 +74,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | 
         faults = list(_contradictions(settings))
     if faults:
         raise SettingsError(tuple(faults))
-    return Loaded(settings, {name: DEFAULT if found is None else found.source for name, found in given.items()})
+    sources = {name: DEFAULT if found is None else found.source for name, found in given.items()}
+    return Loaded(settings, sources, (*_unknown_variables(environ), *_unused(given)))
 
 
 def _find(
@@ -118,13 +128,28 @@ def _read_config(config: str | None, environ: Mapping[str, str]) -> tuple[str, d
 
 
 def _unknown_keys(keys: Mapping[str, object], path: str) -> list[str]:
-    names = [setting.name for setting in SETTINGS]
-    faults = []
-    for key in keys:
-        if key not in names:
-            near = difflib.get_close_matches(key.lower().replace("-", "_"), names, n=1)
-            faults.append(f"{path}: there is no setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    return faults
+    known = {setting.name: repr(setting.name) for setting in SETTINGS}
+    return [f"{path}: there is no setting {key!r}{_nearest(key, known)}" for key in keys if key not in known]
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str:
+    """known: what to propose, by the name that it is known by."""
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    return f"; did you mean {known[near[0]]}?" if near else ""
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    """No fault: who else puts variables into an environment, such as Kubernetes, may choose the same beginning."""
+    known = {setting.name: setting.variable for setting in SETTINGS} | {"config": CONFIG_VARIABLE}
+    for name in environ:
+        if name.startswith(PREFIX) and name not in (*known.values(), PREDECESSOR_VARIABLE):
+            yield f"the variable {name} is of no setting{_nearest(name.removeprefix(PREFIX), known)}"
+
+
+def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
+    folder, url = given["data_dir"], given["database_url"]
+    if folder is not None and url is not None:
+        yield f"{folder.label} is not used: it is for the embedded PostgreSQL, and {url.label} names another"
 
 
 def _convert(setting: Setting, value: object) -> object:

@@ -25,6 +25,9 @@ from server import checks
 from server.wording import alternatives, listed, placeholder
 
 PREFIX = "WATERSPOUT_"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
+"""Variables that are no setting: the path of a TOML file; what one program tells the next (processes/succession.py)."""
 MIB = 1024 * 1024
 DAY_SECONDS = 86_400
 
@@ -45,27 +48,31 @@ class About(msgspec.Struct, frozen=True):
     """What a setting is beyond its type.
 
     Its group and its placeholder in the help, what may be given where its type does not say it, whether it is a
-    secret, and a last check that returns the value to keep or raises ValueError (whose message must not show a secret).
+    secret, whether the commands other than serve have a flag for it too, and a last check that returns the value to
+    keep or raises ValueError (whose message must not show a secret).
     """
 
     group: str
     metavar: str | None = None
     expected: str | None = None
     is_secret: bool = False
+    is_of_commands: bool = False
     check: Callable[[str], str] | None = None
 
 
 LISTENING = About("Listening")
 DATA = About("Data")
-FOLDER = About("Data", metavar="FOLDER")
-MIGRATIONS = About("Migrations")
+FOLDER = About("Data", metavar="FOLDER", is_of_commands=True)
+MIGRATIONS = About("Migrations", is_of_commands=True)
 FRONT = "Browsers, caches and proxies"
 CONNECTIONS = About("Connections to PostgreSQL")
+CONNECTING = About("Connections to PostgreSQL", is_of_commands=True)
 LISTS = About("Lists and includes")
 LIMITS = About("Limits of a request")
 LOAD = About("Limits of the server")
 STATEMENTS = About("Compiled statements")
 OBSERVING = About("Logs and timings")
+LOGGING = About("Logs and timings", is_of_commands=True)
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -169,11 +176,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "an embedded one is started. Other users of the machine can see flags: a password is better off "
             "in the variable or the file."
         ),
-        About("Data", metavar="URL", is_secret=True, check=checks.database_url),
+        About("Data", metavar="URL", is_secret=True, is_of_commands=True, check=checks.database_url),
     ] = None
     data_dir: Annotated[
         Path | None,
-        Meta(description="Folder of the embedded PostgreSQL; without it the platform's folder for user data."),
+        Meta(
+            description="Folder of the embedded PostgreSQL; without it the platform's folder for user data. With "
+            "database_url it is not used."
+        ),
         FOLDER,
     ] = None
     migrations: Annotated[
@@ -207,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Resources to serve in place of the built-in ones: package.module:name or /path/file.py[:name]."
         ),
-        About("Data", metavar="MODULE:NAME"),
+        About("Data", metavar="MODULE:NAME", is_of_commands=True),
     ] = None
     python_path: Annotated[
         Text | None,
@@ -215,7 +225,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Folders, with : between, that your resources may import modules from, after all that is "
             "installed; the program in one file takes third-party modules from there."
         ),
-        About("Data", metavar="FOLDERS"),
+        About("Data", metavar="FOLDERS", is_of_commands=True),
     ] = None
 
     pool_size: Annotated[
@@ -228,7 +238,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         CONNECTIONS,
     ] = 10
     connect_timeout_seconds: Annotated[
-        Seconds, Meta(description="How long opening a connection may take."), CONNECTIONS
+        Seconds, Meta(description="How long opening a connection may take."), CONNECTING
     ] = 10.0
     acquire_timeout_seconds: Annotated[
         Seconds, Meta(description="How long a request waits for a free connection before a 503."), CONNECTIONS
@@ -241,14 +251,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="After how long PostgreSQL ends a transaction that does nothing."),
         CONNECTIONS,
     ] = 30.0
-
     network_timeout_seconds: Annotated[
         Seconds,
         Meta(
             description="How long PostgreSQL may be silent where it has to answer before a connection is given up: on "
             "the network, and beyond statement_timeout_seconds."
         ),
-        CONNECTIONS,
+        CONNECTING,
     ] = 5.0
     pooler: Annotated[
         Literal["none", "transaction"],
@@ -256,7 +265,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="With transaction, database_url leads to a pooler that lends a connection for one transaction, "
             "such as pgbouncer with pool_mode=transaction. The role must then have some settings of its own."
         ),
-        CONNECTIONS,
+        CONNECTING,
     ] = "none"
 
     page_size: Annotated[Positive, Meta(description="Rows of a page when page[size] is not sent."), LISTS] = 30
@@ -390,7 +399,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Meta(description="The least severe line to log."),
-        OBSERVING,
+        LOGGING,
     ] = "info"
     log_format: Annotated[
         Literal["text", "json", "journald"] | None,
@@ -398,7 +407,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Log lines for people, one JSON object a line, or as journald takes them, with priorities; "
             "without it journald where systemd reads standard error, else text."
         ),
-        OBSERVING,
+        LOGGING,
     ] = None
     slow_statement_seconds: Annotated[
         Literal["off"] | Seconds,
@@ -429,6 +438,7 @@ class Setting(msgspec.Struct, frozen=True):
     metavar: str
     default: object
     is_secret: bool
+    is_of_commands: bool
     check: Callable[[str], str] | None
 
     @property
@@ -473,6 +483,7 @@ def _setting(name: str, form: Any, default: object) -> Setting:
         metavar=about.metavar or placeholder(name, words),
         default=default,
         is_secret=about.is_secret,
+        is_of_commands=about.is_of_commands,
         check=about.check,
     )
 

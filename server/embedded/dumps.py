@@ -71,7 +71,11 @@ def _written(path: Path) -> Iterator[str]:
 def record_of(path: Path) -> tuple[Applied, ...]:
     """The migrations that were applied to what is in a dump. Raises StartError for what is none, EmbeddedError."""
     flags = ["--data-only", "--schema=public", "--table=waterspout_migrations", "--file=-"]
-    text = _run([program("pg_restore"), *flags, str(_readable(path))], subprocess.PIPE)
+    command = [program("pg_restore"), *flags, str(_readable(path))]
+    try:
+        text = _run(command, subprocess.PIPE)
+    except StartError as error:
+        raise StartError(f"{path} is no dump: {error}") from error
     found = _RECORD.search(text)
     if found is None:
         return ()

@@ -17,7 +17,7 @@ FAILURES_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 ORPHAN_PAUSE_SECONDS = 0.1
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("server")
 
 
 class Watch:

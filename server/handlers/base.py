@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from tornado.httputil import HTTPHeaders, format_timestamp
 from tornado.web import HTTPError, stream_request_body
 
-from querybuild.errors import quoted, resource_not_found
+from querybuild.errors import nearest, quoted, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.engine import Engine
@@ -39,8 +39,8 @@ from server.errors import (
 )
 from server.http import compression
 from server.http.answering import Exchange
-from server.http.exchange import Request
 from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
+from server.http.request import Request
 from server.observing.watch import Watched
 from server.postgres.database import Database
 from server.routes import Route
@@ -447,3 +447,9 @@ class NotFoundHandler(Handler):
     """A path that no route has."""
 
     methods = ()
+
+    def _no_route(self) -> RouteNotFound:
+        path, prefix = self.request.path, self.engine.settings.path_prefix
+        listed = [prefix + resource.path for resource in self.engine.catalog if "list" in resource.methods]
+        known = [one for one in listed if one.count("/") >= path.rstrip("/").count("/")]
+        return RouteNotFound(f"There is nothing at {quoted(path)}.{nearest(path, known)}")

@@ -19,8 +19,8 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest
 
 from server.http.answering import Exchange
 from server.http.balance import Balance
-from server.http.exchange import UNIX, MakeRequest, Request
 from server.http.http1 import Connection, Peer
+from server.http.request import UNIX, MakeRequest, Request
 from server.limits import ConnectionLimits
 
 HEAD_BYTES = 65_536

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 import msgspec
 from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine
 
-from server.http.exchange import UNIX, MakeRequest, Request
+from server.http.request import UNIX, MakeRequest, Request
 
 MOST_HOPS = 20
 MAX_FORWARDED_LENGTH = 4000

@@ -47,8 +47,9 @@ VIOLATED = (pg.IntegrityConstraintViolationError,)
 ENDED = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
 """A savepoint cannot be released: it is gone with its transaction."""
 
+OUT_OF_RANGE = "22003"
 _REFUSALS = {
-    "22003": "a number is out of range",
+    OUT_OF_RANGE: "a number is out of range",
     "22008": "a date or time is out of range",
     "22001": "a text is too long",
     "2201B": "a regular expression is not valid",

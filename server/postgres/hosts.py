@@ -7,6 +7,7 @@ the second from ever being asked. Nothing here knows the pool, or a statement.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -97,6 +98,22 @@ def hosts_of(url: str) -> list[Host]:
     if len(ports) != len(specs):
         ports = ports[:1] * len(specs)
     return [_host(unquote(spec) if listed else spec, port) for spec, port in zip(specs, ports, strict=True)]
+
+
+def place_of(url: str) -> str:
+    """The hosts of a URL for a person, and nothing that is secret in it.
+
+    >>> place_of("postgresql://me:secret@a,[::1]:6000/shop?port=5433")
+    'a:5433, [::1]:6000'
+    """
+    return ", ".join([_shown(host) for host in hosts_of(url)])
+
+
+def _shown(host: Host) -> str:
+    """With what the driver takes from the environment where the URL says nothing."""
+    name = host.name or os.environ.get("PGHOST") or "the default host"
+    port = host.port or os.environ.get("PGPORT") or 5432
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def _host(spec: str, default_port: str) -> Host:

@@ -25,7 +25,7 @@ from server.settings import StartError
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DEFAULT_SIGNALS = frozenset({signal.SIGTERM, signal.SIGCHLD})
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("server")
 
 
 class Signals:

@@ -59,7 +59,7 @@ def listen(settings: Settings) -> Listening:
     if not main:
         return _bind(settings, admin)
     if settings.admin_port is not None and not admin:
-        admin = _bound(settings.admin_host, settings.admin_port)
+        admin = _bound(settings.admin_host, settings.admin_port, "admin-")
     return Listening(main, admin)
 
 
@@ -73,16 +73,18 @@ def _bind(settings: Settings, admin: list[socket.socket]) -> Listening:
         undo.callback(Listening(main, [], paths).close)
         undo.callback(Listening(main, [], paths).remove_paths)
         if settings.admin_port is not None and not admin:
-            admin = _bound(settings.admin_host, settings.admin_port)
+            admin = _bound(settings.admin_host, settings.admin_port, "admin-")
         undo.pop_all()
     return Listening(main, admin, paths)
 
 
-def _bound(host: str, port: int) -> list[socket.socket]:
+def _bound(host: str, port: int, flags: str = "") -> list[socket.socket]:
+    """flags: what those of the two begin with."""
     try:
         return bind_sockets(port, host, backlog=BACKLOG)
     except (OSError, ValueError) as error:
-        raise _refused(f"{host}:{port}", error) from error
+        advice = _ADVICE.get(error.errno, "") if isinstance(error, OSError) else ""
+        raise _refused(f"{host}:{port}", error, advice.format(flags)) from error
 
 
 def _bound_at(path: Path) -> socket.socket:
@@ -105,7 +107,12 @@ def _replace_dead(path: Path) -> None:
         raise StartError(f"cannot listen on {path}: another server answers there")
 
 
-def _refused(where: str, error: Exception) -> StartError:
-    is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-    advice = "; choose another with --port" if is_taken else ""
+def _refused(where: str, error: Exception, advice: str = "") -> StartError:
     return StartError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}{advice}")
+
+
+_ADVICE: dict[int | None, str] = {
+    errno.EADDRINUSE: "; choose another with --{}port",
+    errno.EADDRNOTAVAIL: "; --{}host has to be an address of this machine",
+    errno.EACCES: "; a port below 1024 is not for every user: choose another with --{}port",
+}

@@ -18,16 +18,14 @@ from collections.abc import Sequence
 from server.processes.forks import Signals, fork
 from server.processes.listening import ADMIN, Listening
 from server.processes.systemd import FIRST_DESCRIPTOR
-
-VARIABLE = "WATERSPOUT_PREDECESSOR"
-"""In the environment of the new program: the pid of the one before."""
+from server.settings import PREDECESSOR_VARIABLE
 
 
 def predecessor() -> int | None:
     """Where this program was started by another one to take over from it; asked for once."""
     # As text: the first process of a container has the parent 0, and a signal to 0 would be for itself.
     parent = os.getppid()
-    return parent if os.environ.pop(VARIABLE, "") == str(parent) else None
+    return parent if os.environ.pop(PREDECESSOR_VARIABLE, "") == str(parent) else None
 
 
 def start_successor(listening: Listening, signals: Signals) -> int:
@@ -44,7 +42,7 @@ def _be_successor(listening: Listening, before: int) -> None:
         "LISTEN_FDS": str(len(sockets)),
         "LISTEN_FDNAMES": ":".join(names),
         "LISTEN_PID": str(os.getpid()),
-        VARIABLE: str(before),
+        PREDECESSOR_VARIABLE: str(before),
     }
     if "WATCHDOG_USEC" in os.environ:
         variables["WATCHDOG_PID"] = str(os.getpid())

@@ -33,7 +33,7 @@ STOP_SECONDS = 30.0
 MORE, FEWER, WHOLE = signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1
 SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD, MORE, FEWER, WHOLE)
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("server")
 
 
 def run(

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +32,8 @@ from server.embedded.postgres import (
     default_data_dir,
     start,
 )
+from server.settings import Settings
+from server.start import open_database_url
 
 REPOSITORY = Path(__file__).parents[2]
 PSQL = embedded_cluster.find_software() / "bin" / "psql"
@@ -168,6 +170,17 @@ def test_first_start_and_second(place: Path) -> None:
     assert said == [*as_whom, f"making a new database in {data_dir}", *as_whom]
     assert 0 < second.started_in_seconds < first.started_in_seconds
     assert {parent: parent.stat().st_mode for parent in parents} == parents
+
+
+def test_the_log_of_a_server_says_which_database_it_is(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "server")
+    monkeypatch.chdir(data_dir.parent)
+    with ExitStack() as cleanup:
+        url, _ = open_database_url(Settings(data_dir=Path(data_dir.name)), cleanup)
+        assert query(url, "SELECT note FROM kept") == [("before",)]
+    assert caplog.messages == [f"the database is the embedded one, in {data_dir}"]
 
 
 def test_both_clients_connect(server: EmbeddedServer) -> None:

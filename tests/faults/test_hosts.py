@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from asyncpg import exceptions as pg
 
-from server.postgres.hosts import Host, Hosts, hosts_of
+from server.postgres.hosts import Host, Hosts, hosts_of, place_of
 from server.settings import Settings
 
 SETTINGS = Settings(acquire_timeout_seconds=6.0, connect_timeout_seconds=10.0)
@@ -32,6 +32,25 @@ SETTINGS = Settings(acquire_timeout_seconds=6.0, connect_timeout_seconds=10.0)
 )
 def test_hosts_of(url: str, hosts: list[tuple[str | None, int | None]]) -> None:
     assert hosts_of(url) == [Host(*host) for host in hosts]
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "place"),
+    [
+        ("postgresql://me:secret@a/shop?sslpassword=secret", {}, "a:5432"),
+        ("postgresql://me@a,b:6001,[::1]/shop?port=7000", {}, "a:7000, b:6001, [::1]:7000"),
+        ("postgresql:///shop?host=/run/a,/run/b&port=1,2", {}, "/run/a:1, /run/b:2"),
+        ("postgresql:///shop", {}, "the default host:5432"),
+        ("postgresql:///shop", {"PGHOST": "c", "PGPORT": "6002"}, "c:6002"),
+        ("postgresql://a:1/shop", {"PGHOST": "c", "PGPORT": "6002"}, "a:1"),
+    ],
+)
+def test_place_of(url: str, environ: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGPORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert place_of(url) == place
 
 
 class Machines:

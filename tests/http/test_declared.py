@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -168,7 +169,24 @@ BROKEN = Resource(
     "broken",
     "/broken",
     "persons",
-    attributes=(Attribute("ratio", INT, sql=lambda column: Template("(1/({}-1))", column("id"))),),
+    attributes=(
+        Attribute(
+            "name",
+            TEXT,
+            required=True,
+            operators=(
+                Operator(
+                    "divided",
+                    read=INT.from_json,
+                    criterion=lambda attribute, column, bound, name: (Template("length({})/{}>0", column, bound), []),
+                ),
+            ),
+        ),
+        Attribute("ratio", INT, sql=lambda column: Template("(1/({}-1))", column("id"))),
+        Attribute("large", INT, sql=lambda column: Template("({}::int+2147483647)", column("id"))),
+        Attribute("root", INT, sql=lambda column: Template("sqrt(-{})::int", column("id"))),
+        Attribute("part", TEXT, sql=lambda column: Template("substring({} for -1)", column("name"))),
+    ),
     methods=frozenset({"list", "detail"}),
 )
 
@@ -213,12 +231,46 @@ async def test_a_value_that_custom_code_lets_through(own: Api) -> None:
     assert json.loads(answer.body)["errors"][0]["source"] == {"parameter": "filter"}
 
 
-@pytest.mark.parametrize("path", ["/broken", "/broken/1", "/broken?sort=id&page[size]=1"])
-async def test_a_fault_of_a_declaration(own: Api, path: str) -> None:
-    """No value of the request is to blame."""
-    assert (await own.get("/broken/2")).document["data"]["attributes"] == {"ratio": 1}
-    answer = await own.get(path)
+@pytest.mark.parametrize("name", ["ratio", "large", "root", "part"])
+@pytest.mark.parametrize(
+    ("path", "pairs"),
+    [
+        ("/broken/1", []),
+        ("/broken", [("sort", "id"), ("page[size]", "1")]),
+        ("/broken", [("sort", "id"), ("page[after]", "")]),
+        ("/broken", [("filter[id]", "1")]),
+        ("/broken", [("filter[id]", "1"), ("page[size]", "0")]),
+        ("/broken", [("filter", '[{"name":"name","op":"match","val":"."},{"name":"name","op":"like","val":"%"}]')]),
+    ],
+)
+async def test_a_fault_of_a_declaration(own: Api, path: str, pairs: Pairs, name: str) -> None:
+    """No value of the request is to blame, be there a filter or none."""
+    assert (await own.get("/broken/2?fields[broken]=ratio")).document["data"]["attributes"] == {"ratio": 1}
+    answer = await own.get(target(path, [("fields[broken]", name), *pairs]))
     assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+
+
+@pytest.mark.parametrize("name", ["ratio", "large", "root"])
+async def test_a_fault_of_a_declaration_in_a_filter(own: Api, name: str) -> None:
+    answer = await own.get(target("/broken", [(f"filter[{name}]", "7"), ("fields[broken]", "name")]))
+    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+
+
+async def test_a_fault_of_a_declaration_beside_a_cursor(own: Api) -> None:
+    count = (await own.get("/broken?fields[broken]=name")).document["meta"]["total"]
+    first = await own.get(f"/broken?fields[broken]=name&sort=-id&page[size]={count - 1}&page[after]=")
+    following = unquote(first.document["links"]["next"])
+    assert (await own.get(following)).ids == ["1"]
+    answer = await own.get(following.replace("fields[broken]=name", "fields[broken]=ratio"))
+    assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
+
+
+async def test_a_custom_operator_may_be_meant_by_anything(own: Api) -> None:
+    pairs = [("filter", '[{"name":"name","op":"divided","val":0}]'), ("fields[broken]", "name")]
+    detail = "[0]: PostgreSQL refuses a value of the filter: it is out of range or not of the right form."
+    answer = await own.get(target("/broken", pairs))
+    expected = error(400, "value_refused", "Value Refused", detail, parameter="filter")
+    assert (answer.status, answer.errors) == (400, [expected])
 
 
 @pytest.fixture

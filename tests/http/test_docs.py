@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable
@@ -39,6 +38,7 @@ from tornado.ioloop import IOLoop
 from server.live_schema import read_live_schema
 from server.resources.demo import load_demo
 from tests.http.conftest import Answer, Api, Serve
+from tests.variables import VARIABLES
 from waterspout import (
     DATE,
     INT,
@@ -55,7 +55,7 @@ from waterspout import (
 )
 
 ROOT = Path(__file__).parents[2]
-WRITES_DOCS = bool(os.environ.get("WATERSPOUT_WRITE_DOCS"))
+WRITES_DOCS = bool(VARIABLES.get("WATERSPOUT_WRITE_DOCS"))
 WIDTH = 120
 PAGES = (
     "README.md",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 
 from tests.http.conftest import Api
 from tests.http.expected import PATHS, Pairs, bare_list, target
+from tests.variables import VARIABLES
 
 ALL = [1, 2, 3, 4, 5, 6]
 
@@ -163,7 +163,7 @@ async def test_fields(reader: Api, type_name: str, filters: Any, ids: list[int])
     await found(reader, type_name, ids, [("filter", json.dumps(filters))])
 
 
-@pytest.mark.skipif("WATERSPOUT_TEST_POSTGRES" in os.environ, reason="another database keeps its own collation")
+@pytest.mark.skipif("WATERSPOUT_TEST_POSTGRES" in VARIABLES, reason="another database keeps its own collation")
 @pytest.mark.parametrize(
     ("filters", "ids"),
     [

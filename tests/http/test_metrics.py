@@ -286,9 +286,10 @@ async def test_a_port_of_their_own(admin: tuple[Api, Api]) -> None:
     assert (await api.get("/users")).status == 200
     for path in ("/-/live", "/-/ready", "/-/metrics", "/-/live/"):
         assert [(await one.get(path)).status for one in (api, own)] == [404, 200], path
-    for path in ("/users", "/", "/-/nothing"):
+    for path in ("/users", "/user", "/", "/-/nothing"):
         answer = await own.get(path)
         assert (answer.status, answer.errors[0]["code"]) == (404, "route_not_found"), path
+        assert answer.errors[0]["detail"] == f"There is nothing at “{path}”."
     assert (await own.request("POST", "/-/live", {})).headers["Allow"] == "GET, HEAD, OPTIONS"
     found = await scrape(own)
     assert found["http_request_duration_seconds_count"][("GET", "/{collection}", "200")] == 1

@@ -247,12 +247,6 @@ KEEPING_OUT = """
     BEGIN IF NEW.name = 'kept out' THEN RETURN NULL; END IF; RETURN NEW; END $$;
     CREATE TRIGGER kept_out BEFORE INSERT ON public.children FOR EACH ROW EXECUTE FUNCTION public.keep_out();
 """
-COUNTING = """
-    CREATE SEQUENCE public.attempts;
-    CREATE FUNCTION public.count() RETURNS trigger LANGUAGE plpgsql AS $$
-    BEGIN PERFORM nextval('public.attempts'); RETURN NULL; END $$;
-    CREATE TRIGGER counted BEFORE UPDATE ON public.computers FOR EACH STATEMENT EXECUTE FUNCTION public.count();
-"""
 
 
 async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:

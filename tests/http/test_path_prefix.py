@@ -112,6 +112,14 @@ async def test_nothing_else_is_there(prefixed: Api, path: str) -> None:
     assert (answer.status, [error["status"] for error in answer.errors]) == (404, ["404"])
 
 
+async def test_a_path_without_the_prefix(prefixed: Api) -> None:
+    """What may have been meant is told with it."""
+    paths = ("/users", f"{PREFIX}/user", "/api/v2/users", "/nothing/of/it")
+    told = [(await prefixed.get(path)).errors[0]["detail"].partition(". ")[2] for path in paths]
+    meant = f"Did you mean “{PREFIX}/users”?"
+    assert told == [meant, meant, meant, ""]
+
+
 async def test_the_absolute_form(prefixed: Api) -> None:
     async with connected(prefixed.port) as wire:
         await wire.send(f"GET http://localhost{PREFIX}/groups/1 HTTP/1.1")

@@ -115,6 +115,21 @@ def test_a_file_is_no_socket(database_url: str, folder: Path) -> None:
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize("flags", ["--", "--admin-"])
+def test_an_address_that_cannot_be_had(flags: str) -> None:
+    """Before there is a look at the database."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for host, told in (
+            ("127.0.0.1", f"Address already in use; choose another with {flags}port"),
+            ("203.0.113.1", f"Cannot assign requested address; {flags}host has to be an address of this machine"),
+        ):
+            command = [sys.executable, "-m", "server", "serve", "--port", "0", "--data-dir", "/dev/null"]
+            command += [f"{flags}host", host, f"{flags}port", port]
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+            assert (refused.returncode, refused.stderr) == (1, f"Error: cannot listen on {host}:{port}: {told}\n")
+
+
 def test_two_workers_say_once_that_they_are_ready(database_url: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
         with closing(http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]))) as client:

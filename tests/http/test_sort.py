@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 from tests.http.conftest import Api
 from tests.http.expected import PATHS, bare_list, error, target
+from tests.variables import VARIABLES
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_order(reader: Api, type_name: str, sort: str | None, ids: list[in
     assert (answer.status, answer.document) == (200, bare_list(type_name, ids, pairs))
 
 
-@pytest.mark.skipif("WATERSPOUT_TEST_POSTGRES" in os.environ, reason="another database keeps its own collation")
+@pytest.mark.skipif("WATERSPOUT_TEST_POSTGRES" in VARIABLES, reason="another database keeps its own collation")
 @pytest.mark.parametrize(
     ("sort", "ids"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -138,6 +139,34 @@ async def test_sort(samples: Api) -> None:
                 assert (answer.status, answer.ids) == (200, ["1", "2"]), name
 
 
+async def test_the_end_of_a_day_is_taken_as_it_is_shown(samples: Api) -> None:
+    """24:00:00 is a time of PostgreSQL and none of Python."""
+    clocks = ("24:00:00", "23:59:59.999999", "00:00:00")
+    for clock in clocks:
+        await samples.create("/samples", "sample", {"clock": clock})
+    shown = [each["attributes"]["clock"] for each in (await samples.get("/samples")).document["data"]]
+    assert tuple(shown) == clocks
+    for op, value, found in (
+        ("eq", "24:00:00", ["1"]),
+        ("is_", "24:00:00.0", ["1"]),
+        ("gt", "23:59:59.999999", ["1"]),
+        ("lt", "24:00:00", ["2", "3"]),
+        ("between", ["23:00:00", "24:00:00"], ["1", "2"]),
+        ("in_", ["24:00:00", "00:00:00"], ["1", "3"]),
+    ):
+        assert await ids(samples, "clock", op, value) == found, (op, value)
+    assert (await samples.get("/samples?filter[clock]=24:00:00&sort=clock")).ids == ["1"]
+    page = await samples.get("/samples?sort=-clock&page[size]=1&page[after]=")
+    walked = page.ids
+    while "next" in page.document["links"]:
+        page = await samples.get(unquote(page.document["links"]["next"]))
+        walked += page.ids
+    assert walked == ["1", "2", "3"]
+    body = {"data": {"type": "sample", "id": "3", "attributes": {"clock": "24:00:00", "clocks": ["24:00:00"]}}}
+    changed = (await samples.patch("/samples/3", body)).document["data"]["attributes"]
+    assert (changed["clock"], changed["clocks"]) == ("24:00:00", ["24:00:00"])
+
+
 FIELD_FORMS: tuple[tuple[str, str, str, list[str]], ...] = (
     ("day", "lt", "instant", ["1"]),
     ("instant", "gt", "moment", ["1"]),
@@ -162,6 +191,15 @@ async def test_field_forms(samples: Api) -> None:
     for left, op, right, found in FIELD_FORMS:
         answer = await samples.filter("/samples", [{"name": left, "op": op, "field": right}])
         assert (answer.status, answer.ids) == (200, found), (left, op, right)
+
+
+async def test_a_number_that_the_other_field_cannot_be(samples: Api) -> None:
+    """PostgreSQL compares the two as `double precision`."""
+    await samples.create("/samples", "sample", {"exact": "1e400", "double": 1})
+    answer = await samples.filter("/samples", [{"name": "exact", "op": "gt", "field": "double"}])
+    detail = "[0]: PostgreSQL refuses a value of the filter: a number is out of range."
+    expected = error(400, "value_refused", "Value Refused", detail, parameter="filter")
+    assert (answer.status, answer.errors) == (400, [expected])
 
 
 @pytest.mark.parametrize(

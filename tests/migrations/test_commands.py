@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
 from migrations import BUILT_IN, load, up
 from querybuild.catalog import Catalog
 from querybuild.resource import Resource
+from server.postgres.hosts import place_of
 from server.settings import Settings, StartError
 from server.start import prepare_database
 from tests.migrations.test_record import BREAKS
@@ -36,9 +38,8 @@ CREATE TABLE cars (
 def run(*arguments, **variables):
     """Exit code, output and errors of a command."""
     command = [sys.executable, "-m", "server", *map(str, arguments)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WATERSPOUT_")}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, env=environment | variables, check=False
+        command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, env=os.environ | variables, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -112,6 +113,16 @@ async def test_a_reload_migrates_nothing(database, connect, folder):
     assert await tables(await connect(database)) == []
     await prepare_database(database, settings, catalog)
     assert "things" in await tables(await connect(database))
+
+
+async def test_the_log_says_which_database_is_served(database, folder, caplog):
+    caplog.set_level("INFO", "server")
+    path = folder({"0001_things.sql": "CREATE TABLE things (id bigint PRIMARY KEY)"})
+    parts = urlsplit(database)
+    url = parts._replace(query=f"{parts.query}&sslpassword=secret".lstrip("&")).geturl()
+    settings = Settings(database_url=url, migrations=path, migrate=True)
+    await prepare_database(url, settings, Catalog([Resource("thing", "/things", "things")]))
+    assert caplog.messages == [f"the database is {parts.path[1:]} at {place_of(database)}"]
 
 
 async def test_verify_has_a_line_for_each_fault(on, database, connect, folder):

@@ -4,7 +4,6 @@
 """
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from migrations import BUILT_IN
+from tests.variables import VARIABLES
 
 HEAD = "-- The sum of the migrations, dumped by `make schema`. Not applied by anything.\n\n"
 SESSION = re.compile(
@@ -27,7 +27,7 @@ async def test_the_migrations_add_up_to_schema_sql(catalogue, connect):
     major = (await connect(catalogue)).get_server_version().major
     schema = HEAD + normalised(dump(pg_dump_for(major), catalogue))
     path = BUILT_IN / "schema.sql"
-    if os.environ.get("WATERSPOUT_WRITE_SCHEMA"):
+    if VARIABLES.get("WATERSPOUT_WRITE_SCHEMA"):
         path.write_text(schema, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == schema
 

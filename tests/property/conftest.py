@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,8 +13,9 @@ from hypothesis import HealthCheck, settings
 from server.resources import built_in
 from tests.property.rows import make_rows, store
 from tests.property.served import Target, served
+from tests.variables import VARIABLES
 
-_FACTOR = int(os.environ.get("WATERSPOUT_HYPOTHESIS_FACTOR", "20"))
+_FACTOR = int(VARIABLES.get("WATERSPOUT_HYPOTHESIS_FACTOR", "20"))
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -29,7 +29,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[*_CHECKS, HealthCheck.filter_too_much],
 )
-settings.load_profile(os.environ.get("WATERSPOUT_HYPOTHESIS", "suite"))
+settings.load_profile(VARIABLES.get("WATERSPOUT_HYPOTHESIS", "suite"))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ sorts, and the concatenation of pages."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -30,8 +29,9 @@ from tests.property.filters import (
 from tests.property.model import FIELD_OPERATORS, VALUE_OPERATORS, Model, Row
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import PUBLIC_URL, Answer, Served, served
+from tests.variables import VARIABLES
 
-SEEDS = range(int(os.environ.get("WATERSPOUT_HYPOTHESIS_SEEDS", "1")))
+SEEDS = range(int(VARIABLES.get("WATERSPOUT_HYPOTHESIS_SEEDS", "1")))
 
 
 @pytest.fixture(scope="module")

@@ -225,6 +225,10 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
     ),
     ("", [owner(OWNED), thing(table="seen", schema=None)], []),
     ("", [owner(OWNED), thing(table="nowhere")], []),
+    # what has no such column, which is a fault of the declarations, beside what has
+    ("", [owner(ToMany("things", "thing", foreign_key="no_id")), thing()], []),
+    ("", [owner(ToMany("things", "thing", through=Link("owned_things", "no_id", "thing_id"))), thing()], []),
+    ("", [thing(Attribute("no", INT), Attribute("age", INT))], [("consider", by('"age", "id"', "age_id"))]),
     (
         "",
         [owner(OWNED), thing(table="few_parts", schema=None)],

@@ -46,6 +46,9 @@ CREATE TABLE things (
 CREATE TABLE links (a bigint, b bigint, PRIMARY KEY (a, b));
 CREATE TABLE loose (a bigint, b bigint);
 CREATE VIEW seen AS SELECT id, name FROM things;
+-- Stands for the extension's type, which not every PostgreSQL has.
+CREATE TYPE citext AS (text text);
+CREATE TABLE folded (id citext PRIMARY KEY);
 """
 
 
@@ -132,7 +135,6 @@ def _raising(column: Any) -> Any:
 
 
 TERM = "attribute “computed”: its term cannot be read: "
-NO_TABLE = "in the database"
 
 CASES: list[tuple[Resource, list[str]]] = [
     (thing(table="thongs"), ["there is no table “thongs” in the database"]),
@@ -142,6 +144,10 @@ CASES: list[tuple[Resource, list[str]]] = [
     (thing(id=Id(column="no")), ["the table “things” has no column “no”. Did you mean “note”?"]),
     (thing(id=Id(type=INT)), ["the id is declared as int, and its column is int8"]),
     (thing(id=Id(type=UUID)), ["the id is declared as uuid, and its column is int8"]),
+    (
+        thing(table="folded", id=Id(type=TEXT)),
+        ["its column is citext, and two texts that differ cannot be one id: declare the column as text"],
+    ),
     (
         thing(Attribute("nane", TEXT)),
         ["attribute “nane”: the table “things” has no column “nane”. Did you mean “name”?"],

@@ -1,5 +1,6 @@
 """The command line, with what it calls replaced: what it hands over, prints and exits with. No database."""
 
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,7 +15,7 @@ import pytest
 
 import server
 from migrations import MigrationError
-from server.__main__ import DATABASE_NAMES, main
+from server.__main__ import main
 from server.embedded.postgres import EmbeddedError
 from server.settings import SETTINGS, Settings, StartError
 
@@ -37,13 +38,6 @@ DEFAULTS = {
     "migrate_status": (["migrate", "status"], {"check": False}),
 }
 Call = tuple[str, Settings, dict[str, object]]
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting in SETTINGS:
-        monkeypatch.delenv(setting.variable, raising=False)
-    monkeypatch.delenv("WATERSPOUT_CONFIG", raising=False)
 
 
 @pytest.fixture
@@ -162,7 +156,9 @@ def test_help_of_a_group() -> None:
 def test_commands_on_the_database_take_its_settings_alone(name: str) -> None:
     help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
-        s.name for s in SETTINGS if s.name in DATABASE_NAMES
+        *("database_url", "data_dir", "migrations", "migration_lock_timeout_seconds", "migration_wait_seconds"),
+        *("resources", "python_path", "connect_timeout_seconds", "network_timeout_seconds", "pooler"),
+        *("log_level", "log_format"),
     ]
     assert "--config PATH" in help
 
@@ -202,6 +198,20 @@ def test_bad_settings_end_with_a_line_each_and_exit_code_2(
         "Error: --database-url: expected postgresql://user:password@host:port/database\n",
     )
     assert calls == []
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["settings"], ["migrate", "up"]])
+def test_what_is_given_in_vain_is_said_in_the_log(
+    arguments: list[str], calls: list[Call], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    configured: list[Settings] = []
+    monkeypatch.setattr("server.observing.logs.configure_logging", configured.append)
+    monkeypatch.setenv("WATERSPOUT_DATABSE_URL", f"postgresql://ann:{SECRET}@db/shop")
+    result = invoke(*arguments, "--log-format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    line = "the variable WATERSPOUT_DATABSE_URL is of no setting; did you mean WATERSPOUT_DATABASE_URL?"
+    assert caplog.record_tuples == [("server", logging.WARNING, line)]
+    assert configured == [Settings(log_format="json")]
 
 
 def test_an_unknown_flag_is_exit_code_2() -> None:

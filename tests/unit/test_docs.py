@@ -5,7 +5,6 @@ Answers are compared in tests/http/test_docs.py. WATERSPOUT_WRITE_DOCS=1 writes 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from server.errors import ERRORS, INTERNAL
 from server.live_schema import LiveSchema
 from server.resources import built_in
 from server.settings import SETTINGS, Setting, Settings
+from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -89,7 +89,7 @@ def default_of(setting: Setting) -> str:
 def test_settings() -> None:
     page = DOCS / "settings.md"
     prose, _, listed = text_of(page).partition("## Listening\n")
-    if os.environ.get("WATERSPOUT_WRITE_DOCS"):
+    if VARIABLES.get("WATERSPOUT_WRITE_DOCS"):
         page.write_text(prose + settings_text(), encoding="utf-8")
         return
     assert "## Listening\n" + listed == settings_text()

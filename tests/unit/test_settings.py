@@ -67,6 +67,54 @@ def test_precedence(flag: str | None, variable: str | None, key: str, value: int
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("WATERSPOUT_PAGESIZE", "; did you mean WATERSPOUT_PAGE_SIZE?"),
+        ("WATERSPOUT_PAGE-SIZE", "; did you mean WATERSPOUT_PAGE_SIZE?"),
+        ("WATERSPOUT_port", "; did you mean WATERSPOUT_PORT?"),
+        ("WATERSPOUT_CONFG", "; did you mean WATERSPOUT_CONFIG?"),
+        ("WATERSPOUT_SERVICE_HOST", ""),
+        ("WATERSPOUT_8080_TCP", ""),
+        ("WATERSPOUT_", ""),
+        ("WATERSPOUT_PREDECESSOR", None),
+        ("WATERSPOUTPORT", None),
+        ("waterspout_port", None),
+        ("PGHOST", None),
+    ],
+)
+def test_a_variable_of_no_setting_is_told_and_no_fault(name: str, told: str | None) -> None:
+    """Nor is its value shown, which may be a secret."""
+    expected = () if told is None else (f"the variable {name} is of no setting{told}",)
+    assert load({}, {name: SECRET}).warnings == expected
+
+
+def test_variables_of_settings_are_not_told(tmp_path: Path) -> None:
+    environ = {s.variable: str(s.default) for s in SETTINGS if s.default is not None}
+    assert load({}, environ | {"WATERSPOUT_CONFIG": write_config(tmp_path, "")}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "key", "told"),
+    [
+        ({"data_dir": "/d", "database_url": URL}, {}, "", ("--data-dir", "--database-url")),
+        ({"data_dir": "/d"}, {"WATERSPOUT_DATABASE_URL": URL}, "", ("--data-dir", "WATERSPOUT_DATABASE_URL")),
+        ({"database_url": URL}, {"WATERSPOUT_DATA_DIR": "/d"}, "", ("WATERSPOUT_DATA_DIR", "--database-url")),
+        ({"database_url": URL}, {}, "data_dir = '/d'", ("FILE: data_dir", "--database-url")),
+        ({"database_url": URL}, {}, "", None),
+        ({"data_dir": "/d"}, {}, "", None),
+    ],
+)
+def test_a_data_folder_beside_a_database_is_told(
+    flags: dict[str, object], environ: dict[str, str], key: str, told: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, key)
+    expected = told and (
+        f"{told[0].replace('FILE', config)} is not used: it is for the embedded PostgreSQL, and {told[1]} names another"
+    )
+    assert load(flags, environ, config).warnings == ((expected,) if expected else ())
+
+
+@pytest.mark.parametrize(
     ("name", "text", "value"),
     [
         ("port", "0", 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -10,8 +11,9 @@ from uuid import UUID as Uuid
 
 import pytest
 
+from querybuild.attributes import read_attribute
 from querybuild.types import ColumnType, split_list
-from querybuild.values import JsonFault, ValueFault, dump_json, interval_shown, load_json
+from querybuild.values import EndOfDay, JsonFault, ValueFault, dump_json, interval_shown, load_json
 from tests.catalog import SAMPLE_TYPE, attribute_of
 from waterspout import (
     BIGINT,
@@ -34,6 +36,7 @@ from waterspout import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UUID,
+    Attribute,
     array,
     enum,
 )
@@ -151,8 +154,21 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
     ),
     (
         TIME,
-        "a time of day such as 23:59:59 or 23:59:59.999999",
-        ["24:00:00", "23:59:60", "23:59", "1:00:00", "12:00:00Z", "12:00:00+01:00", "12:00:00.", "12:00:00.1234567", 5],
+        "a time of day such as 23:59:59 or 23:59:59.999999, 24:00:00 at most",
+        [
+            "24:00:00.000001",
+            "24:00:01",
+            "24:01:00",
+            "25:00:00",
+            "23:59:60",
+            "23:59",
+            "1:00:00",
+            "12:00:00Z",
+            "12:00:00+01:00",
+            "12:00:00.",
+            "12:00:00.1234567",
+            5,
+        ],
     ),
     (
         TIMESTAMPTZ,
@@ -412,3 +428,20 @@ def test_families() -> None:
         ["place", "address"],
     ]
     assert attribute_of(SAMPLE_TYPE, "trees").type.name == "jsonb[]"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_taken"),
+    [
+        (time(8), None, True),
+        (time.max, None, True),
+        (None, time.max, False),
+        (time.min, time(23, 59), False),
+    ],
+)
+def test_the_end_of_a_day_comes_after_every_time(low: time | None, high: time | None, is_taken: bool) -> None:
+    attribute = Attribute("clock", TIME, minimum=low, maximum=high)
+    taken: list[object] = []
+    with nullcontext() if is_taken else pytest.raises(ValueFault):
+        taken.append(read_attribute(attribute, "24:00:00"))
+    assert taken == [EndOfDay()] * is_taken

@@ -1,4 +1,4 @@
-"""What `server/http/exchange.py` makes of requests: arguments for those who ask, hosts as tornado reads them, one turn
+"""What `server/http/request.py` makes of requests: arguments for those who ask, hosts as tornado reads them, one turn
 for a request without a body."""
 
 from __future__ import annotations

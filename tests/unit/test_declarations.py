@@ -1,0 +1,121 @@
+"""Resources of a user's own: what is taken, and how what cannot be is told. No database, no socket."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.declarations import load_declarations
+from server.settings import StartError
+
+HEAD = "from waterspout import TEXT, Attribute, Catalog, Resource\n\n"
+THING = 'Resource("thing", "/things", "things")'
+TWICE = f"CATALOG = Catalog([\n    {THING},\n    {THING},\n])\n"
+
+FAULTS: list[tuple[str, str]] = [
+    # the file from its line 3 on; what is told of it, F for its name
+    (
+        'CATALOG = Resorce("thing")\n',
+        "cannot be loaded: NameError: name 'Resorce' is not defined (F, line 3)",
+    ),
+    (
+        'CATALOG = Resource("thing", "/things")\n',
+        "cannot be loaded: TypeError: Missing required argument 'table' (F, line 3)",
+    ),
+    ("import no_such_module\n", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module' (F, line 3)"),
+    ("def made():\n    raise ValueError('x')\n\nmade()\n", "cannot be loaded: ValueError: x (F, line 4)"),
+    (
+        "import uuid\nuuid.UUID('x')\n",
+        "cannot be loaded: ValueError: badly formed hexadecimal UUID string (F, line 4)",
+    ),
+    ("raise SystemExit('no')\n", "cannot be loaded: SystemExit: no (F, line 3)"),
+    ("CATALOG = = 1\n", "cannot be loaded: SyntaxError: invalid syntax (F, line 3)"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one that the server is started in, from which modules come too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, ""])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(HEAD + text, encoding="utf-8")
+    # Whoever has looked into the folder since it was made may hold it for empty.
+    importlib.invalidate_caches()
+
+
+def told(resources: str) -> str:
+    with pytest.raises(StartError) as caught:
+        load_declarations(resources)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("resources", ["shop.py", "./shop.py", "{}/shop.py", "shop", "of_a_test.shop"])
+@pytest.mark.parametrize(("text", "fault"), FAULTS)
+def test_a_fault_is_told_with_its_line(folder: Path, resources: str, text: str, fault: str) -> None:
+    """However the file is named."""
+    write(folder / ("of_a_test/shop.py" if "test" in resources else "shop.py"), text)
+    place = resources.format(folder)
+    shown = str(Path(place)) if place.endswith(".py") else place
+    assert told(place) == f"{shown} {fault.replace('F,', 'shop.py,')}"
+
+
+@pytest.mark.parametrize("resources", ["shop.py", "shop"])
+def test_resources_that_contradict_each_other_are_told_with_the_line_of_the_catalog(
+    folder: Path, resources: str
+) -> None:
+    write(folder / "shop.py", TWICE)
+    first, *others = told(resources).splitlines()
+    assert first == f"the resources of {resources} cannot be served (shop.py, line 3):"
+    assert others
+
+
+@pytest.mark.parametrize("resources", ["shop.py", "shop"])
+def test_resources_in_a_list_have_no_line(folder: Path, resources: str) -> None:
+    write(folder / "shop.py", f"RESOURCES = [{THING}, {THING}]\n")
+    assert told(resources).splitlines()[0] == f"the resources of {resources} cannot be served:"
+
+
+@pytest.mark.parametrize("resources", ["shop.py", "shop"])
+def test_a_fault_of_another_module_is_told_with_the_line_that_imports_it(folder: Path, resources: str) -> None:
+    write(folder / "prices_of_a_test.py", "\n\n\n1 / 0\n")
+    write(folder / "shop.py", "import prices_of_a_test\n")
+    assert told(resources) == f"{resources} cannot be loaded: ZeroDivisionError: division by zero (shop.py, line 3)"
+
+
+def test_a_fault_of_the_package_is_told_with_its_line(folder: Path) -> None:
+    write(folder / "of_a_test" / "__init__.py", "1 / 0\n")
+    write(folder / "of_a_test" / "shop.py", f"CATALOG = {THING}\n")
+    expected = "of_a_test.shop cannot be loaded: ZeroDivisionError: division by zero (__init__.py, line 3)"
+    assert told("of_a_test.shop") == expected
+
+
+def test_what_is_not_there(folder: Path) -> None:
+    assert told("shop.py") == "there is no file shop.py to take resources from"
+    missing = "there is no module {}: expected package.module:name, or the path of a .py file"
+    assert told("shop") == missing.format("shop")
+    assert told("of_a_test.shop:CATALOG") == missing.format("of_a_test")
+    assert told("json.CATALOG") == missing.format("json.CATALOG")
+    assert told("my-shop") == "my-shop is neither a module's name nor the path of a .py file"
+    write(folder / "shop.py", f"CATALOGUE = {THING}\n")
+    assert told("shop.py") == "shop.py has no CATALOG or RESOURCES."
+    assert told("shop:CATALOG") == "shop has no CATALOG. Did you mean “CATALOGUE”?"
+
+
+@pytest.mark.parametrize("resources", ["server.py", "./waterspout.py", "migrations.shop", "tests"])
+def test_a_name_of_the_servers_own_is_refused(folder: Path, resources: str) -> None:
+    assert " bears the name of a package of the server: rename the " in told(resources)
+
+
+@pytest.mark.parametrize("resources", ["shop.py", "shop", "shop.py:MINE", "shop:MINE"])
+def test_what_is_taken(folder: Path, resources: str) -> None:
+    write(folder / "shop.py", f"CATALOG = MINE = {THING}\n")
+    assert [resource.type for resource in load_declarations(resources).catalog] == ["thing"]
