@@ -48,8 +48,8 @@ class About(msgspec.Struct, frozen=True):
     """What a setting is beyond its type.
 
     Its group and its placeholder in the help, what may be given where its type does not say it, whether it is a
-    secret, whether the commands other than serve have a flag for it too, and a last check that returns the value to
-    keep or raises ValueError (whose message must not show a secret).
+    secret, whether the commands other than serve have a flag for it too, whether it holds for as long as the master
+    lives, and a last check that returns the value to keep or raises ValueError (whose message must not show a secret).
     """
 
     group: str
@@ -57,12 +57,14 @@ class About(msgspec.Struct, frozen=True):
     expected: str | None = None
     is_secret: bool = False
     is_of_commands: bool = False
+    takes_restart: bool = False
     check: Callable[[str], str] | None = None
 
 
 LISTENING = About("Listening")
+ADDRESS = About("Listening", metavar="HOST", takes_restart=True)
+PORT = About("Listening", takes_restart=True)
 DATA = About("Data")
-FOLDER = About("Data", metavar="FOLDER", is_of_commands=True)
 MIGRATIONS = About("Migrations", is_of_commands=True)
 FRONT = "Browsers, caches and proxies"
 CONNECTIONS = About("Connections to PostgreSQL")
@@ -90,15 +92,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[
         str,
         Meta(min_length=1, description="Address or name to listen on."),
-        About("Listening", metavar="HOST"),
+        ADDRESS,
     ] = "127.0.0.1"
-    port: Annotated[
-        int, Meta(ge=0, le=65535, description="TCP port to listen on; 0 takes any free one."), LISTENING
-    ] = 8080
+    port: Annotated[int, Meta(ge=0, le=65535, description="TCP port to listen on; 0 takes any free one."), PORT] = 8080
     unix_socket: Annotated[
         Path | None,
         Meta(description="Listen on a Unix socket at this path; host and port are then not used."),
-        About("Listening", metavar="PATH"),
+        About("Listening", metavar="PATH", takes_restart=True),
     ] = None
     workers: Annotated[
         int, Meta(ge=1, le=256, description="Processes that answer requests, on the same address."), LISTENING
@@ -106,16 +106,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_host: Annotated[
         str,
         Meta(min_length=1, description="Address or name that admin_port is on."),
-        About("Listening", metavar="HOST"),
+        ADDRESS,
     ] = "127.0.0.1"
     admin_port: Annotated[
         Port | None,
         Meta(description="A TCP port for health and metrics alone, which the other one then does not answer."),
-        LISTENING,
+        PORT,
     ] = None
     drain_seconds: Annotated[
         Seconds,
-        Meta(description="How long a stopping worker waits for its idle connections, whose next answer is their last."),
+        Meta(
+            description="How long a stopping worker waits for its idle connections, whose next answer is their last; "
+            "at most the 25 seconds of a stop."
+        ),
         LISTENING,
     ] = 2.0
     worker_timeout_seconds: Annotated[
@@ -184,12 +187,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="Folder of the embedded PostgreSQL; without it the platform's folder for user data. With "
             "database_url it is not used."
         ),
-        FOLDER,
+        About("Data", metavar="FOLDER", is_of_commands=True, takes_restart=True),
     ] = None
     migrations: Annotated[
         Path | None,
         Meta(description="Folder of your own numbered SQL files; without it those of the built-in resources."),
-        FOLDER,
+        About("Data", metavar="FOLDER", is_of_commands=True),
     ] = None
     migrate: Annotated[
         bool,
@@ -439,6 +442,7 @@ class Setting(msgspec.Struct, frozen=True):
     default: object
     is_secret: bool
     is_of_commands: bool
+    takes_restart: bool
     check: Callable[[str], str] | None
 
     @property
@@ -484,6 +488,7 @@ def _setting(name: str, form: Any, default: object) -> Setting:
         default=default,
         is_secret=about.is_secret,
         is_of_commands=about.is_of_commands,
+        takes_restart=about.takes_restart,
         check=about.check,
     )
 

@@ -30,13 +30,12 @@ BODILESS = frozenset({204, 304})
 
 class Wire(Protocol):
     """A connection, as the answer to a request has it. is_rest_short: whether what has not come of the request may be
-    read to its end."""
+    read to its end. is_to_end: whether it ends with this answer, whatever the client would like."""
 
     @property
     def peer(self) -> Any: ...
 
-    @property
-    def is_ending(self) -> bool: ...
+    def is_to_end(self) -> bool: ...
 
     @property
     def is_rest_short(self) -> bool: ...
@@ -171,7 +170,7 @@ class Exchange(HTTPConnection):
             if self._is_chunked:
                 lines.append("Transfer-Encoding: chunked\r\n")
         self._left = length
-        self.is_last = self.is_last or self._wire.is_ending or not self._wire.is_rest_short
+        self.is_last = self.is_last or not self._wire.is_rest_short or self._wire.is_to_end()
         if self.is_last:
             lines.append("Connection: close\r\n")
         elif self._is_old:

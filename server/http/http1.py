@@ -62,12 +62,14 @@ class Peer(msgspec.Struct, frozen=True):
 class Host(Protocol):
     """Who has the connections. head_bytes: the longest request line with headers. waiting: those that wait for a
     request or the rest of a head, and since when, by the monotonic clock. heads: when a head began that is not all
-    there. is_ending: whether an answer that begins is the last of its connection."""
+    there. is_ending: whether an answer that begins is the last of its connection. spare: how many of
+    the next ones are, where it is not."""
 
     head_bytes: int
     waiting: dict[Connection, float]
     heads: dict[Connection, float]
     is_ending: bool
+    spare: int
 
     def joins(self, connection: Connection) -> None: ...
 
@@ -346,9 +348,14 @@ class Connection(asyncio.Protocol):
 
     # the answer's side
 
-    @property
-    def is_ending(self) -> bool:
-        return self.host.is_ending
+    def is_to_end(self) -> bool:
+        """To be asked once an answer."""
+        host = self.host
+        # What has come behind the request would be lost.
+        if host.spare and not self._kept:
+            host.spare -= 1
+            return True
+        return host.is_ending
 
     @property
     def is_rest_short(self) -> bool:

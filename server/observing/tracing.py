@@ -36,12 +36,9 @@ from opentelemetry.util.types import AttributeValue
 from tornado.httputil import split_host_and_port
 
 from server.observing.slow import shape_of
-from server.observing.watch import UNMATCHED, Watched
+from server.observing.watch import TRACES_SECONDS, UNMATCHED, Watched
 
 _shape_of = lru_cache(maxsize=512)(shape_of)
-
-CLOSE_SECONDS = 3.0
-"""How long a worker that ends waits for its last spans to be sent."""
 
 
 class Tracer:
@@ -60,7 +57,7 @@ class Tracer:
     def close(self) -> None:
         closing = threading.Thread(target=self.provider.shutdown, daemon=True)
         closing.start()
-        closing.join(CLOSE_SECONDS)
+        closing.join(TRACES_SECONDS)
 
     def flush(self) -> None:
         self.provider.force_flush()

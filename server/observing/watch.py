@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 UNMATCHED = "unmatched"
 """The route of a path that has none."""
 
+TRACES_SECONDS = 3.0
+"""How long a worker that ends waits for its last spans to be sent."""
+
 _FROM_THE_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 log = logging.getLogger("server")

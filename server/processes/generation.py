@@ -20,14 +20,15 @@ from server.observing.logs import configure_logging
 from server.processes import workers
 from server.processes.forks import Life, outlive_no_parent
 from server.processes.listening import Listening
+from server.processes.stop_times import WORKER_SECONDS
 from server.processes.worker import Post, answer
 from server.settings import SETTINGS, Settings, StartError
 from server.start import declarations, prepare_database
 
-log = logging.getLogger("server")
+PLACES_PER_WORKER = 2
+"""Beside each there may be one that is about to end."""
 
-MASTERS = ("host", "port", "unix_socket", "admin_host", "admin_port", "data_dir")
-"""Settings that hold for as long as the master lives."""
+log = logging.getLogger("server")
 
 
 class Inherited(msgspec.Struct, frozen=True, eq=False):
@@ -60,22 +61,27 @@ def _run(inherited: Inherited, settings: Settings, count: int, post: Post, life:
     schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=post.generation > 1))
     post.reports.loaded(settings.workers)
 
-    balance = Balance()
+    balance = Balance(PLACES_PER_WORKER * settings.workers)
 
     def work(_sockets: list[socket.socket], place: int) -> None:
         balance.take(place)
         uvloop.run(answer(listening, url, settings, declared, schema, msgspec.structs.replace(post, balance=balance)))
 
+    def ended(place: int, pid: int) -> None:
+        balance.free(place)
+        post.reports.ended(pid)
+
     if settings.workers == 1:
-        outlive_no_parent(life, workers.STOP_SECONDS)
+        outlive_no_parent(life, WORKER_SECONDS)
         uvloop.run(answer(listening, url, settings, declared, schema, post))
     else:
         workers.run(
             listening.main,
             count,
             work,
+            stop_seconds=WORKER_SECONDS,
             life=life,
-            ended=post.reports.ended,
+            ended=ended,
             stopping=listening.close,
             whole=settings.workers,
         )
@@ -86,6 +92,7 @@ def _database_url(inherited: Inherited, settings: Settings) -> str:
     if (settings.database_url is None) != (inherited.embedded_url is not None):
         raise StartError("from an embedded database to another one, and back, takes a restart")
     for setting in SETTINGS:
-        if setting.name in MASTERS and getattr(settings, setting.name) != getattr(inherited.settings, setting.name):
+        is_other = getattr(settings, setting.name) != getattr(inherited.settings, setting.name)
+        if setting.takes_restart and is_other:
             log.warning("%s has changed, which takes a restart: it stays as it was", setting.name)
     return settings.database_url or inherited.embedded_url or ""

@@ -27,10 +27,11 @@ from server.processes.forks import STOP_SIGNALS, Life, Signals, ending, fork
 from server.processes.generation import Inherited, run_generation
 from server.processes.listening import listen
 from server.processes.offspring import Offspring
+from server.processes.stop_times import GENERATION_SECONDS
 from server.processes.succession import predecessor, start_successor
 from server.processes.worker import Post
-from server.processes.workers import EARLY_SECONDS, FAILURES_AT_MOST, FEWER, MORE, STOP_SECONDS, WHOLE
-from server.settings import Settings, SettingsError, StartError
+from server.processes.workers import EARLY_SECONDS, FAILURES_AT_MOST, FEWER, MORE, WHOLE
+from server.settings import Settings, StartError
 from server.start import Tend, open_database_url, say
 
 log = logging.getLogger("server")
@@ -40,7 +41,6 @@ LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 """How long after its end a generation is made anew."""
 
-KILL_SECONDS = STOP_SECONDS + 5.0
 EXTENSION_SECONDS = 10.0
 _SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR2)
 
@@ -96,7 +96,7 @@ class _Master:
 
     def run(self) -> None:
         """Until a stop signal. Raises StartError when nothing can be started, or nothing stays."""
-        self._begin(self.inherited.settings)
+        self._begin(lambda: self.inherited.settings)
         while not self.signals.is_stop:
             if self.tend is not None:
                 self.tend()
@@ -111,7 +111,7 @@ class _Master:
                 self._hear(one)
             self._reap()
             if self.current is None and self.coming is None and self.again_at <= time.monotonic():
-                self._begin_anew()
+                self._begin(self.read_settings)
             self._watch()
             seconds = LOOK_SECONDS if self.tend is None else TEND_SECONDS
             self.signals.wait(time.monotonic() + seconds, [one.reports.read for one in self._all()])
@@ -119,7 +119,14 @@ class _Master:
     def _all(self) -> list[Offspring]:
         return [one for one in (self.current, self.coming, *self.leaving) if one is not None]
 
-    def _begin(self, settings: Settings) -> None:
+    def _begin(self, read_settings: ReadSettings) -> None:
+        """Raises StartError where none has answered yet."""
+        try:
+            self._fork(read_settings())
+        except (StartError, OSError) as error:
+            self._not_begun(str(error))
+
+    def _fork(self, settings: Settings) -> None:
         self.count += 1
         # Where others answer still, its workers come one by one, as the others go.
         workers = settings.workers if self.current is None else 1
@@ -133,20 +140,13 @@ class _Master:
 
         try:
             made.pid = fork(f"generation {self.count}", self.signals, be_generation)
-        except OSError:
+        except OSError as error:
             made.reports.be_reader()
             made.reports.close()
-            raise
+            raise StartError(f"no process: {error.strerror}") from error
         made.reports.be_reader()
         # Not before: who has no pid of its own would stand for the whole group of processes, at waitpid as at kill.
         self.coming = made
-
-    def _begin_anew(self) -> None:
-        """With the settings as they are by now."""
-        try:
-            self._begin(self.read_settings())
-        except (SettingsError, OSError) as error:
-            self._not_begun(str(error))
 
     def _reload(self) -> None:
         self._tell(RELOADING=1, STATUS="loads the settings")
@@ -154,7 +154,7 @@ class _Master:
             self._let_go(self.coming)
             self.coming = None
             self._take_back()
-        self._begin_anew()
+        self._begin(self.read_settings)
 
     def _take_back(self) -> None:
         """The one that answers has all its workers again, of which some went for one that did not come."""
@@ -163,6 +163,9 @@ class _Master:
         self.has_lent = False
 
     def _not_begun(self, reason: str) -> None:
+        """Raises StartError where none has answered yet: it is not tried for ever."""
+        if not self.has_answered:
+            raise StartError(reason)
         self.again_at = time.monotonic() + AGAIN_SECONDS
         if self.current is None:
             log.error("the workers cannot be started: %s", reason)
@@ -243,8 +246,6 @@ class _Master:
         elif one is self.coming:
             self.coming = None
             reason = one.failure or f"generation {one.number} ended with {how}"
-            if not self.has_answered:
-                raise StartError(reason)
             self._take_back()
             self._not_begun(reason)
         else:
@@ -272,7 +273,8 @@ class _Master:
             self._tell(EXTEND_TIMEOUT_USEC=round(EXTENSION_SECONDS * 1e6))
         if self.predecessor is not None and os.getppid() != self.predecessor:
             self.predecessor = None
-            self._tell(READY=1, STATUS=self._status())
+            if self.current is not None:
+                self._tell(READY=1, STATUS=self._status())
         is_well = self.current is None or bool(self.current.alive)
         if is_well and self.watchdog_seconds is not None and time.monotonic() >= self.fed_at:
             self.fed_at = time.monotonic() + self.watchdog_seconds / 4
@@ -294,7 +296,7 @@ class _Master:
         self.life.close()
 
     def _wait_for(self, ones: list[Offspring]) -> None:
-        deadline = time.monotonic() + KILL_SECONDS
+        deadline = time.monotonic() + GENERATION_SECONDS
         while ones := [one for one in ones if ending(one.pid) is None]:
             if time.monotonic() >= deadline:
                 for one in ones:

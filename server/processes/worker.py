@@ -29,15 +29,8 @@ from server.postgres.database import open_database
 from server.processes import memory
 from server.processes.listening import Listening
 from server.processes.reports import BEAT_SECONDS, Reports
+from server.processes.stop_times import FINISH_SECONDS, HEARSAY_SECONDS, LAST_PROBE_SECONDS
 from server.settings import Settings
-
-STOP_SECONDS = 25.0
-"""How long requests in flight may take after SIGTERM; the parent kills a worker that takes longer than its own
-limit."""
-
-
-LAST_PROBE_SECONDS = 0.5
-HEARSAY_SECONDS = 0.1
 
 
 class Post(msgspec.Struct, frozen=True, eq=False):
@@ -118,7 +111,7 @@ async def finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -
     """The requests in flight, then the connections, then the pool."""
     drained_at = asyncio.get_running_loop().time() + drain_seconds
     try:
-        async with asyncio.timeout(STOP_SECONDS):
+        async with asyncio.timeout(FINISH_SECONDS):
             for one in servers:
                 one.end_after_answers()
             await app.running.finished()

@@ -14,6 +14,7 @@ come as one makes no difference to it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -25,11 +26,11 @@ from server.processes.forks import STOP_SIGNALS, Life, Signals, ending, fork, ou
 from server.settings import StartError
 
 Worker = Callable[[list[socket.socket], int], None]
+Ended = Callable[[int, int], None]
 
 FAILURES_AT_MOST = 3
 EARLY_SECONDS = 5.0
 BACK_OFF_SECONDS = 0.2
-STOP_SECONDS = 30.0
 MORE, FEWER, WHOLE = signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR1
 SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD, MORE, FEWER, WHOLE)
 
@@ -41,10 +42,10 @@ def run(
     count: int,
     worker: Worker,
     *,
+    stop_seconds: float,
     life: Life | None = None,
-    ended: Callable[[int], None] = lambda _: None,
+    ended: Ended = lambda *_: None,
     stopping: Callable[[], None] = lambda: None,
-    stop_seconds: float = STOP_SECONDS,
     whole: int = 0,
 ) -> None:
     """Run `worker(sockets, index)` in `count` forked processes, index from 0, until SIGTERM or SIGINT.
@@ -53,8 +54,9 @@ def run(
     worker starts with the default action for SIGTERM and without the parent's exit handlers. One that ends,
     in whichever way, is replaced: at once, or after a pause that doubles when it ended within `EARLY_SECONDS`
     of its start. Workers that don't stop within `stop_seconds` are killed. The sockets stay open; they are
-    the caller's. life: of the caller's own parent, whose end is a stop signal as well. ended: is told the pid of each
-    that ended. stopping: is called when the stop begins. whole: how many WHOLE asks for, else `count`.
+    the caller's. life: of the caller's own parent, whose end is a stop signal as well. ended: is told the index and the
+    pid of each that ended. stopping: is called when the stop begins. whole: the most that MORE can ask for, and what
+    WHOLE asks for; else `count`.
     Raises StartError when one worker ended early three times in a row; the others are stopped before.
     """
     parent = _Parent(sockets, count, worker, life, ended, stop_seconds, whole or count)
@@ -98,7 +100,7 @@ class _Parent:
         count: int,
         worker: Worker,
         life: Life | None,
-        ended: Callable[[int], None],
+        ended: Ended,
         stop_seconds: float,
         whole: int,
     ) -> None:
@@ -129,15 +131,20 @@ class _Parent:
             self.is_orphan = bool(self.signals.wait(min(times, default=None), self.grandparent))
 
     def _change_number(self) -> None:
-        more = self.signals.take(MORE)
-        if self.signals.take(WHOLE):
-            more = max(more, self.whole - sum(not place.is_retired for place in self.places))
-        for _ in range(more):
-            self.places.append(_Place(1 + max([place.index for place in self.places], default=-1)))
         for _ in range(self.signals.take(FEWER)):
             staying = [place for place in self.places if not place.is_retired]
             if staying:
                 self._retire(staying[-1])
+        # Afterwards: who asks for all takes back what was asked for before.
+        missing = self.whole - sum(not place.is_retired for place in self.places)
+        more = self.signals.take(MORE)
+        for _ in range(missing if self.signals.take(WHOLE) else min(more, missing)):
+            self.places.append(_Place(self._free_index()))
+
+    def _free_index(self) -> int:
+        """The lowest: they stay as few as there are processes."""
+        taken = {place.index for place in self.places}
+        return next(index for index in itertools.count() if index not in taken)
 
     def _retire(self, place: _Place) -> None:
         if place.pid is None:
@@ -171,7 +178,7 @@ class _Parent:
         ended = []
         for place in self.places:
             if place.pid is not None and (how := ending(place.pid)) is not None:
-                self.ended(place.pid)
+                self.ended(place.index, place.pid)
                 place.pid = None
                 ended.append((place, how))
         return ended

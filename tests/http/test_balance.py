@@ -1,4 +1,4 @@
-"""New connections go to the worker that has fewest."""
+"""New connections go to the worker that has fewest, and those that stay connected come there in time."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ import copy
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from tornado.routing import RuleRouter
+import pytest
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
 
-from server.http.balance import PLACES, Balance
+from server.http.balance import Balance
 from server.http.connections import Server
 
 CLIENTS = 20
 SECONDS = 10.0
 
 
+class Answering(HTTPMessageDelegate):
+    def __init__(self, request: HTTPServerRequest) -> None:
+        self.exchange: Any = request.connection
+
+    def finish(self) -> None:
+        asyncio.get_running_loop().call_soon(self.answer)
+
+    def answer(self) -> None:
+        self.exchange.write_headers(ResponseStartLine("", 200, "OK"), HTTPHeaders({"Content-Length": "0"}))
+        self.exchange.finish()
+
+
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[tuple[list[Server], list[Balance], int]]:
     """Servers on one socket, as workers have it, and its port."""
-    balance = Balance()
+    balance = Balance(2 * count)
     # Of one process each in truth: the memory is the same.
     balances = [copy.copy(balance) for _ in range(count)]
     with socket.create_server(("127.0.0.1", 0), backlog=CLIENTS) as listening:
-        servers = [Server(RuleRouter([]).find_handler, balance=own) for own in balances]
+        servers = [Server(Answering, balance=own) for own in balances]
         for place, (server, own) in enumerate(zip(servers, balances, strict=True)):
             own.take(place)
             own.join()
@@ -91,8 +105,119 @@ async def test_one_that_stops_is_not_waited_for() -> None:
             assert not balances[0].is_ahead
 
 
+class Client:
+    """One that stays connected for as long as it may."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.times_connected = 0
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def ask(self) -> None:
+        """Raises where there is no whole answer."""
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+            self.times_connected += 1
+        self.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        if b"\r\nConnection: close\r\n" in head:
+            assert await self.reader.read() == b""
+            self.close()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+async def test_clients_that_stay_come_to_one_that_came_later() -> None:
+    """Not all at once, and no more of them than it takes."""
+    async with workers(1) as ([first], [own], port):
+        clients = [Client(port) for _ in range(CLIENTS)]
+        try:
+            await asyncio.gather(*(one.ask() for one in clients))
+            later = copy.copy(own)
+            later.take(1)
+            later.join()
+            second = Server(Answering, balance=later)
+            second.add_sockets([first._sockets[0].dup()])
+            given_away = []
+            async with asyncio.timeout(SECONDS):
+                while own.excess or not given_away:
+                    await asyncio.gather(first.look(), second.look())
+                    given_away.append(first.spare)
+                    await asyncio.gather(*(one.ask() for one in clients))
+                    assert first.spare == 0
+            await asyncio.gather(*(one.ask() for one in clients))
+            await until_taken([first, second], CLIENTS)
+            # At the first look it may be chance.
+            assert given_away[:2] == [0, 3]
+            assert max(given_away) == 3
+            assert sum(one.times_connected for one in clients) == CLIENTS + sum(given_away)
+            assert CLIENTS / 2 <= first.connections <= CLIENTS * 6 / 10
+            second.stop()
+            await second.close_all_connections()
+        finally:
+            for one in clients:
+                one.close()
+
+
+async def test_what_nobody_has_asked_for_is_not_kept_to_be_given_away() -> None:
+    """Idle connections cost nothing where they are; a look later things may be otherwise."""
+    async with workers(1) as ([first], [own], port), connected(port, CLIENTS):
+        await until_taken([first], CLIENTS)
+        other = copy.copy(own)
+        other.take(1)
+        other.join()
+        for spare in (0, 3, 3):
+            await first.look()
+            assert first.spare == spare
+        other.put(CLIENTS)
+        await first.look()
+        assert (first.spare, first.connections) == (0, CLIENTS)
+
+
+def of(*counts: int) -> Balance:
+    """Of the first worker."""
+    balance = Balance(len(counts) + 1)
+    for place, count in reversed(list(enumerate(counts))):
+        balance.take(place)
+        balance.put(count)
+    return balance
+
+
 def test_places_beyond_those_that_there_are() -> None:
-    own = Balance()
-    own.take(PLACES)
+    own = of(1000, 2)
+    assert own.is_ahead
+    own.take(3)
     own.put(1000)
-    assert not own.is_ahead
+    own.free(3)
+    assert (own.is_ahead, own.excess) == (True, 499)
+
+
+def test_one_that_was_killed_is_not_compared() -> None:
+    own = of(1000, 0)
+    own.free(1)
+    assert (own.is_ahead, own.excess) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "excess"),
+    [
+        ((16, 0), 8),
+        ((16, 1), 7),
+        ((11, 5), 3),
+        ((10, 6), 0),
+        ((1000, 600), 0),
+        ((1000, 500), 250),
+        ((0, 16), 0),
+        ((2, 0), 0),
+        ((4, 0), 2),
+        ((8, 8, 0, 0), 4),
+        ((8,), 0),
+    ],
+)
+def test_how_many_are_too_many(counts: tuple[int, ...], excess: int) -> None:
+    """A difference that clients make by chance is left as it is."""
+    assert of(*counts).excess == excess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -95,6 +96,53 @@ async def test_postgresql_does_not_answer(start: Start, database_url: str, monke
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
         assert (await scrape(api))["pool_waiting_requests"][()] == 0
     assert (await busy).status == 200
+
+
+async def test_an_answer_that_came_too_late(
+    start: Start, database_url: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how things were: the next probe asks anew, and hears how they are."""
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
+    api = await start(database_url, built_in(), pool_size=1)
+    async with locked(api, "groups"):
+        busy = asyncio.ensure_future(api.get("/groups"))
+        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        assert shown(await api.get("/-/ready")) == (503, [SLOW])
+    assert (await busy).status == 200
+    question = api.app.health._question
+    assert question is not None
+    await asyncio.wait((question,), timeout=SECONDS)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
+    sent.clear()
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    assert sent == ["SELECT 1"]
+
+
+async def test_a_failure_that_came_too_late(
+    start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PostgreSQL was away at the last probe, and is well since: nobody hears of it any more, not the log either."""
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
+    api, gate = await start(database_url, built_in()), asyncio.Event()
+    read = api.app.database.read
+
+    async def fail(*_: Any, **__: Any) -> None:
+        await gate.wait()
+        raise Unavailable("The database is away.")
+
+    monkeypatch.setattr(api.app.database, "read", fail)
+    assert shown(await api.get("/-/ready")) == (503, [SLOW])
+    gate.set()
+    question = api.app.health._question
+    assert question is not None
+    await asyncio.wait((question,), timeout=SECONDS)
+    monkeypatch.setattr(api.app.database, "read", read)
+    monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    del question
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_the_database_is_gone(start: Start, database_url: str, postgres_url: str) -> None:

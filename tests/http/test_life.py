@@ -175,6 +175,26 @@ def test_a_worker_that_dies_or_hangs_is_replaced(database_url: str, count: int, 
         assert end(process, signal.SIGTERM)[0] == 0
 
 
+def connections_of(pid: int, port: int) -> int:
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(pid).net_connections("tcp")
+        return sum(one.status == psutil.CONN_ESTABLISHED and one.laddr.port == port for one in found)
+    return 0
+
+
+def test_clients_that_stay_come_to_a_worker_that_came_later(seeded: str) -> None:
+    """One of two has ended: its clients went to the other, and there they would have stayed."""
+    flags = ("--port", "0", "--workers", "2", "--header-timeout-seconds", "2", "--database-url", seeded)
+    with serving(*flags) as (process, address):
+        until(lambda: len(workers_of(process)) == 2)
+        port, gone = port_of(address), min(workers_of(process))
+        with load(port, 8):
+            os.kill(gone, signal.SIGTERM)
+            until(lambda: gone not in workers_of(process) and len(workers_of(process)) == 2)
+            until(lambda: all(connections_of(pid, port) >= 3 for pid in workers_of(process)))
+        assert end(process, signal.SIGTERM)[0] == 0
+
+
 def test_the_last_answer_of_a_connection_says_so(database_url: str) -> None:
     """A connection that is kept may ask once more while the server stops."""
     with serving("--port", "0", "--drain-seconds", "20", "--database-url", database_url) as (process, address):

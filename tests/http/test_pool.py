@@ -298,3 +298,49 @@ async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatc
         assert await pid_of(second) != await pid_of(first)
         await pool.release(first)
         await pool.release(second)
+
+
+async def test_all_who_wait_are_let_in_when_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One refusal keeps all waiting who come meanwhile; each who gets in lets the next one in."""
+    monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+    async with opened(database_url, size=4) as (pool, below):
+        first = await pool.acquire(SECONDS)
+        connect, below._connect = below._connect, refuse
+        waiting = [asyncio.create_task(pool.acquire(SECONDS / 2)) for _ in range(3)]
+        await until(lambda: len(pool._turns) == 3)
+        below._connect = connect
+        all_of_them = [first, *await asyncio.gather(*waiting)]
+        assert len({await pid_of(one) for one in all_of_them}) == 4
+        for one in all_of_them:
+            await pool.release(one)
+
+
+async def test_who_gives_up_over_a_broken_one_leaves_its_place(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given a connection that had broken, and is cancelled while asyncpg takes that one back."""
+    async with opened(database_url, size=1) as (pool, _):
+        first = await pool.acquire(SECONDS)
+        release, is_taken_back = pool._release, asyncio.Event()
+
+        async def release_slowly(connection: Connection) -> None:
+            await release(connection)
+            is_taken_back.set()
+            await never()
+
+        monkeypatch.setattr(pool, "_release", release_slowly)
+        waiting = asyncio.create_task(pool.acquire(SECONDS))
+        await until(lambda: len(pool._turns) == 1)
+        first.terminate()
+        await pool.keep(first)
+        await asyncio.wait_for(is_taken_back.wait(), SECONDS)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        monkeypatch.setattr(pool, "_release", release)
+        again = await pool.acquire(1.0)
+        assert await pid_of(again) > 0
+        await pool.release(again)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from server.http import connections
+from server.observing.board import Board
+from server.processes import worker
+from server.processes.listening import listen
+from server.processes.reports import Reports
+from server.processes.stop_times import SLACK_SECONDS
+from server.settings import Settings
+from server.start import declarations, prepare_database
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
@@ -117,3 +127,44 @@ async def test_half_a_body_that_begins_during_the_stop(process: tuple[subprocess
         assert await second.rest() == b""
         assert await first.rest() == b""
     assert await ended(program) == 0
+
+
+class SlowTracer:
+    """Whoever takes its traces does not answer."""
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: None
+
+    def close(self) -> None:
+        time.sleep(0.2)
+
+
+async def test_a_stop_in_which_all_take_all_their_time(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts add up to what is allowed for them, but for the slack (server/processes/stop_times.py)."""
+    times = {"FINISH_SECONDS": 0.3, "LAST_PROBE_SECONDS": 0.1, "HEARSAY_SECONDS": 0.1}
+    for name, seconds in times.items():
+        monkeypatch.setattr(worker, name, seconds)
+    monkeypatch.setattr(connections, "CLOSING_SECONDS", 0.2)
+    monkeypatch.setattr("server.observing.watch._tracer", SlowTracer)
+    monkeypatch.setattr(worker.memory, "settle", lambda: None)
+    settings = Settings(port=0, admin_port=0, database_url=database_url, tracing=True)
+    listening, declared, board = listen(settings), declarations(settings), Board()
+    ports = [sockets[0].getsockname()[1] for sockets in (listening.main, listening.admin)]
+    constraints = await prepare_database(database_url, settings, declared.catalog)
+    post = worker.Post(1, Reports(), board)
+    answering = asyncio.create_task(worker.answer(listening, database_url, settings, declared, constraints, post))
+    async with raw(database_url) as holder, connected(ports[0]) as work, connected(ports[1]) as probe:
+        await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
+        await work.send(*HEAD, body=GROUP)
+        await probe.send_bytes(b"GET /-/live HTTP/1.1\r\n")
+        async with asyncio.timeout(10), raw(database_url) as watcher:
+            while not await watcher.fetchval(WAITING):
+                pass
+        began = time.monotonic()
+        board.end()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(answering, SLACK_SECONDS + 5)
+        took = time.monotonic() - began
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+    most = sum(times.values()) + 0.2 + 0.2
+    assert most - 0.3 < took < most + SLACK_SECONDS

@@ -101,7 +101,7 @@ async def test_a_stop_over_a_reader_that_does_not_read(
     """It is cut off when its time is up, which is nobody's fault."""
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
-    monkeypatch.setattr(worker, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "FINISH_SECONDS", 0.1)
     async with reading(api.port) as reader:
         await reader.ask("/users?page[size]=0")
         await until_stalled(api, pieces)

@@ -68,7 +68,8 @@ def settings_text() -> str:
             parts.append(f"## {group}")
         parts.append(f"### `{setting.name}`")
         parts.append(setting.description)
-        parts.append(f"{flags(setting)} · `{setting.variable}` · {setting.expected} · {default_of(setting)}")
+        restart = " · takes a restart" if setting.takes_restart else ""
+        parts.append(f"{flags(setting)} · `{setting.variable}` · {setting.expected} · {default_of(setting)}{restart}")
     return "\n\n".join(parts) + "\n"
 
 

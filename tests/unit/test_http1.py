@@ -83,6 +83,7 @@ class Host:
         self.waiting: dict[Connection, float] = {}
         self.heads: dict[Connection, float] = {}
         self.is_ending = False
+        self.spare = 0
         self.is_held = False
         self.requests: list[Request] = []
 
@@ -347,6 +348,30 @@ async def test_the_last_answers_of_a_server() -> None:
     host.requests[0].answer()
     assert b"\r\nConnection: close\r\n" in transport.written
     assert transport.done == ["close"]
+
+
+async def test_connections_that_are_spared() -> None:
+    """Each with an answer that says so; one whose client has asked for more already is kept."""
+    host = Host()
+    host.spare = 2
+    transports = []
+    for heads in (GET, GET + GET, GET, GET):
+        connection, transport = connected(host)
+        connection.data_received(heads)
+        host.requests[-1].answer()
+        transports.append(transport)
+    assert [b"\r\nConnection: close\r\n" in one.written for one in transports] == [True, False, True, False]
+    assert [one.done for one in transports] == [["close"], [], ["close"], []]
+    assert host.spare == 0
+
+
+async def test_a_client_that_ends_its_connection_is_not_one_of_the_spared() -> None:
+    host = Host()
+    host.spare = 1
+    connection, transport = connected(host)
+    connection.data_received(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    host.requests[-1].answer()
+    assert (transport.done, host.spare) == (["close"], 1)
 
 
 async def test_a_large_body_follows_its_head() -> None:

@@ -109,6 +109,19 @@ async def test_work_without_time() -> None:
     assert type(await cut_short(Lifeline(), "time_out", is_statement=True)) is OutcomeUnknown
 
 
+async def test_work_that_is_several_things_at_once() -> None:
+    """As custom code may have it: all are cut, and of those that are done the others hear nothing."""
+    lifeline, gate = Lifeline(), asyncio.Event()
+    gate.set()
+    tasks = [asyncio.ensure_future(lifeline.run(work)) for work in (forever(), gate.wait(), forever())]
+    await tasks[1]
+    lifeline.time_out()
+    async with asyncio.timeout(5.0):
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in done] == [RequestTimeout, bool, RequestTimeout]
+    assert [task.cancelling() for task in tasks] == [0, 0, 0]
+
+
 async def test_what_is_let_go_is_not_cut() -> None:
     lifeline, gate = Lifeline(), asyncio.Event()
 

@@ -1,29 +1,20 @@
 """Workers as real processes on a real socket: who answers, who is replaced, who is left.
 
-Each test runs a small program in a process of its own, because forking and signals are of the whole process. What
-it waits for is a line of the program's output or the end of it: the output ends only when the parent and all
-workers are gone, since all of them hold it open.
+The output of a program ends only when the parent and all workers are gone.
 """
 
 import os
-import re
-import selectors
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from textwrap import indent
 
-import psutil
 import pytest
 
 from server.processes.workers import EARLY_SECONDS, _Place
 from server.settings import StartError
-
-DEADLINE_SECONDS = 20.0
+from tests.unit.programs import Program, started
 
 PROGRAM = """
 import atexit, logging, os, signal, socket, sys, time
@@ -42,13 +33,16 @@ def answer(sockets, index):
 def worker(sockets, index):
 {worker}
 
+def ended(index, pid):
+    say("gone", index, pid)
+
 logging.basicConfig(stream=sys.stdout, format="log %(message)s")
 atexit.register(say, "exit handler")
 listening = socket.create_server(("127.0.0.1", 0))
 before = [signal.getsignal(number) for number in workers.SIGNALS]
 say("port", listening.getsockname()[1])
 try:
-    workers.run([listening], {count}, worker, stop_seconds={stop_seconds})
+    workers.run([listening], {count}, worker, stop_seconds={stop_seconds}, whole={whole}, ended=ended)
     say("returned")
 except workers.StartError as error:
     say("error", error)
@@ -57,83 +51,15 @@ say("listening", listening.fileno() != -1)
 """
 
 
-class Program:
-    """A running program and the lines it wrote."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self.process = process
-        self.output = process.stdout.fileno()
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.output, selectors.EVENT_READ)
-        self.buffer = b""
-        self.lines: list[str] = []
-        self.workers: list[tuple[int, int]] = []
-        self.port = int(self.line("port (.*)")[1])
-
-    def line(self, pattern: str) -> re.Match[str]:
-        """The next line that fits, skipping others. Fails at the end of the output or of the time."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while True:
-            while b"\n" not in self.buffer:
-                assert self.read(deadline), f"the output ended before {pattern!r}: {self.lines}"
-            first, _, self.buffer = self.buffer.partition(b"\n")
-            self.lines.append(first.decode())
-            if (match := re.fullmatch(pattern, self.lines[-1])) is not None:
-                return match
-
-    def read(self, deadline: float) -> bool:
-        """More of the output; False at its end."""
-        assert self.selector.select(max(0.0, deadline - time.monotonic())), f"nothing after {self.lines}"
-        piece = os.read(self.output, 65536)
-        self.buffer += piece
-        return bool(piece)
-
-    def end(self) -> list[str]:
-        """All lines, once no process is left that could write one."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while self.read(deadline):
-            pass
-        self.process.wait(DEADLINE_SECONDS)
-        self.lines += self.buffer.decode().splitlines()
-        return self.lines
-
-    def worker(self) -> tuple[int, int]:
-        """The index and pid of the next worker that is up."""
-        match = self.line(r"worker (\d+) (\d+)")
-        self.workers.append((int(match[1]), int(match[2])))
-        return self.workers[-1]
-
-    def ask(self) -> int:
-        """The pid of the worker that answers a new connection."""
-        with socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECONDS) as connection:
-            return int(connection.makefile("rb").read())
-
-
 @contextmanager
-def program(worker: str, count: int = 2, stop_seconds: float = 30.0, text: str = PROGRAM) -> Iterator[Program]:
-    text = text.format(worker=indent(worker, "    "), count=count, stop_seconds=stop_seconds)
-    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        with process:
-            running = Program(process)
-            try:
-                yield running
-            finally:
-                running.selector.close()
-                for pid in (process.pid, *(pid for _, pid in running.workers)):
-                    kill_own(pid, process.pid)
-    finally:
-        process.wait(DEADLINE_SECONDS)
-
-
-def kill_own(pid: int, session: int) -> None:
-    """Kill a process that the test left, never one that got its number later."""
-    try:
-        if os.getsid(pid) == session:
-            os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def program(
+    worker: str, count: int = 2, stop_seconds: float = 30.0, text: str = PROGRAM, whole: int = 0
+) -> Iterator[Program]:
+    with started(
+        text.format(worker=indent(worker, "    "), count=count, stop_seconds=stop_seconds, whole=whole)
+    ) as running:
+        running.port = int(running.line("port (.*)")[1])
+        yield running
 
 
 def test_all_workers_start_and_one_that_is_up_answers() -> None:
@@ -318,15 +244,57 @@ def test_other_children_of_the_parent_are_left_alone() -> None:
 
 
 def test_one_more_and_one_fewer() -> None:
-    with program("answer(sockets, index)", count=1) as running:
+    with program("answer(sockets, index)", count=1, whole=2) as running:
         first = running.worker()
         running.process.send_signal(signal.SIGTTIN)
         index, pid = running.worker()
         assert (first[0], index) == (0, 1)
-        running.process.send_signal(signal.SIGTTOU)
-        with suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).wait(DEADLINE_SECONDS)
+        one_fewer(running, 1, pid)
         assert running.ask() == first[1]
         running.process.terminate()
         # One that was to go is no loss, and is not replaced.
         assert [line for line in running.end() if line.startswith("log")] == []
+
+
+def test_never_more_than_there_are_to_be() -> None:
+    """A worker that died is made up for, whoever asks for one more because its successor is ready."""
+    with program("answer(sockets, index)", count=2) as running:
+        workers = dict(running.worker() for _ in range(2))
+        running.process.send_signal(signal.SIGTTIN)
+        os.kill(workers[0], signal.SIGKILL)
+        assert running.worker()[0] == 0
+        one_fewer(running, 1, workers[1])
+
+
+def one_fewer(running: Program, index: int, pid: int) -> None:
+    running.process.send_signal(signal.SIGTTOU)
+    assert running.line(r"gone (.*)")[1] == f"{index} {pid}"
+
+
+def test_as_many_as_there_are_to_be() -> None:
+    """However often that is said."""
+    with program("answer(sockets, index)", count=3) as running:
+        for index, pid in sorted((running.worker() for _ in range(3)), reverse=True)[:2]:
+            one_fewer(running, index, pid)
+        running.process.send_signal(signal.SIGUSR1)
+        again = dict(running.worker() for _ in range(2))
+        assert sorted(again) == [1, 2]
+        running.process.send_signal(signal.SIGUSR1)
+        one_fewer(running, 2, again[2])
+
+
+def test_a_place_is_free_when_its_process_is_gone() -> None:
+    worker = """
+if index == 1: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+answer(sockets, index)
+"""
+    with program(worker, count=2, stop_seconds=0.3) as running:
+        slow = dict(running.worker() for _ in range(2))[1]
+        running.process.send_signal(signal.SIGTTOU)
+        running.process.send_signal(signal.SIGUSR1)
+        assert running.worker()[0] == 2
+        os.kill(slow, signal.SIGKILL)
+        assert running.line(r"gone (.*)")[1] == f"1 {slow}"
+        running.process.send_signal(signal.SIGTTOU)
+        running.process.send_signal(signal.SIGUSR1)
+        assert running.worker()[0] == 1
