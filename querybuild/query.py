@@ -27,6 +27,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_filter_nodes: int
     max_list_values: int
     max_json_depth: int
+    max_json_values: int
 
 
 class Context(msgspec.Struct, frozen=True):

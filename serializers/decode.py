@@ -11,36 +11,38 @@ from typing import Any, Literal
 
 from querybuild.changes import escape_pointer
 from querybuild.errors import ApiError
-from querybuild.query import Change, Identifier, LinkageChange, LinkMode
-from querybuild.values import JsonFault, load_json
+from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
+from querybuild.values import JsonFault, check_values, load_json
 from serializers.errors import InvalidDocument, MalformedJson
 
 
 def decode_resource_document(
-    body: bytes, errors: list[ApiError], *, kind: Literal["create", "update"], max_depth: int
+    body: bytes, errors: list[ApiError], limits: Limits, *, kind: Literal["create", "update"]
 ) -> Change | None:
     """The document of a POST or PATCH; None when it has no resource object to go on with.
 
     Raises MalformedJson. Appends InvalidDocument to errors.
     """
     decoder = Decoder(errors, takes_lids=False)
-    document = decoder.document(body, max_depth)
+    document = decoder.document(body, limits)
     return None if document is None else decoder.resource(document["data"], "/data", kind=kind)
 
 
 def decode_linkage_document(
-    body: bytes, errors: list[ApiError], *, mode: LinkMode, max_depth: int
+    body: bytes, errors: list[ApiError], limits: Limits, *, mode: LinkMode
 ) -> LinkageChange | None:
     """The document of a relationship route; None when it has no linkage to go on with. Raises and appends as above."""
     decoder = Decoder(errors, takes_lids=False)
-    document = decoder.document(body, max_depth)
+    document = decoder.document(body, limits)
     return None if document is None else decoder.linkage(document["data"], "/data", mode=mode)
 
 
-def load_document(body: bytes, max_depth: int) -> Any:
+def load_document(body: bytes, limits: Limits) -> Any:
     """A body as a tree. Raises MalformedJson."""
     try:
-        return load_json(body.decode(), max_depth, allows_nul=True)
+        text = body.decode()
+        check_values(text, limits.max_json_values)
+        return load_json(text, limits.max_json_depth, allows_nul=True)
     except UnicodeDecodeError as error:
         raise MalformedJson(f"The body is not UTF-8 at byte {error.start}.", pointer="") from error
     except JsonFault as error:
@@ -58,9 +60,9 @@ class Decoder:
     def fault(self, detail: str, pointer: str) -> None:
         self.errors.append(InvalidDocument(detail, pointer=pointer))
 
-    def document(self, body: bytes, max_depth: int) -> dict[str, Any] | None:
+    def document(self, body: bytes, limits: Limits) -> dict[str, Any] | None:
         """A document that has `data`. Raises MalformedJson."""
-        document = load_document(body, max_depth)
+        document = load_document(body, limits)
         if not isinstance(document, dict):
             self.fault("A document is a JSON object.", "")
             return None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.errors import ApiError
-from querybuild.query import Change, Identifier, Lid, LinkMode
+from querybuild.query import Change, Identifier, Lid, Limits, LinkMode
 from serializers.decode import Decoder, load_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
@@ -40,8 +40,8 @@ def decode_operations(
     body: bytes,
     operations: list[Operation],
     errors: list[ApiError],
+    limits: Limits,
     *,
-    max_depth: int,
     max_operations: int,
     takes_relationships: bool,
 ) -> None:
@@ -51,7 +51,7 @@ def decode_operations(
 
     Raises MalformedJson, MalformedOperations. Appends MalformedOperations and InvalidDocument to errors.
     """
-    document = load_document(body, max_depth)
+    document = load_document(body, limits)
     listed = document.get(MEMBER) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
         raise MalformedOperations(f"The document must have `{MEMBER}`, an array of operations.", pointer=POINTER)

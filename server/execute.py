@@ -46,13 +46,12 @@ _ALL = ReadResult([], None, False, True)
 """Too much to be sent as a whole."""
 
 
-async def execute_read(database: Database, prepared: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+async def execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
     Raises ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
     """
-    is_unpaginated = prepared.is_unpaginated
-    read = _first_rows(prepared) if is_unpaginated else prepared
+    is_unpaginated = read.is_unpaginated
     if read.plan.is_single_statement:
         alone = await database.read(
             lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_unpaginated),
@@ -65,17 +64,6 @@ async def execute_read(database: Database, prepared: PreparedRead, path_id: Any,
     )
     assert result is not None
     return result
-
-
-def _first_rows(read: PreparedRead) -> PreparedRead:
-    """Reads one row more than may be sent as a whole. PostgreSQL plans for no more, and so begins at once."""
-    compiled, limit, most = read.compiled, read.plan.limit, FIRST_ROWS + 1
-    if limit is not None:
-        values = (*read.values[:limit], min(read.values[limit], most), *read.values[limit + 1 :])
-        return msgspec.structs.replace(read, values=values)
-    primary = Statement(f"{compiled.statements.primary.sql} LIMIT {most}", compiled.statements.primary.slots)
-    statements = msgspec.structs.replace(compiled.statements, primary=primary)
-    return msgspec.structs.replace(read, compiled=msgspec.structs.replace(compiled, statements=statements))
 
 
 async def run_read(
@@ -91,7 +79,7 @@ async def run_read(
     is_first: of a read without pages the first rows, which may be all of them."""
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
-        primary, united = await _primary(connection, read, path_id, engine)
+        primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
         rows, has_more = _page(primary, read, engine)
         if is_first and len(rows) > FIRST_ROWS:
             return _ALL
@@ -115,11 +103,14 @@ async def run_read(
 
 
 async def _primary(
-    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine
+    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine, *, is_first: bool
 ) -> tuple[Sequence[Row], Sequence[Row]]:
     """The primary rows, and those of the branch that comes with them."""
     statement, branch = read.compiled.statements.primary, read.plan.united
-    values = arguments(statement, read.values, path_id)
+    sent = read.values
+    if is_first:
+        statement, sent = _first_rows(statement, sent, read.plan.limit)
+    values = arguments(statement, sent, path_id)
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
     # Enough to tell that there are too many, whichever of them the page shows already.
@@ -127,6 +118,14 @@ async def _primary(
     times = most_primary if link_of(branch.relationship) is not None else 1
     most = most_primary + (engine.limits.max_included + most_primary) * times + 1
     return parted(read.plan, await connection.fetch_at_most(statement.sql, values, most if branch.is_included else 0))
+
+
+def _first_rows(statement: Statement, values: Values, limit: int | None) -> tuple[Statement, Values]:
+    """One row more than may be sent as a whole: PostgreSQL plans for no more, and begins at once. limit: its slot."""
+    most = FIRST_ROWS + 1
+    if limit is None:
+        return Statement(f"{statement.sql} LIMIT {most}", statement.slots), values
+    return statement, (*values[:limit], min(values[limit], most), *values[limit + 1 :])
 
 
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:

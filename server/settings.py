@@ -12,17 +12,15 @@ It must not know: the command line, where values come from, the server, the data
         SettingsError     a setting is wrong
 """
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
-from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta
 
 from server import checks
-from server.wording import alternatives, listed, placeholder
+from server.wording import alternatives, listed, masked, placeholder
 
 PREFIX = "WATERSPOUT_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -337,6 +335,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(ge=8, le=500, description="How deep arrays and objects may be nested in a body or filter."),
         LIMITS,
     ] = 64
+    max_json_values: Annotated[
+        int,
+        Meta(
+            ge=1000,
+            le=100_000_000,
+            description="How many values the arrays and objects of a body may have together, an empty one counted as "
+            "one. A worker answers nobody else while it reads them.",
+        ),
+        LIMITS,
+    ] = 100_000
 
     max_connections: Annotated[
         Positive,
@@ -457,22 +465,6 @@ class Setting(msgspec.Struct, frozen=True):
 def shown(setting: Setting, value: object) -> object:
     """The value as it may be seen: that of a secret with its password masked, any other as it is."""
     return masked(value) if setting.is_secret and isinstance(value, str) else value
-
-
-def masked(url: str) -> str:
-    """A database URL without its passwords.
-
-    >>> masked("postgresql://ann:s3cret@db/shop?sslpassword=key")
-    'postgresql://ann:***@db/shop?sslpassword=***'
-    """
-    url = re.sub(r"^((?:\w+://)?+[^:@]*):.*@", r"\1:***@", url, flags=re.DOTALL)
-    head, mark, query = url.partition("?")
-    return head + mark + "&".join(map(_masked_pair, query.split("&")))
-
-
-def _masked_pair(pair: str) -> str:
-    name, _, _ = pair.partition("=")
-    return f"{name}=***" if "password" in unquote(name).lower() else pair
 
 
 def _setting(name: str, form: Any, default: object) -> Setting:

@@ -1,13 +1,15 @@
-"""How the type of a setting reads to a person. In: a type with its bounds. Out: what may be written for it, in words
-and as a placeholder.
+"""How a setting reads to a person. In: a type with its bounds, or a value. Out: what may be written for it, in words
+and as a placeholder; the value without what is secret in it.
 
 It must not know: the settings.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import unquote
 
 from msgspec import Meta
 
@@ -51,3 +53,19 @@ def placeholder(name: str, choices: list[str]) -> str:
 def listed(choices: list[str]) -> str:
     *most, last = choices
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def masked(url: str) -> str:
+    """A database URL without its passwords.
+
+    >>> masked("postgresql://ann:s3cret@db/shop?sslpassword=key")
+    'postgresql://ann:***@db/shop?sslpassword=***'
+    """
+    url = re.sub(r"^((?:\w+://)?+[^:@]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+    head, mark, query = url.partition("?")
+    return head + mark + "&".join(map(_masked_pair, query.split("&")))
+
+
+def _masked_pair(pair: str) -> str:
+    name, _, _ = pair.partition("=")
+    return f"{name}=***" if "password" in unquote(name).lower() else pair

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from querybuild.changes import PlannedWrite, related_not_found, rows_to_lock
-from querybuild.errors import AttributeFault, RequiredLink, quoted, raise_all, resource_not_found
+from querybuild.errors import AttributeFault, Errors, RequiredLink, quoted, raise_all, resource_not_found
 from querybuild.hooks import Writing, Written
 from querybuild.modify import Create, LinkStatements, WriteStatements, compile_locks, rows_together
 from querybuild.plan import LinkWrite, Node, Statement, Values, WritePlan, node_of
@@ -452,13 +452,13 @@ async def _write_link(
 def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
     """Raises RelatedNotFound of each that is not there."""
     pointers = write.item_pointers[link.slot]
-    raise_all(
-        [
-            related_not_found(link.target, str(id_value), pointer)
-            for id_value, pointer in zip(wanted, pointers, strict=True)
-            if id_value not in there
-        ]
+    errors = Errors()
+    errors.extend(
+        related_not_found(link.target, str(id_value), pointer)
+        for id_value, pointer in zip(wanted, pointers, strict=True)
+        if id_value not in there
     )
+    raise_all(errors)
 
 
 def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:

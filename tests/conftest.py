@@ -11,7 +11,8 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -85,6 +86,24 @@ def with_database(url: str, name: str) -> str:
 
 
 @pytest.fixture(scope="session")
+def administer(postgres_url: str) -> Iterator[Callable[[str], object]]:
+    """Runs a statement on the server: on one connection a run, since to connect takes as long as to make a database."""
+    loop = asyncio.new_event_loop()
+    connection = loop.run_until_complete(asyncpg.connect(postgres_url))
+    yield lambda statement: loop.run_until_complete(connection.execute(statement))
+    loop.run_until_complete(connection.close())
+    loop.close()
+
+
+@contextmanager
+def cloned(administer: Callable[[str], object], url: str, name: str, template: str) -> Iterator[str]:
+    """A database like the template, by its URL, as long as this is open."""
+    administer(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield with_database(url, name)
+    administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
 def template(postgres_url: str) -> Iterator[str]:
     """The name of a database with the built-in schema."""
     name = f"waterspout_template_{os.getpid()}"
@@ -103,12 +122,10 @@ def template(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def database_url(postgres_url: str, template: str) -> Iterator[str]:
+def database_url(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[str]:
     """A fresh database with the built-in schema and no rows."""
-    name = f"waterspout_test_{os.getpid()}_{next(_numbers)}"
-    on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield with_database(postgres_url, name)
-    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with cloned(administer, postgres_url, f"waterspout_test_{os.getpid()}_{next(_numbers)}", template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -122,9 +139,7 @@ def corner_template(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def corner_url(postgres_url: str, corner_template: str) -> Iterator[str]:
+def corner_url(administer: Callable[[str], object], postgres_url: str, corner_template: str) -> Iterator[str]:
     """A fresh database with the tables of `tests/catalog.py` and no rows."""
-    name = f"waterspout_corner_{os.getpid()}_{next(_numbers)}"
-    on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE {corner_template}")
-    yield with_database(postgres_url, name)
-    on_server(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with cloned(administer, postgres_url, f"waterspout_corner_{os.getpid()}_{next(_numbers)}", corner_template) as url:
+        yield url

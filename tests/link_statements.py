@@ -14,6 +14,7 @@ from querybuild.errors import ApiError, raise_all
 from querybuild.query import Context, LinkMode, Owner
 from serializers.decode import decode_resource_document
 from tests.catalog import CATALOG
+from tests.planning import LIMITS
 from tests.statements import LEAVING, ROW, TOKEN, Sent, linked
 
 
@@ -265,7 +266,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         target = CATALOG.target(relationship)
         errors: list[ApiError] = []
         body = msgspec.json.encode({"data": {"type": target.type} | self.data})
-        change = decode_resource_document(body, errors, kind="create", max_depth=64)
+        change = decode_resource_document(body, errors, LIMITS, kind="create")
         assert change is not None
         joined = msgspec.structs.replace(change, owner=self.owner)
         write = plan_write(joined, target, CATALOG, Context(), errors)

@@ -35,6 +35,7 @@ LIMITS = Limits(
     max_filter_nodes=100,
     max_list_values=1000,
     max_json_depth=64,
+    max_json_values=100_000,
 )
 
 _JSON = msgspec.json.Encoder(decimal_format="number")
@@ -83,7 +84,7 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
     """data: the resource object without its type. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     body = _JSON.encode({"data": {"type": type_name} | data})
-    change = decode_resource_document(body, errors, kind="create", max_depth=64)
+    change = decode_resource_document(body, errors, LIMITS, kind="create")
     planned = None if change is None else plan_write(change, catalog.by_type[type_name], catalog, Context(), errors)
     raise_all(errors)
     assert planned is not None
@@ -95,7 +96,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     errors: list[ApiError] = []
     resource = catalog.by_type[type_name]
     body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
-    change = decode_resource_document(body, errors, kind="update", max_depth=64)
+    change = decode_resource_document(body, errors, LIMITS, kind="update")
     if change is not None:
         change = addressed(change, id_text, errors)
     planned = None if change is None else plan_write(change, resource, catalog, Context(), errors)
@@ -115,7 +116,7 @@ def delete(type_name: str, id_text: str) -> PlannedWrite:
 def link(type_name: str, id_text: str, relationship: str, mode: LinkMode, data: Any) -> PlannedWrite:
     """The write of a relationship route. data: linkage. Raises ApiError, or Several."""
     errors: list[ApiError] = []
-    linkage = decode_linkage_document(_JSON.encode({"data": data}), errors, mode=mode, max_depth=64)
+    linkage = decode_linkage_document(_JSON.encode({"data": data}), errors, LIMITS, mode=mode)
     raise_all(errors)
     assert linkage is not None
     change = Change(kind="update", type=None, id=id_text, relationships={relationship: linkage})

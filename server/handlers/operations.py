@@ -55,7 +55,7 @@ class OperationsHandler(WritingHandler):
             self.body,
             operations,
             errors,
-            max_depth=self.engine.settings.max_json_depth,
+            self.engine.limits,
             max_operations=self.engine.settings.max_operations,
             takes_relationships=self._is_extended,
         )

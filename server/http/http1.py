@@ -32,11 +32,16 @@ KEPT_BYTES = 65_536
 SHORT_BODY_BYTES = 65_536
 """As much of a body that nobody wants is read, to keep its connection."""
 
+FED_BYTES, FED_TIMES = 16_384, 2000
+"""Of chunks: what the parser is fed at once, and how often it is fed or gives content in one turn of the loop. Chunks
+of a byte, or content of empty lines, make millions of steps of a body of megabytes: then others have their turn."""
+
 LINGER_SECONDS = 2.0
 """How long is read and thrown away what a client sends that has had its last answer: a connection that is closed over
 unread bytes is reset, and the answer lost."""
 
 END = b"\r\n\r\n"
+SEAM = bytes(len(END) - 1)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -108,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._expects = False
         self._parser: HttpRequestParser | None = None
         self._headers: HTTPHeaders | None = None
-        self._seam = b""
+        self._seam = SEAM
         self._pieces: list[bytes] = []
         self._bare_bytes = 0
         self._is_full = False
@@ -245,7 +250,7 @@ class Connection(asyncio.Protocol):
             is_clear = headers["Transfer-Encoding"].lower() == "chunked" and version == "HTTP/1.1"
             if not is_clear or parser.should_upgrade():
                 raise Refused(HTTPStatus.BAD_REQUEST)
-            self._parser, self._left, self._seam, self._bare_bytes = parser, -1, b"", 0
+            self._parser, self._left, self._seam, self._bare_bytes = parser, -1, SEAM, 0
             return True
         if "Content-Length" in headers:
             self._left = int(headers["Content-Length"])
@@ -279,35 +284,40 @@ class Connection(asyncio.Protocol):
             self._left -= len(piece)
         else:
             piece, data = self._read_chunks(data)
+        ready: Awaitable[None] | None = None
         if piece and self._exchange is not None:
             assert self._delegate is not None
-            self._hold(self._delegate.data_received(piece))
+            ready = self._delegate.data_received(piece)
+        if ready is None and data and self._left:
+            ready = asyncio.sleep(0)
+        self._hold(ready)
         if self._left == 0 and not self._is_held:
             self._end_body()
         return data
 
     def _read_chunks(self, data: bytes) -> tuple[bytes, bytes]:
-        """The content of the chunks, and what comes behind them. They end in an empty line: the parser is fed up to the
-        next one, so that it does not see another request. Raises Refused, HttpParserError."""
+        """The content of the chunks, and what was not read: what comes behind them, or is left for the next turn. They
+        end in an empty line: the parser is fed up to the next one, so that it does not see another request. Raises
+        Refused, HttpParserError."""
         assert self._parser is not None
         # Looked through in place: a body may be made of empty lines, and a copy of the rest at each of them would take
-        # the loop for seconds.
-        seam, view = self._seam, memoryview(data)
-        text, start, at = seam + data, 0, 0
-        while at < len(data) and self._left:
-            end = text.find(END, start)
-            start = len(text) if end < 0 else end + 1
-            end = len(data) if end < 0 else end + len(END) - len(seam)
+        # seconds.
+        seam, pieces = len(SEAM), self._pieces
+        text, at, fed = self._seam + data, seam, 0
+        view = memoryview(text)
+        while at < len(text) and self._left and fed + len(pieces) < FED_TIMES:
+            found = text.find(END, at - seam, at + FED_BYTES)
+            end = min(at + FED_BYTES, len(text)) if found < 0 else found + len(END)
             self._parser.feed_data(view[at:end])
-            at = end
-        self._seam = text[: at + len(seam)][-3:]
-        piece = b"".join(self._pieces)
-        self._pieces.clear()
+            at, fed = end, fed + 1
+        self._seam, rest = text[at - seam : at], text[at:]
+        piece = b"".join(pieces)
+        pieces.clear()
         # What is no content is trailers, which the parser keeps.
-        self._bare_bytes = 0 if piece else self._bare_bytes + at
+        self._bare_bytes = 0 if piece else self._bare_bytes + len(data) - len(rest)
         if self._bare_bytes > self.host.head_bytes:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        return piece, data[at:]
+        return piece, rest
 
     def on_body(self, piece: bytes) -> None:
         """By the parser."""

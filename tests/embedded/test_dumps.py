@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from server.embedded import postgres as embedded
 from server.settings import StartError
 from tests import catalog
 from tests.conftest import memory, on_server
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 60
 COLUMNS = {
@@ -276,12 +276,9 @@ def test_a_command_that_is_told_to_stop_leaves_no_database_running(folder: Path,
     data = folder / "data"
     command = [sys.executable, "-m", "server", "migrate", "up", "--data-dir", data, "--migrations", tmp_path]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + DEADLINE_SECONDS
     try:
-        while not is_asleep(data):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: is_asleep(data) or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     finally:

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,6 +33,8 @@ from server.embedded.postgres import (
 )
 from server.settings import Settings
 from server.start import open_database_url
+from tests.conftest import memory
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 PSQL = embedded_cluster.find_software() / "bin" / "psql"
@@ -70,12 +71,6 @@ def query(dsn: str, sql: str) -> list[tuple[object, ...]]:
             await connection.close()
 
     return asyncio.run(fetch())
-
-
-def until(claim: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < deadline, "waited in vain"
 
 
 def socket_dir(server: EmbeddedServer) -> Path:
@@ -117,7 +112,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 def open_folder() -> Path:
     """A temporary folder that PostgreSQL's account can pass (pytest's own are closed)."""
-    folder = Path(tempfile.mkdtemp(prefix="waterspout-test-")).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="waterspout-test-", dir=memory())).resolve()
     folder.chmod(0o755)
     return folder
 
@@ -293,7 +288,7 @@ def test_killed_postgresql_recovers_behind_its_last_statements(data_dir: Path) -
         query(dsn, "INSERT INTO kept VALUES ('committed')")
         busy = "SELECT count(*) FROM generate_series(1, 3000) a, generate_series(1, 3000) b"
         with subprocess.Popen([PSQL, "-Xc", busy, dsn], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-            until(lambda: query(dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'"))
+            wait_until(lambda: query(dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'"))
             os.kill(postmaster_pid(data_dir), signal.SIGKILL)
             process.kill()
             process.wait()
@@ -318,7 +313,7 @@ def test_process_id_of_a_dead_postmaster_was_given_to_another(data_dir: Path) ->
 def test_interrupted_first_start(place: Path) -> None:
     data_dir = place / "data"
     with served("alone", data_dir) as process:
-        until(lambda: list(data_dir.glob("cluster.new-*/global/pg_control")))
+        wait_until(lambda: list(data_dir.glob("cluster.new-*/global/pg_control")))
         process.kill()
         process.wait()
     assert not (data_dir / "cluster").exists()

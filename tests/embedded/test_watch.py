@@ -18,7 +18,8 @@ from server.embedded import watch as embedded_watch
 from server.embedded.cluster import live_postmaster
 from server.embedded.postgres import EmbeddedServer, StartFailed, start
 from server.embedded.watch import FAILURES_AT_MOST
-from tests.embedded.test_embedded import PSQL, is_running, open_folder, postmaster_pid, query, silent, until
+from tests.embedded.test_embedded import PSQL, is_running, open_folder, postmaster_pid, query, silent
+from tests.waiting import wait_until
 
 NOT_YET = (OSError, asyncpg.PostgresError)
 
@@ -88,7 +89,7 @@ def test_a_killed_postmaster_is_replaced(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed = kill(folder)
-    until(tended(server, lambda: is_told(caplog, 1)))
+    wait_until(tended(server, lambda: is_told(caplog, 1)))
     assert is_up(server.dsn)
     new = postmaster_pid(folder)
     assert new != killed
@@ -115,9 +116,11 @@ def test_a_statement_that_outlives_its_postmaster_is_waited_for(
     """More often than starts may fail: they have not failed, they came too early."""
     busy = "SELECT count(*) FROM generate_series(1, 5000) a, generate_series(1, 5000) b"
     with subprocess.Popen([PSQL, "-Xc", busy, server.dsn], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        until(lambda: query(server.dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'"))
+        wait_until(
+            lambda: query(server.dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'")
+        )
         kill(folder)
-        until(tended(server, lambda: is_told(caplog, 1)), seconds=60)
+        wait_until(tended(server, lambda: is_told(caplog, 1)))
     assert is_up(server.dsn)
     assert (folder / "postgresql.log").read_text().count("pre-existing shared memory block") > FAILURES_AT_MOST
     assert len(logged(caplog, logging.ERROR)) == 1
@@ -130,7 +133,7 @@ def test_what_does_not_start_any_more_is_given_up(
     try:
         kill(folder)
         with pytest.raises(StartFailed, match="did not start again in 3 tries") as raised:
-            until(tended(server, lambda: False))
+            wait_until(tended(server, lambda: False))
     finally:
         repair()
     assert 'unrecognized configuration parameter "nonsense"' in str(raised.value)
@@ -149,10 +152,10 @@ def test_a_start_that_succeeds_makes_up_for_those_that_failed(
         try:
             kill(folder)
             # The line that it ended, and two of starts that failed.
-            until(tended(server, lambda: len(logged(caplog, logging.ERROR)) == 3))
+            wait_until(tended(server, lambda: len(logged(caplog, logging.ERROR)) == 3))
         finally:
             repair()
-        until(tended(server, lambda: is_told(caplog, 1)))
+        wait_until(tended(server, lambda: is_told(caplog, 1)))
         assert is_up(server.dsn), times
 
 
@@ -169,8 +172,8 @@ def test_failures_far_apart_are_no_row(server: EmbeddedServer, folder: Path, mon
     try:
         kill(folder)
         for number in range(1, 5):
-            until(tended(server, lambda number=number: tries() == number))
-            until(tended(server, lambda: server._watch._launched is None))
+            wait_until(tended(server, lambda number=number: tries() == number))
+            wait_until(tended(server, lambda: server._watch._launched is None))
             clock[0] += embedded_watch.PAUSE_SECONDS - 0.01
             server.tend()
             assert server._watch._launched is None
@@ -193,19 +196,19 @@ def test_a_full_disk_is_waited_for(
     repair = break_settings(folder)
     try:
         kill(folder)
-        until(tended(server, lambda: len(asked) == 10))
+        wait_until(tended(server, lambda: len(asked) == 10))
     finally:
         repair()
     # That it ended, and one start that failed.
     assert len(logged(caplog, logging.ERROR)) == 2
     monkeypatch.undo()
-    until(tended(server, lambda: is_told(caplog, 1)))
+    wait_until(tended(server, lambda: is_told(caplog, 1)))
     assert is_up(server.dsn)
 
 
 def test_stopped_before_it_is_up_again(server: EmbeddedServer, folder: Path) -> None:
     killed = kill(folder)
-    until(tended(server, lambda: live_postmaster(folder) not in (0, killed)))
+    wait_until(tended(server, lambda: live_postmaster(folder) not in (0, killed)))
     new = live_postmaster(folder)
     server.stop()
     assert not is_running(new)
@@ -218,5 +221,5 @@ def test_the_data_is_gone(quick: None) -> None:
     kill(place / "data")
     shutil.rmtree(place)
     with pytest.raises(StartFailed, match="No such file or directory"):
-        until(tended(server, lambda: False))
+        wait_until(tended(server, lambda: False))
     server.stop()

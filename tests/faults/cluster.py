@@ -8,7 +8,6 @@ import asyncio
 import signal
 import socket
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import psutil
 
 from server.embedded import cluster as clusters
 from server.embedded.folder import account_for, make_private
+from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 20.0
 SETTINGS = {
@@ -70,11 +70,12 @@ class Cluster:
         flags = [f"--{name}={value}" for name, value in (SETTINGS | settings).items()]
         place = [f"--port={self.port}", "--listen_addresses=127.0.0.1", "--unix_socket_directories="]
         self._postmaster = self._launch("postgres", *place, *flags)
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not clusters.is_ready(self._postmaster, self.folder):
-            assert self._postmaster.poll() is None, self._log.read_text()
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.002)
+        wait_until(self._is_ready)
+
+    def _is_ready(self) -> bool:
+        assert self._postmaster is not None
+        assert self._postmaster.poll() is None, self._log.read_text()
+        return clusters.is_ready(self._postmaster, self.folder)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """SIGINT: at once, with a word to every client. SIGQUIT: as in a crash."""

@@ -16,13 +16,13 @@ import msgspec
 
 from tests.http.conftest import MEDIA_TYPE, Answer, Api
 from tests.http.people import document
+from tests.waiting import until
 
 ROWS = """
     INSERT INTO groups (name) VALUES ('rowers');
     INSERT INTO users (first_name, last_name, group_id) VALUES ('Ada', 'Byron', 1), ('Bea', 'Byron', 1);
     INSERT INTO computers (name, owner_id) VALUES ('abacus', 1), ('bombe', 1), ('cray', 2);
 """
-DEADLINE_SECONDS = 20.0
 
 AGAIN = {(503, "unavailable"), (503, "busy"), (504, "statement_timeout")}
 """Nothing was done."""
@@ -127,14 +127,11 @@ class Load:
         await self.until(lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.told if one.end >= since})
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        count, deadline = -1, time.monotonic() + DEADLINE_SECONDS
-        while True:
-            if len(self.told) != count:
-                count = len(self.told)
-                if is_so():
-                    return
-            assert time.monotonic() < deadline, self.outcomes()
-            await asyncio.sleep(0.001)
+        try:
+            await until(is_so, pause_seconds=0.02)
+        except AssertionError as error:
+            error.add_note(str(self.outcomes()))
+            raise
 
     def outcomes(self, since: float = 0.0) -> Counter[tuple[str, int, str]]:
         return Counter((one.client, *one.outcome) for one in self.told if one.end >= since)

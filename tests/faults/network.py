@@ -36,10 +36,15 @@ class Network:
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._clients: set[asyncio.StreamWriter] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._flows = asyncio.Event()
         self._flows.set()
         self.port = 0
+
+    @property
+    def _clients(self) -> list[asyncio.StreamWriter]:
+        """Those that can still be written to: of others uvloop has no socket."""
+        return [writer for writer in self._writers if not writer.is_closing()]
 
     async def open(self) -> None:
         """Also again, after `refuse`."""
@@ -56,7 +61,7 @@ class Network:
 
     def reset(self) -> None:
         """All connections end, without a word of PostgreSQL's."""
-        for writer in tuple(self._clients):
+        for writer in self._clients:
             _socket(writer).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             writer.transport.abort()
 
@@ -97,18 +102,19 @@ class Network:
             with suppress(OSError):
                 one.setsockopt(socket.SOL_SOCKET, DETACH_FILTER, 0)
         if forgotten:
-            self._clients.clear()
+            self._writers.clear()
         self._flows.set()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._clients.add(writer)
+        self._writers.add(writer)
         back: asyncio.Task[None] | None = None
         server: asyncio.StreamWriter | None = None
         try:
-            with suppress(OSError):
+            # Of a task that was cancelled asyncio's streams log an error.
+            with suppress(OSError, asyncio.CancelledError):
                 server_reader, server = await asyncio.open_connection("127.0.0.1", self._to)
                 back = asyncio.ensure_future(self._pass_on(server_reader, writer))
                 await self._pass_on(reader, server)
@@ -118,13 +124,16 @@ class Network:
                     end.cancel()
                 elif end is not None:
                     end.close()
-            self._clients.discard(writer)
+            self._writers.discard(writer)
             self._tasks.discard(task)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 await self._flows.wait()
+                if writer.is_closing():
+                    # uvloop's are no streams any more to write to.
+                    break
                 writer.write(data)
         writer.close()
 

@@ -20,6 +20,7 @@ from tests.faults.cluster import Cluster
 from tests.faults.conftest import Serve, Shop
 from tests.faults.load import at_work, settled
 from tests.faults.network import Network, needs_linux
+from tests.waiting import until
 
 RECOVERY_SECONDS = 2.0
 SYNCHRONOUS = ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
@@ -135,8 +136,11 @@ async def test_a_standby_ends_statements_to_keep_up(shop: Shop, standby: Cluster
     """They are tried again. What stands in their way is a lock of the primary's."""
     api = await serve_fast(Shop(standby, shop.database).url)
     conflicts = "SELECT confl_lock + confl_snapshot FROM pg_stat_database_conflicts WHERE datname = $1"
+
+    async def in_its_way() -> bool:
+        await shop.cluster.run_all("BEGIN; LOCK TABLE users, computers, groups; COMMIT", database=shop.database)
+        return bool((await standby.run(conflicts, shop.database))[0][0])
+
     async with at_work(api, "read", "include") as load:
-        async with asyncio.timeout(20):
-            while (await standby.run(conflicts, shop.database))[0][0] == 0:
-                await shop.cluster.run_all("BEGIN; LOCK TABLE users, computers, groups; COMMIT", database=shop.database)
+        await until(in_its_way)
         await load.until_good(time.monotonic())

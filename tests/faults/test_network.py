@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
+from typing import Any
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from tests.faults.conftest import Serve, Shop
 from tests.faults.load import at_work, settled
-from tests.faults.network import Network, needs_linux
+from tests.faults.network import RESET_ON_CLOSE, Network, needs_linux
+from tests.waiting import until
 
 RECOVERY_SECONDS = 2.0
 LONGEST_SECONDS = 3.5
@@ -77,3 +82,31 @@ async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
     assert load.longest_seconds() < LONGEST_SECONDS
     assert ("read", 504, "statement_timeout") in load.outcomes(cut)
     await settled(load, shop.names)
+
+
+async def test_of_ends_that_are_gone_nothing_is_heard(io_loop: IOLoop) -> None:
+    """What a test's own proxy says would be taken for the server's words."""
+    told: list[dict[str, Any]] = []
+    io_loop.asyncio_loop.set_exception_handler(lambda _, context: told.append(context))
+    said: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, writer: said.append(writer), "127.0.0.1", 0) as server:
+        network = Network(server.sockets[0].getsockname()[1])
+        await network.open()
+        network.swallow()
+        clients = [(await asyncio.open_connection("127.0.0.1", network.port))[1] for _ in range(3)]
+        for client in clients:
+            client.write(b"what does not arrive")
+        await until(lambda: len(said) == 3)
+        await network.heard()
+        for writer in said:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            writer.transport.abort()
+        await network.heard()
+        network.mend()
+        await network.heard()
+        network.reset()
+        network.say(b"more")
+        await network.close()
+        for client in clients:
+            client.close()
+    assert told == []

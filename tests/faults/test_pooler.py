@@ -21,10 +21,11 @@ from server.settings import Settings, StartError
 from tests.faults.conftest import FAST, Serve, Shop
 from tests.faults.load import at_work, outcome_of, settled
 from tests.http.people import document
+from tests.variables import VARIABLES
+from tests.waiting import until, wait_until
 
 RECOVERY_SECONDS = 2.0
-DEADLINE_SECONDS = 10.0
-PROGRAM = os.environ.get("WATERSPOUT_TEST_PGBOUNCER") or shutil.which(
+PROGRAM = VARIABLES.get("WATERSPOUT_TEST_PGBOUNCER") or shutil.which(
     "pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
 )
 CONFIGURATION = """
@@ -56,10 +57,8 @@ def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
     user = owner.st_uid if os.geteuid() == 0 else None
     process = subprocess.Popen([PROGRAM, "-q", str(configuration)], stderr=subprocess.DEVNULL, cwd="/", user=user)
     try:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not is_listening(port):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
+        wait_until(lambda: is_listening(port) or process.poll() is not None)
+        assert process.poll() is None
         yield clerk.url.replace(f":{clerk.cluster.port}/", f":{port}/")
     finally:
         process.kill()
@@ -115,13 +114,11 @@ async def test_backends_are_terminated(clerk: Shop, pooler: str, serve_fast: Ser
     """Now and then a read finds none the second time: pgbouncer waits before it logs in again."""
     await allow(clerk)
     api = await serve_fast(pooler, **POOLED)
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND usename = 'clerk'"
     async with at_work(api) as load:
         for _ in range(10):
             begin = time.monotonic()
-            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND usename = 'clerk'"
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                while not await clerk.cluster.run(ended, clerk.database):
-                    pass
+            await until(lambda: clerk.cluster.run(ended, clerk.database))
             await load.until_good(begin, times=2)
     await settled(load, clerk.names)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.faults.conftest import Serve, Shop
 from tests.faults.load import at_work, settled
+from tests.waiting import until
 
 RECOVERY_SECONDS = 2.0
 
@@ -50,8 +50,6 @@ async def test_the_log_says_that_it_is_away_and_back(
     shop.cluster.stop()
     assert {(await api.get("/users/1")).status for _ in range(5)} == {503}
     shop.cluster.start()
-    async with asyncio.timeout(RECOVERY_SECONDS):
-        while (await api.get("/users/1")).status != 200:
-            pass
+    await until(lambda: api.get("/users/1"), lambda answer: answer.status == 200, seconds=RECOVERY_SECONDS)
     told = [record.getMessage() for record in caplog.records if "reached" in record.getMessage()]
     assert [line.partition(":")[0] for line in told] == ["PostgreSQL cannot be reached", "PostgreSQL is reached again"]

@@ -21,6 +21,7 @@ from tests.conftest import on_server
 from tests.faults.conftest import Serve, Shop
 from tests.faults.network import Network
 from tests.http.people import document
+from tests.waiting import until
 
 SECONDS = 10.0
 IMPATIENT = {"network_timeout_seconds": 0.3, "statement_timeout_seconds": 0.5, "acquire_timeout_seconds": 5.0}
@@ -109,9 +110,7 @@ async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Op
         if not broken:
             broken.append(await pid_of(connection))
             await shop.cluster.run("SELECT pg_terminate_backend($1)", broken[0])
-            async with asyncio.timeout(SECONDS):
-                while is_open(connection):  # noqa: ASYNC110 - nothing tells of it
-                    await asyncio.sleep(0)
+            await until(lambda: not is_open(connection))
         return await pid_of(connection)
 
     assert await database.read(work, is_snapshot=True) not in broken
@@ -128,12 +127,11 @@ async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fas
     try:
         await holder.execute("BEGIN; SELECT FROM groups WHERE id = 1 FOR UPDATE")
         writing = asyncio.ensure_future(api.patch("/groups/1", document("group", {"name": "two"}, id="1")))
-        async with asyncio.timeout(SECONDS):
-            while not await holder.fetchval(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-                "WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-            ):
-                pass
+        end = (
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        await until(lambda: holder.fetchval(end))
         answer = await writing
         assert (answer.status, answer.errors[0]["code"], answer.headers["Retry-After"]) == (503, "unavailable", "1")
     finally:
@@ -250,9 +248,8 @@ class TestSilence:
         reading = asyncio.ensure_future(
             database.read(lambda connection: connection.execute("SELECT pg_sleep(100)"), is_snapshot=False)
         )
-        async with asyncio.timeout(SECONDS):
-            while not await shop.cluster.run("SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(100)'"):
-                pass
+        at_work = "SELECT FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(100)'"
+        await until(lambda: shop.cluster.run(at_work))
         reading.cancel()
         await asyncio.wait([reading])
         assert await database.read(pid_of, is_snapshot=False) == pid

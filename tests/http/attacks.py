@@ -17,7 +17,6 @@ import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.wire import connected
 
-SECONDS = 60.0
 """More than any wait here takes: a test that waits for it fails."""
 
 SLOWER = 10
@@ -141,9 +140,3 @@ class Memory:
         growth: int = self._process.memory_info().rss - self._before
         self.most = max(self.most, growth)
         return growth
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not is_so():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.005)

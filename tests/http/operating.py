@@ -4,7 +4,6 @@ out: operations as plain dicts, answers, rows. It must not know the server's cod
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,10 +12,10 @@ import asyncpg
 
 from tests.http.conftest import MEDIA_TYPE, Answer, Api
 from tests.http.refusals import contents
+from tests.waiting import until
 
 URI = "https://jsonapi.org/ext/atomic"
 EXTENDED = f'{MEDIA_TYPE};ext="{URI}"'
-SECONDS = 10.0
 
 Operation = dict[str, Any]
 
@@ -114,9 +113,9 @@ async def unchanged(api: Api) -> AsyncIterator[Any]:
 
 async def until_at_rest(watcher: Any) -> None:
     """Returns when it is so, fails when it is not so in time: for a server that has nothing more to do."""
-    async with asyncio.timeout(SECONDS):
-        while (busy := await at_work(watcher)) != []:
-            assert all(state in ("active", "idle in transaction", "idle in transaction (aborted)") for state in busy)
+    known = {"active", "idle in transaction", "idle in transaction (aborted)"}
+    seen = await until(lambda: at_work(watcher), lambda busy: not known.issuperset(busy) or not busy)
+    assert seen == []
 
 
 async def at_work(watcher: Any) -> list[str]:
@@ -130,10 +129,5 @@ async def at_work(watcher: Any) -> list[str]:
 
 async def until_blocked_by(watcher: Any, holder_pid: int) -> int:
     """The process id of the session that waits for a lock of the other."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = await watcher.fetchval(
-                "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder_pid
-            )
-            if found is not None:
-                return int(found)
+    statement = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
+    return int(await until(lambda: watcher.fetchval(statement, holder_pid)))

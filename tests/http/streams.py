@@ -15,6 +15,7 @@ import pytest
 
 from server import execute, streams
 from tests.http.conftest import Api
+from tests.waiting import until
 
 SECONDS = 20.0
 """More than any wait here takes: a test that waits for it fails."""
@@ -96,9 +97,7 @@ async def reading(port: int) -> AsyncIterator[Reader]:
         writer.close()
 
 
-async def until(api: Api, condition: str) -> None:
+async def until_sessions(api: Api, condition: str) -> None:
     """Asks PostgreSQL about its connections with the server until they are as they should be; fails after a while."""
     statement = f"SELECT {condition} FROM pg_stat_activity WHERE datname=current_database() AND application_name=$1"
-    async with asyncio.timeout(SECONDS):
-        while not (await api.sql(statement, "waterspout"))[0][0]:
-            pass
+    await until(lambda: api.sql(statement, "waterspout"), lambda rows: rows[0][0])

@@ -14,9 +14,9 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest
 
 from server.http.balance import Balance
 from server.http.connections import Server
+from tests.waiting import SECONDS, until
 
 CLIENTS = 20
-SECONDS = 10.0
 
 
 class Answering(HTTPMessageDelegate):
@@ -62,9 +62,7 @@ async def connected(port: int, count: int) -> AsyncIterator[list[asyncio.StreamW
 
 
 async def until_taken(servers: list[Server], count: int) -> list[int]:
-    async with asyncio.timeout(SECONDS):
-        while sum(server.connections for server in servers) != count:  # noqa: ASYNC110  (the server tells nobody)
-            await asyncio.sleep(0.001)
+    await until(lambda: sum(server.connections for server in servers) == count)
     return [server.connections for server in servers]
 
 

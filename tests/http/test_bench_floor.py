@@ -23,6 +23,7 @@ from bench.rows import fingerprint, keep_copies, load_rows, make_users, restore
 from server.resources import built_in
 from tests.conftest import on_server, with_database
 from tests.http.conftest import Answer, Api, Start
+from tests.waiting import until
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).parents[2]
@@ -66,7 +67,7 @@ async def floor_on(url: str, pool_size: int = 4, *, is_plain: bool = False) -> A
     try:
         yield api
     finally:
-        api.close()
+        await api.close()
         server.stop()
         await server.close_all_connections()
         await connections.close()
@@ -92,34 +93,39 @@ async def cursor_at(server: Api, offset: int) -> str:
     return cursor
 
 
-@BOTH
 @pytest.mark.parametrize("request_", [one for one in REQUESTS if not one.writes], ids=lambda one: one.name)
-async def test_reads(start: Start, bench_url: str, request_: Request, is_plain: bool) -> None:
+async def test_reads(start: Start, bench_url: str, request_: Request) -> None:
     server = await start(bench_url, built_in())
     cursor = await cursor_at(server, DEEP_OFFSET) if request_.has_cursor else ""
     expected = await sent(server, request_, cursor=cursor)
     assert expected.status == 200
     assert expected.document["data"]
-    async with floor_on(bench_url, is_plain=is_plain) as floor:
-        assert shown(await sent(floor, request_, cursor=cursor)) == shown(expected)
+    for is_plain in (False, True):
+        async with floor_on(bench_url, is_plain=is_plain) as floor:
+            assert shown(await sent(floor, request_, cursor=cursor)) == shown(expected), is_plain
 
 
-@BOTH
 @pytest.mark.parametrize("request_", [one for one in REQUESTS if one.writes], ids=lambda one: one.name)
-async def test_writes(start: Start, bench_url: str, request_: Request, is_plain: bool) -> None:
+async def test_writes(start: Start, bench_url: str, loaded: str, request_: Request) -> None:
     """One after the other, on the same rows and with the same next ids."""
     server = await start(bench_url, built_in())
-    loaded = await connected(bench_url, fingerprint)
     try:
         expected, written = await written_by(server, request_)
         assert expected.status in (200, 201), expected.body
         assert written != loaded
-        async with floor_on(bench_url, is_plain=is_plain) as floor:
-            answer, rows = await written_by(floor, request_)
-        assert shown(answer) == shown(expected)
-        assert rows == written
+        for is_plain in (False, True):
+            async with floor_on(bench_url, is_plain=is_plain) as floor:
+                answer, rows = await written_by(floor, request_)
+            assert shown(answer) == shown(expected), is_plain
+            assert rows == written, is_plain
     finally:
         await connected(bench_url, restore)
+
+
+@pytest.fixture(scope="module")
+def loaded(bench_url: str) -> str:
+    """What the tables hold."""
+    return asyncio.run(connected(bench_url, fingerprint))
 
 
 async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
@@ -141,8 +147,7 @@ async def test_a_replacement_waits_for_another(bench_url: str, is_plain: bool) -
             async with other.transaction():
                 await other.execute("SELECT FROM users WHERE id = 7 FOR NO KEY UPDATE")
                 waiting = asyncio.ensure_future(replaced(floor, [4, 5, 6]))
-                while not waiting.done() and not await floor.sql(IS_WAITING):
-                    pass
+                await until(lambda: floor.sql(IS_WAITING))
                 assert not waiting.done()
                 await other.execute("UPDATE computers SET owner_id = 7 WHERE id IN (1, 2, 3)")
             assert (await waiting).status == 200

@@ -35,6 +35,7 @@ async def test_bodies_that_are_not_json(api: Api) -> None:
         (GROUP % "1" * 2, "unexpected text at line 1, column 50"),
         ("\ufeff" + GROUP % '"a"', "unexpected text at line 1, column 1"),
         (GROUP % ("1" * 5000), "a number has too many digits"),
+        ("[" + "{}," * 50_000 + "{}]", "more than 100000 values"),
     ]
     await check_refused(
         api,

@@ -9,31 +9,21 @@ import pytest
 
 from tests.http.conftest import Api
 from tests.http.expected import error
-from tests.http.operating import session
+from tests.http.operating import session, until_blocked_by
 from tests.http.people import create_household, document, linked, of
+from tests.waiting import until
 
 BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")
 SECONDS = 10.0
 
 
-async def until_blocked_by(watcher: Any, pid: int) -> int:
-    """The process id of the backend that waits for a lock of that one."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = await watcher.fetchval(
-                "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", pid
-            )
-            if found is not None:
-                return int(found)
-
-
 async def until_deadlocks(watcher: Any, count: int) -> None:
-    """Until the statistics tell of them; a backend hands its own in some seconds after it has fallen idle."""
-    async with asyncio.timeout(3 * SECONDS):
-        while (
-            await watcher.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") < count
-        ):
-            pass
+    """Until the statistics tell of them. A backend hands its own in ten seconds after it has fallen idle, or at
+    its end: those of the server are ended."""
+    of_the_server = "datname = current_database() AND application_name = 'waterspout'"
+    await watcher.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {of_the_server}")
+    statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    await until(lambda: watcher.fetchval(statement), lambda found: found >= count)
 
 
 def renaming(name: str, *ids: str) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Sent, Start
 from tests.http.expected import error
 from tests.http.operating import locked
-from tests.http.test_metrics import scrape, until
+from tests.http.test_metrics import scrape, until_metrics
+from tests.waiting import SECONDS
 
 LIVE = {"meta": {"status": "live"}, "jsonapi": {"version": "1.0"}}
 READY = {"meta": {"status": "ready"}, "jsonapi": {"version": "1.0"}}
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
 SLOW = error(503, "unavailable", "Database Unavailable", "The database does not answer in time; try again.")
 STOPPING = error(503, "not_ready", "Not Ready", "The server is stopping.")
-SECONDS = 10.0
 
 
 def shown(answer: Answer) -> tuple[int, Any]:
@@ -74,7 +74,7 @@ async def test_no_connection_is_free(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), pool_size=1)
     async with locked(api, "groups"):
         busy = asyncio.ensure_future(api.get("/groups"))
-        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
         began = time.monotonic()
         answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(8)))
         assert time.monotonic() - began < 2 * health.PATIENCE_SECONDS
@@ -92,7 +92,7 @@ async def test_postgresql_does_not_answer(start: Start, database_url: str, monke
     api = await start(database_url, built_in(), pool_size=1)
     async with locked(api, "groups"):
         busy = asyncio.ensure_future(api.get("/groups"))
-        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
         assert (await scrape(api))["pool_waiting_requests"][()] == 0
     assert (await busy).status == 200
@@ -107,7 +107,7 @@ async def test_an_answer_that_came_too_late(
     api = await start(database_url, built_in(), pool_size=1)
     async with locked(api, "groups"):
         busy = asyncio.ensure_future(api.get("/groups"))
-        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
+        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
     assert (await busy).status == 200
     question = api.app.health._question

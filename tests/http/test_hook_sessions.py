@@ -15,6 +15,7 @@ from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.custom import hooked
 from tests.http.people import document, select
 from tests.http.wire import SECONDS, connected
+from tests.waiting import until
 from waterspout import BadRequest, Change, Hooks, Writing, Written
 
 ROW = "INSERT INTO persons (id, name) VALUES (1, 'old')"
@@ -202,7 +203,7 @@ async def test_a_deadlock(start: Start, database_url: str) -> None:
         sent = asyncio.ensure_future(api.patch("/persons/2", document("person", {"name": "new"}, id="2")))
         await holds.wait()
         waiting = asyncio.ensure_future(other.execute("SELECT FROM persons WHERE id = 2 FOR UPDATE"))
-        await until(api, WAITS_FOR_LONG, other.get_server_pid())
+        await until_row(api, WAITS_FOR_LONG, other.get_server_pid())
         goes_on.set()
         await waiting
         await other.execute("ROLLBACK")
@@ -213,13 +214,11 @@ async def test_a_deadlock(start: Start, database_url: str) -> None:
     assert await select(api, "SELECT name FROM persons WHERE id = 2") == [("new",)]
 
 
-async def until(api: Api, statement: str, *values: Any) -> None:
+async def until_row(api: Api, statement: str, *values: Any) -> None:
     """Until there is a row."""
     connection = await asyncpg.connect(api.database_url)
     try:
-        async with asyncio.timeout(SECONDS):
-            while await connection.fetchrow(statement, *values) is None:
-                pass
+        await until(lambda: connection.fetchrow(statement, *values), lambda row: row is not None)
     finally:
         await connection.close()
 
@@ -357,7 +356,7 @@ async def test_a_client_that_hangs_up_during_the_commit(start: Start, database_u
         await holder.execute("SELECT pg_advisory_lock(42)")
         commits = asyncio.Event()
         sent = asyncio.ensure_future(post_and_hang_up(api, commits))
-        await until(api, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND wait_event_type = 'Lock'")
+        await until_row(api, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND wait_event_type = 'Lock'")
         commits.set()
         await sent
         # The server has read the end of that connection when it answers on another.
@@ -365,6 +364,6 @@ async def test_a_client_that_hangs_up_during_the_commit(start: Start, database_u
         await holder.execute("SELECT pg_advisory_unlock(42)")
     finally:
         await holder.close()
-    await until(api, "SELECT 1 FROM persons")
+    await until_row(api, "SELECT 1 FROM persons")
     async with asyncio.timeout(SECONDS):
         await committed.wait()

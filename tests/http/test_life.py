@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import on_server, with_database
+from tests.conftest import cloned, on_server, with_database
 from tests.http.test_process import DEADLINE_SECONDS, end, folder, serving  # noqa: F401  (a fixture)
+from tests.waiting import wait_until
 
 
 def port_of(address: str) -> int:
@@ -36,13 +37,6 @@ def get(port: int, path: str = "/users") -> tuple[int, bytes]:
 
 def page_size(port: int) -> int:
     return len(json.loads(get(port, "/computers")[1])["data"])
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def workers_of(process: subprocess.Popen[str]) -> set[int]:
@@ -89,10 +83,10 @@ def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
     for one in loads:
         one.start()
     try:
-        until(lambda: all(one.count > 5 for one in loads))
+        wait_until(lambda: all(one.count > 5 for one in loads))
         yield loads
         counts = [one.count for one in loads]
-        until(lambda: all(one.count > before + 5 for one, before in zip(loads, counts, strict=True)))
+        wait_until(lambda: all(one.count > before + 5 for one, before in zip(loads, counts, strict=True)))
     finally:
         for one in loads:
             one.is_over = True
@@ -100,12 +94,13 @@ def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
     assert [one.failures for one in loads] == [[]] * clients
 
 
-@pytest.fixture
-def seeded(database_url: str) -> str:
-    subprocess.run(
-        [sys.executable, "-m", "server", "seed", "--database-url", database_url], check=True, capture_output=True
-    )
-    return database_url
+@pytest.fixture(scope="module")
+def seeded(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[str]:
+    """A database with sample rows, from which is only read."""
+    with cloned(administer, postgres_url, f"waterspout_seeded_{os.getpid()}", template) as url:
+        command = [sys.executable, "-m", "server", "seed", "--database-url", url]
+        subprocess.run(command, check=True, capture_output=True)
+        yield url
 
 
 @pytest.fixture
@@ -127,36 +122,34 @@ def test_a_reload_takes_the_new_settings_and_loses_no_request(folder: Path, seed
         config.write_text("page_size = 9")
         with load(port):
             process.send_signal(signal.SIGHUP)
-            until(lambda: len(workers_of(process)) == count and not workers_of(process) & before)
+            wait_until(lambda: len(workers_of(process)) == count and not workers_of(process) & before)
         assert page_size(port) == 9
         code, errors = end(process, signal.SIGTERM)
         assert (code, "generation 2 answers" in errors) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("broken", "reason"),
-    [
-        ("page_size = 0", "page_size: expected a whole number"),
-        ("resources = '/not/there.py'", "/not/there.py"),
-        ("database_url = 'postgresql://127.0.0.1:1/none'", "the database at 127.0.0.1:1 cannot be reached"),
-    ],
-)
-def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str, broken: str, reason: str) -> None:  # noqa: F811
+def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str) -> None:  # noqa: F811
     config = folder / "settings.toml"
     right = f"page_size = 7\ndatabase_url = {json.dumps(seeded)}\n"
+    wrong = {
+        right.replace("size = 7", "size = 0"): "page_size: expected a whole number",
+        right + "resources = '/not/there.py'\n": "/not/there.py",
+        "database_url = 'postgresql://127.0.0.1:1/none'\n": "the database at 127.0.0.1:1 cannot be reached",
+    }
     config.write_text(right)
     with serving("--port", "0", "--config", str(config)) as (process, address):
         port = port_of(address)
         before = workers_of(process)
-        config.write_text(broken + "\n" + right.partition("\n")[2] if "database" not in broken else broken)
-        process.send_signal(signal.SIGHUP)
         assert process.stderr is not None
-        line = next(line for line in process.stderr if "not taken" in line)
-        assert reason in line
-        assert (page_size(port), workers_of(process)) == (7, before)
+        for broken, reason in wrong.items():
+            config.write_text(broken)
+            process.send_signal(signal.SIGHUP)
+            line = next(line for line in process.stderr if "not taken" in line)
+            assert reason in line
+            assert (page_size(port), workers_of(process)) == (7, before)
         config.write_text(right.replace("size = 7", "size = 8"))
         process.send_signal(signal.SIGHUP)
-        until(lambda: page_size(port) == 8)
+        wait_until(lambda: page_size(port) == 8)
         assert end(process, signal.SIGTERM)[0] == 0
 
 
@@ -165,11 +158,15 @@ def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str, broken
 def test_a_worker_that_dies_or_hangs_is_replaced(database_url: str, count: int, number: signal.Signals) -> None:
     flags = ("--port", "0", "--workers", str(count), "--worker-timeout-seconds", "1.5", "--database-url", database_url)
     with serving(*flags) as (process, address):
-        until(lambda: len(workers_of(process)) == count)
+        # One that is still beginning has not been heard of, and is not missed.
+        wait_until(
+            lambda: get(port_of(address), "/-/metrics")[1].count(b"\nwaterspout_worker_resident_memory_bytes{") == count
+        )
         before = workers_of(process)
+        assert len(before) == count
         victim = min(before)
         os.kill(victim, number)
-        until(lambda: victim not in workers_of(process) and len(workers_of(process)) == count)
+        wait_until(lambda: victim not in workers_of(process) and len(workers_of(process)) == count)
         assert len(workers_of(process) & before) == count - 1
         assert {get(port_of(address))[0] for _ in range(10)} == {200}
         assert end(process, signal.SIGTERM)[0] == 0
@@ -186,12 +183,12 @@ def test_clients_that_stay_come_to_a_worker_that_came_later(seeded: str) -> None
     """One of two has ended: its clients went to the other, and there they would have stayed."""
     flags = ("--port", "0", "--workers", "2", "--header-timeout-seconds", "2", "--database-url", seeded)
     with serving(*flags) as (process, address):
-        until(lambda: len(workers_of(process)) == 2)
+        wait_until(lambda: len(workers_of(process)) == 2)
         port, gone = port_of(address), min(workers_of(process))
         with load(port, 8):
             os.kill(gone, signal.SIGTERM)
-            until(lambda: gone not in workers_of(process) and len(workers_of(process)) == 2)
-            until(lambda: all(connections_of(pid, port) >= 3 for pid in workers_of(process)))
+            wait_until(lambda: gone not in workers_of(process) and len(workers_of(process)) == 2)
+            wait_until(lambda: all(connections_of(pid, port) >= 3 for pid in workers_of(process)))
         assert end(process, signal.SIGTERM)[0] == 0
 
 
@@ -202,7 +199,7 @@ def test_the_last_answer_of_a_connection_says_so(database_url: str) -> None:
             client.request("GET", "/users")
             assert client.getresponse().read()
             process.send_signal(signal.SIGTERM)
-            until(lambda: is_refused(port_of(address)))
+            wait_until(lambda: is_refused(port_of(address)))
             client.request("GET", "/users")
             response = client.getresponse()
             assert (response.status, response.getheader("Connection")) == (200, "close")
@@ -245,7 +242,7 @@ def test_a_new_program_takes_over_and_no_request_is_lost(seeded: str) -> None:
             assert get(port)[0] == 200
         finally:
             successor.terminate()
-        until(lambda: not is_at_work(successor))
+        wait_until(lambda: not is_at_work(successor))
         assert is_refused(port)
 
 
@@ -257,11 +254,11 @@ def is_at_work(process: psutil.Process) -> bool:
 
 def test_nobody_outlives_a_killed_master(database_url: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
-        until(lambda: len(workers_of(process)) == 2)
+        wait_until(lambda: len(workers_of(process)) == 2)
         others = psutil.Process(process.pid).children(recursive=True)
         assert len(others) == 3
         process.kill()
-        until(lambda: is_refused(port_of(address)))
+        wait_until(lambda: is_refused(port_of(address)))
         gone, left = psutil.wait_procs(others, timeout=DEADLINE_SECONDS)
         assert (len(gone), left) == (3, [])
 

@@ -17,9 +17,9 @@ from tests.http.expected import error
 from tests.http.operating import at_work, session, until_at_rest
 from tests.http.streams import create_many, reading
 from tests.http.wire import Wire, connected
+from tests.waiting import until
 from waterspout import CustomHandler
 
-SECONDS = 20.0
 LIMIT_SECONDS = 0.3
 GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
 POST = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}")
@@ -42,12 +42,11 @@ async def holder(api: Api, statement: str = "LOCK TABLE groups") -> AsyncIterato
 
 async def until_waiting(watcher: Any, count: int) -> None:
     """Until so many of the server's statements wait for a lock."""
-    async with asyncio.timeout(SECONDS):
-        while count != await watcher.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'waterspout' AND wait_event_type = 'Lock'"
-        ):
-            pass
+    statement = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'waterspout' AND wait_event_type = 'Lock'"
+    )
+    await until(lambda: watcher.fetchval(statement), lambda found: found == count)
 
 
 async def at_rest(api: Api) -> None:
@@ -97,9 +96,7 @@ async def test_whose_client_has_gone_is_not_at_work(start: Start, database_url: 
             await wire.send("GET /groups HTTP/1.1")
             await until_waiting(watcher, 1)
         await until_waiting(watcher, 0)
-        async with asyncio.timeout(SECONDS):
-            while (await api.get("/nothing")).status == 503:
-                pass
+        await until(lambda: api.get("/nothing"), lambda answer: answer.status != 503)
 
 
 async def create_photos(api: Api, megabytes: int) -> None:
@@ -228,9 +225,7 @@ async def test_custom_code_outlives_its_client(start: Start, database_url: str) 
             await wire.send("POST /-/lasting HTTP/1.1", "Content-Length: 0")
             await until_waiting(watcher, 1)
         assert (await api.get("/-/live")).status == 200
-    async with asyncio.timeout(SECONDS):
-        while not (await api.get("/groups")).document["data"]:
-            pass
+    await until(lambda: api.get("/groups"), lambda answer: answer.document["data"])
 
 
 async def test_a_stream_has_its_own_time(start: Start, database_url: str) -> None:

@@ -27,11 +27,11 @@ from tests.http.attacks import (
     never_reads,
     slow_body,
     slow_head,
-    until,
 )
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
+from tests.waiting import until
 
 SECONDS = 20.0
 LIMIT_SECONDS = 0.5
@@ -208,12 +208,11 @@ async def answered(port: int, path: str) -> int:
 async def until_streams(server: Program, count: int) -> None:
     watcher = await asyncpg.connect(server.url)
     try:
-        async with asyncio.timeout(SECONDS):
-            while count != await watcher.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND application_name = 'waterspout' AND state = 'idle in transaction'"
-            ):
-                pass
+        statement = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'waterspout' AND state = 'idle in transaction'"
+        )
+        await until(lambda: watcher.fetchval(statement), lambda found: found == count)
     finally:
         await watcher.close()
 

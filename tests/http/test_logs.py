@@ -17,7 +17,7 @@ from server.observing.logs import JsonFormatter
 from server.resources import built_in
 from tests.http.conftest import Api, Start
 from tests.http.operating import add
-from tests.http.test_metrics import locked, scrape, until
+from tests.http.test_metrics import locked, scrape, until_metrics
 from tests.http.wire import connected
 
 SECRET = "s3cr3t"
@@ -161,9 +161,9 @@ async def test_a_client_that_goes(api: Api, access: Access) -> None:
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1", "X-Request-Id: mine")
-            await until(api, lambda found: found["http_requests_in_flight"][()] == 1)
+            await until_metrics(api, lambda found: found["http_requests_in_flight"][()] == 1)
         gone = ("GET", "/{collection}", "499")
-        await until(api, lambda found: gone in found["http_request_duration_seconds_count"])
+        await until_metrics(api, lambda found: gone in found["http_request_duration_seconds_count"])
     [line] = access()
     match = re.fullmatch(LINE, line)
     assert match

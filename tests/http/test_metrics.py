@@ -20,6 +20,7 @@ from server.resources import built_in
 from tests.http.conftest import Api, Serve, Start
 from tests.http.operating import locked, operate, remove
 from tests.http.wire import connected
+from tests.waiting import until
 
 SECONDS = 10.0
 
@@ -42,14 +43,10 @@ async def scrape(api: Api) -> Samples:
     return read(answer.body.decode())
 
 
-async def until(api: Api, condition: Callable[[Samples], Any]) -> Samples:
+async def until_metrics(api: Api, condition: Callable[[Samples], Any]) -> Samples:
     """The figures once it is so."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = await scrape(api)
-            if condition(found):
-                return found
-            await asyncio.sleep(0.01)
+    samples: Samples = await until(lambda: scrape(api), condition)
+    return samples
 
 
 async def test_requests(api: Api) -> None:
@@ -101,8 +98,8 @@ async def test_a_head_has_no_body(api: Api) -> None:
 
 async def test_connections(api: Api) -> None:
     async with connected(api.port), connected(api.port):
-        await until(api, lambda found: found["http_connections"][()] == 3)
-    await until(api, lambda found: found["http_connections"][()] == 1)
+        await until_metrics(api, lambda found: found["http_connections"][()] == 3)
+    await until_metrics(api, lambda found: found["http_connections"][()] == 1)
 
 
 async def test_stages(api: Api) -> None:
@@ -125,12 +122,12 @@ async def test_in_flight_and_the_pool(start: Start, database_url: str) -> None:
     before = await scrape(api)
     async with locked(api, "groups"):
         waiting = [asyncio.ensure_future(api.get("/groups")) for _ in range(3)]
-        during = await until(
+        during = await until_metrics(
             api,
             lambda found: found["pool_waiting_requests"][()] == 1 and found["pool_connections"][("used",)] == 2,
         )
     assert [answer.status for answer in await asyncio.gather(*waiting)] == [200, 200, 200]
-    after = await until(api, lambda found: found["pool_connections"][("used",)] == 0)
+    after = await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 0)
     assert [found["pool_connections"] for found in (before, during, after)] == [
         {("used",): 0, ("idle",): 1},
         {("used",): 2, ("idle",): 0},
@@ -150,7 +147,7 @@ async def test_connections_that_break(api: Api) -> None:
     await api.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()", name
     )
-    found = await until(api, lambda found: found["pool_connections_lost_total"][()] == 1)
+    found = await until_metrics(api, lambda found: found["pool_connections_lost_total"][()] == 1)
     assert found["pool_connections"] == {("used",): 0, ("idle",): 0}
     assert (await api.get("/users")).status == 200
     assert (await scrape(api))["pool_connections_opened_total"][()] == 2
@@ -163,11 +160,8 @@ async def test_a_connection_that_breaks_under_a_request(api: Api) -> None:
     end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {busy}"
     async with locked(api, "groups"):
         waiting = asyncio.ensure_future(api.get("/groups"))
-        await until(api, lambda found: found["pool_connections"][("used",)] == 1)
-        async with asyncio.timeout(SECONDS):
-            while True:
-                if await api.sql(end, name):
-                    break
+        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
+        await until(lambda: api.sql(end, name))
     await waiting
     found = await scrape(api)
     assert found["pool_connections_lost_total"][()] == 1
@@ -207,9 +201,9 @@ async def test_a_client_that_goes(api: Api) -> None:
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1")
-            await until(api, lambda found: found["http_requests_in_flight"][()] == 1)
+            await until_metrics(api, lambda found: found["http_requests_in_flight"][()] == 1)
         gone = ("GET", "/{collection}", "499")
-        found = await until(api, lambda found: gone in found["http_request_duration_seconds_count"])
+        found = await until_metrics(api, lambda found: gone in found["http_request_duration_seconds_count"])
     assert found["http_request_duration_seconds_count"][gone] == 1
     assert found["http_requests_in_flight"][()] == 0
 
@@ -229,7 +223,7 @@ async def test_a_stream_that_is_cut_off(start: Start, database_url: str) -> None
     await api.sql("INSERT INTO persons (name) SELECT repeat('x', 200) FROM generate_series(1, 60000) n")
     async with connected(api.port) as client:
         await client.send("GET /persons?page[size]=0 HTTP/1.1")
-        found = await until(
+        found = await until_metrics(
             api, lambda found: ("GET", "/{collection}", "504") in found["http_request_duration_seconds_count"]
         )
     assert found["http_request_duration_seconds_count"].keys() == {
@@ -253,7 +247,7 @@ async def test_a_worker(api: Api) -> None:
 async def test_the_loop_s_lag(api: Api) -> None:
     looking = asyncio.ensure_future(api.app.gauges.keep())
     try:
-        await until(api, lambda found: found["event_loop_lag_seconds_count"][()] >= 1)
+        await until_metrics(api, lambda found: found["event_loop_lag_seconds_count"][()] >= 1)
     finally:
         looking.cancel()
 
@@ -271,9 +265,9 @@ def admin(io_loop: IOLoop, serve: Serve, database_url: str) -> Iterator[tuple[Ap
 
     own = io_loop.run_sync(begin)
     yield api, own
-    own.close()
 
     async def end() -> None:
+        await own.close()
         server.stop()
         await server.close_all_connections()
 

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ import psutil
 
 from tests.http.test_metrics import Samples, read
 from tests.http.test_process import DEADLINE_SECONDS, serving
+from tests.waiting import wait_until
 
 COUNT = "http_request_duration_seconds_count"
 LISTS = ("GET", "/{collection}", "200")
@@ -46,10 +46,7 @@ class Port:
 
     def until(self, condition: Callable[[Samples], Any]) -> Samples:
         """The figures once it is so."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition(found := self.scrape()):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.02)
+        found: Samples = wait_until(self.scrape, condition)
         return found
 
 

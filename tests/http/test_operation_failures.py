@@ -6,11 +6,17 @@ What fails between the server and PostgreSQL: test_operation_rollback.py.
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from tornado.ioloop import IOLoop
 
+from server.resources import built_in
+from tests.conftest import cloned
 from tests.http.conftest import MEDIA_TYPE, Api
 from tests.http.operating import (
     EXTENDED,
@@ -25,6 +31,7 @@ from tests.http.operating import (
     update,
 )
 from tests.http.people import ADA, create_household, linked, of, one
+from tests.http.rows import reading_server
 
 MEMBERS = ("attributes", "id", "lid", "relationships", "type")
 FIRST = add("parent", {"name": "first"}, lid="first")
@@ -303,20 +310,40 @@ def between(case: Case) -> list[Any]:
     return [FIRST, case.operation, add("parent", {"name": "last"}, lid="last")]
 
 
+@pytest.fixture(scope="module")
+def shared(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[tuple[int, str]]:
+    """A server over the rows of a household, which no test of its changes: its port, and the URL of its database."""
+    name = f"waterspout_failures_{os.getpid()}"
+    with cloned(administer, postgres_url, name, template) as url, reading_server(url, built_in()) as port:
+
+        async def fill() -> None:
+            api = Api(port, url)
+            await create_household(api)
+            await api.close()
+
+        asyncio.run(fill())
+        yield port, url
+
+
+@pytest.fixture
+def household(io_loop: IOLoop, shared: tuple[int, str]) -> Iterator[Api]:
+    api = Api(*shared)
+    yield api
+    io_loop.run_sync(api.close)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_without_the_extension(api: Api, case: Case) -> None:
-    await create_household(api)
+async def test_without_the_extension(household: Api, case: Case) -> None:
     for media_type in (MEDIA_TYPE, "application/json"):
-        async with unchanged(api):
-            answer = await operate(api, *between(case), media_type=media_type)
+        async with unchanged(household):
+            answer = await operate(household, *between(case), media_type=media_type)
         assert detail(answer) == plain(case)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_with_the_extension(api: Api, case: Case) -> None:
-    await create_household(api)
-    async with unchanged(api):
-        status, errors = extended_errors(await extended(api, *between(case)))
+async def test_with_the_extension(household: Api, case: Case) -> None:
+    async with unchanged(household):
+        status, errors = extended_errors(await extended(household, *between(case)))
     found = [(each["status"], each["code"], each["detail"], each["source"]) for each in errors]
     wanted = [(str(case.status), code, said, {"pointer": pointer(path)}) for code, path, said in case.faults]
     assert (status, found) == (case.status, wanted)

@@ -190,7 +190,7 @@ async def test_the_connection_breaks(
         assert proxy.cuts == 1
         assert await select(own, "SELECT count(*) FROM parents") == [(4 if is_done else 1,)]
     finally:
-        own.close()
+        await own.close()
 
 
 # tried again

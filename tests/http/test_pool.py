@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from server.postgres.connection import Connection, is_open
 from server.postgres.database import open_database
 from server.postgres.pool import Pool
 from server.settings import Settings
+from tests.waiting import until
 
 SECONDS = 10.0
 
@@ -34,12 +35,6 @@ async def opened(url: str, size: int = 2) -> AsyncIterator[tuple[Pool, Any]]:
 
 async def pid_of(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT pg_backend_pid()"))
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not is_so():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0)
 
 
 async def test_what_is_kept_is_ready(database_url: str) -> None:
@@ -101,13 +96,15 @@ async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytes
         both = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
         for connection in both:
             await pool.keep(connection)
-        async with asyncio.timeout(SECONDS):
-            while below.get_idle_size() == 0:
-                used = await pool.acquire(SECONDS)
-                await pool.keep(used)
-                await asyncio.sleep(0)
+
+        async def used() -> Connection:
+            one = await pool.acquire(SECONDS)
+            await pool.keep(one)
+            return one
+
+        one = await until(used, lambda _: below.get_idle_size() > 0)
         assert below.get_idle_size() == 1
-        assert is_open(used)
+        assert is_open(one)
 
 
 async def test_a_stop_while_spare_ones_go_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from server.resources import built_in
 from server.settings import Settings
 from tests.http.conftest import Start
 from tests.http.wire import Wire, connected
+from tests.waiting import until
 from waterspout import CustomHandler
 
 CLIENT = "192.0.2.1"
@@ -73,12 +74,7 @@ async def test_each_request_of_a_connection_is_one_clients_own(start: Start, row
 
 async def logged(capsys: pytest.CaptureFixture[str]) -> Any:
     """The first line of the log, once it is there."""
-    line = ""
-    async with asyncio.timeout(10):
-        while not line:
-            await asyncio.sleep(0)
-            line = capsys.readouterr().err
-    return json.loads(line)
+    return json.loads(await until(lambda: capsys.readouterr().err))
 
 
 async def test_links_stay_paths(start: Start, rows_url: str) -> None:

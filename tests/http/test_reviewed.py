@@ -17,6 +17,7 @@ from server.errors import answer
 from tests.http.conftest import Api, Serve
 from tests.http.people import create_household
 from tests.http.wire import connected
+from tests.waiting import until
 
 
 async def test_a_whole_resource_may_be_sent_back_as_it_was_read(api: Api) -> None:
@@ -60,8 +61,7 @@ def test_a_write_that_was_never_sent_is_no_unknown_outcome(serve: Serve, databas
         await connection.execute("LOCK TABLE groups")
         document = {"data": {"type": "group", "attributes": {"name": "a"}}}
         first = asyncio.ensure_future(api.post("/groups", document))
-        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            pass
+        await until(lambda: connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
         busy = await api.post("/groups", document)
         await transaction.rollback()
         await connection.close()

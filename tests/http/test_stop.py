@@ -26,6 +26,7 @@ from server.start import declarations, prepare_database
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
+from tests.waiting import until
 
 GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
 HEAD = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(GROUP)}")
@@ -61,9 +62,7 @@ async def is_refused(port: int) -> bool:
 async def stopping(process: subprocess.Popen[str], port: int) -> None:
     """Sends SIGTERM and waits until the stop has begun."""
     process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(10):
-        while not await is_refused(port):
-            pass
+    await until(lambda: is_refused(port))
 
 
 async def ended(process: subprocess.Popen[str]) -> int:
@@ -94,9 +93,8 @@ async def test_half_a_body_is_not_waited_for_but_work_is(
         await send_half(half)
         await send_half(chunked, "Transfer-Encoding: chunked", b'8\r\n{"data":\r\n')
         await work.send(*HEAD, body=GROUP)
-        async with asyncio.timeout(10), raw(database_url) as watcher:
-            while not await watcher.fetchval(WAITING):
-                pass
+        async with raw(database_url) as watcher:
+            await until(lambda: watcher.fetchval(WAITING))
         program.send_signal(signal.SIGTERM)
         assert await half.rest() == b""
         assert await chunked.rest() == b""

@@ -22,7 +22,7 @@ from server.resources import built_in
 from tests.http.conftest import Api, Start
 from tests.http.expected import error
 from tests.http.operating import locked
-from tests.http.streams import Reader, create_many, reading, small_batches, until
+from tests.http.streams import Reader, create_many, reading, small_batches, until_sessions
 from waterspout import INT, Attribute
 
 __all__ = ["small_batches"]
@@ -77,9 +77,9 @@ async def test_a_reader_that_leaves(api: Api, monkeypatch: pytest.MonkeyPatch) -
     async with reading(api.port) as reader:
         await reader.ask("/users?page[size]=0")
         await until_stalled(api, pieces)
-        await until(api, "bool_or(state = 'idle in transaction')")
+        await until_sessions(api, "bool_or(state = 'idle in transaction')")
         reader.leave()
-        await until(api, IS_IDLE)
+        await until_sessions(api, IS_IDLE)
     assert pieces.count < USERS / streams.BATCH_ROWS / 2
     assert (await api.get("/users?page[size]=1")).status == 200
 
@@ -89,10 +89,10 @@ async def test_a_reader_that_leaves_while_postgresql_works(api: Api, small_batch
     await create_many(api, 9, 9)
     async with locked(api, "computers"), reading(api.port) as reader:
         asked = asyncio.ensure_future(reader.ask(PATH))
-        await until(api, "bool_or(wait_event_type = 'Lock')")
+        await until_sessions(api, "bool_or(wait_event_type = 'Lock')")
         asked.cancel()
         reader.leave()
-        await until(api, IS_IDLE)
+        await until_sessions(api, IS_IDLE)
 
 
 async def test_a_stop_over_a_reader_that_does_not_read(
@@ -106,7 +106,7 @@ async def test_a_stop_over_a_reader_that_does_not_read(
         await reader.ask("/users?page[size]=0")
         await until_stalled(api, pieces)
         await worker.finish(api.app, [], 0)
-        await until(api, "count(*) = 0")
+        await until_sessions(api, "count(*) = 0")
     assert [record.message for record in caplog.records if record.exc_info] == []
     assert "closed, the server stops" in caplog.text
 
@@ -150,7 +150,7 @@ async def test_how_many_streams(
     await create_many(api, 9, 9)
     async with locked(api, "computers"):
         asked = [asyncio.ensure_future(api.get(PATH)) for _ in range(streams_at_once + 2)]
-        await until(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {streams_at_once}")
+        await until_sessions(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {streams_at_once}")
     assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (streams_at_once + 2)
 
 
@@ -173,7 +173,7 @@ async def test_the_time_of_a_stream(
     async with reading(api.port) as reader:
         await reader.ask("/users?page[size]=0")
         await until_stalled(api, pieces)
-        await until(api, IS_IDLE)
+        await until_sessions(api, IS_IDLE)
         await broken(reader)
     told = [record for record in caplog.records if "halfway" in record.message]
     assert [(record.levelno, record.message.partition(": ")[2]) for record in told] == [
@@ -252,7 +252,7 @@ async def test_custom_code_that_fails_halfway(
         body = await broken(reader)
     assert body.count(b'"type"') == 4
     assert [record.levelname for record in caplog.records if "halfway" in record.message] == ["ERROR"]
-    await until(api, IS_IDLE)
+    await until_sessions(api, IS_IDLE)
 
 
 async def test_a_migration_between_two_streams(api: Api, small_batches: None) -> None:
@@ -306,7 +306,7 @@ async def test_others_come_first(api: Api, small_batches: None, monkeypatch: pyt
     assert pauses == []
     async with locked(api, "groups"):
         other = asyncio.ensure_future(api.get("/groups"))
-        await until(api, "bool_or(wait_event_type = 'Lock')")
+        await until_sessions(api, "bool_or(wait_event_type = 'Lock')")
         assert (await api.get("/users?page[size]=0")).status == 200
     # Three pieces and the tail.
     assert pauses == ["/users"] * 4

@@ -18,7 +18,7 @@ from server.observing.watch import Watch
 from server.resources import built_in
 from server.settings import Settings, StartError
 from tests.http.conftest import Api, Start
-from tests.http.test_metrics import locked, until
+from tests.http.test_metrics import locked, until_metrics
 from tests.http.wire import connected
 from waterspout import CustomHandler
 
@@ -142,9 +142,9 @@ async def test_a_client_that_goes(api: Api, spans: Spans) -> None:
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1")
-            await until(api, lambda found: found["http_requests_in_flight"][()] == 1)
+            await until_metrics(api, lambda found: found["http_requests_in_flight"][()] == 1)
         gone = ("GET", "/{collection}", "499")
-        await until(api, lambda found: gone in found["http_request_duration_seconds_count"])
+        await until_metrics(api, lambda found: gone in found["http_request_duration_seconds_count"])
     [request] = [span for span in spans() if span.name == "GET /{collection}"]
     assert dict(request.attributes or {})["http.response.status_code"] == 499
 

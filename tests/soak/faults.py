@@ -15,6 +15,7 @@ import psutil
 from tests.faults.cluster import Cluster
 from tests.faults.network import Network
 from tests.soak.client import USERS
+from tests.waiting import until
 
 DATABASE = "soak"
 ROWS = f"""
@@ -99,23 +100,21 @@ class Faults:
     async def _reloaded(self) -> None:
         before = set(self.workers())
         self._server.send_signal(signal.SIGHUP)
-        await self._until(lambda: before.isdisjoint(self.workers()))
+        await until(lambda: before.isdisjoint(self.workers()))
 
     async def _killed(self) -> None:
         worker = self.workers()[0]
         os.kill(worker, signal.SIGKILL)
-        await self._until(lambda: len(self.workers()) == WORKERS and worker not in self.workers())
+        await self._until_replaced(worker)
 
     async def _stopped(self) -> None:
         """As one whose event loop hangs: it is replaced."""
         worker = self.workers()[0]
         os.kill(worker, signal.SIGSTOP)
-        await self._until(lambda: len(self.workers()) == WORKERS and worker not in self.workers())
+        await self._until_replaced(worker)
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not is_so():  # noqa: ASYNC110  (no event tells of processes)
-                await asyncio.sleep(0.02)
+    async def _until_replaced(self, worker: int) -> None:
+        await until(lambda: len(self.workers()) == WORKERS and worker not in self.workers())
 
     def workers(self) -> list[int]:
         """Those that answer: the children of the server's children."""
@@ -130,4 +129,3 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 
 
 WORKERS = 2
-DEADLINE_SECONDS = 60.0

@@ -18,6 +18,7 @@ from querybuild.changes import read_attribute
 from querybuild.resource import Attribute, Resource, ToOne
 from server.resources import RESOURCES
 from server.resources.demo import AS_OF, demo_rows, load_demo
+from tests.waiting import until
 
 COUNTS = {
     "groups": 6,
@@ -103,9 +104,7 @@ def plain(value: Any) -> Any:
 
 async def until_waiting(connection: asyncpg.Connection[Any], count: int) -> None:
     """Until so many others wait for a lock."""
-    async with asyncio.timeout(4):
-        while await connection.fetchval(WAITING) < count:
-            pass
+    await until(lambda: connection.fetchval(WAITING), lambda found: found >= count)
 
 
 async def test_rows_are_loaded_once(database_url: str) -> None:

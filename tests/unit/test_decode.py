@@ -11,11 +11,12 @@ from querybuild.errors import ApiError
 from querybuild.query import Change, Identifier, LinkageChange
 from serializers.decode import decode_resource_document
 from serializers.errors import InvalidDocument, MalformedJson
+from tests.planning import limits
 
 
-def decoded(body: bytes, *, kind: Any = "create", max_depth: int = 64) -> tuple[Change | None, list[tuple[str, str]]]:
+def decoded(body: bytes, *, kind: Any = "create", **changed: int) -> tuple[Change | None, list[tuple[str, str]]]:
     errors: list[ApiError] = []
-    change = decode_resource_document(body, errors, kind=kind, max_depth=max_depth)
+    change = decode_resource_document(body, errors, limits(**changed), kind=kind)
     assert all(type(error) is InvalidDocument for error in errors)
     return change, [(str(error.pointer), error.detail) for error in errors]
 
@@ -160,8 +161,28 @@ def test_an_update_needs_its_id() -> None:
 )
 def test_what_is_not_json(body: bytes, detail: str) -> None:
     with pytest.raises(MalformedJson) as raised:
-        decoded(body, max_depth=5)
+        decoded(body, max_json_depth=5)
     assert (raised.value.pointer, raised.value.detail) == ("", detail)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ([1, 2, 3], 3),
+        ({"a": 1, "b": {"c": [1, 2]}}, 5),
+        ([[], {}, [[]]], 7),
+        ([",", "[{", '",,"', "\\", '\\",[', "é,"], 6),
+        ({'"': "\\\\", ",,": '\\"'}, 2),
+        (["x" * 5000, 1.5, None], 3),
+    ],
+)
+def test_values_are_counted_before_they_are_read(value: Any, count: int) -> None:
+    """An empty array or object is one. The document and its resource object have two of the others."""
+    body = b"   " * 10 + data({"x": value})
+    with pytest.raises(MalformedJson) as raised:
+        decoded(body, max_json_values=count + 1)
+    assert raised.value.detail == f"The body is not valid JSON: more than {count + 1} values."
+    decoded(body, max_json_values=count + 2)
 
 
 def test_members_whose_faults_are_known_are_not_missed_later() -> None:

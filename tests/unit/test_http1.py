@@ -14,7 +14,8 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, 
 from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
-from server.http.http1 import KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+from server.http.http1 import FED_BYTES, FED_TIMES, KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+from tests.waiting import until
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
 OK = ResponseStartLine("", 200, "OK")
@@ -493,15 +494,40 @@ async def test_only_who_waits_is_waiting() -> None:
     assert connection in host.waiting
 
 
-async def test_a_body_of_empty_lines_is_looked_through_once() -> None:
-    """The end of a chunked body is one of them: with a copy of the rest at each, this takes ten seconds."""
-    content = b"\r\n" * 1_000_000
-    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(content)
-    request, connection, _ = asked(head)
+def chunk(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "content"),
+    [
+        # The end of the body is an empty line. With a copy of the rest at each of these it takes five seconds.
+        (chunk(b"\r\n" * 150_000), b"\r\n" * 150_000),
+        (chunk(b"a") * 50_000, b"a" * 50_000),
+    ],
+    ids=["empty lines", "chunks of a byte"],
+)
+async def test_a_body_of_many_steps_leaves_others_their_turns(chunks: bytes, content: bytes) -> None:
+    request, connection, transport = asked(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     begin = time.monotonic()
-    connection.data_received(content + b"\r\n0\r\n\r\n" + GET)
-    assert time.monotonic() - begin < 5
+    connection.data_received(chunks + b"0\r\n\r\n" + GET)
+    assert 0 < len(request.body) <= 2 * FED_TIMES + FED_BYTES
+    assert transport.done == ["pause_reading"]
+    await until(lambda: request.told == ["head", "finish"], pause_seconds=0)
     assert request.body == content
+    assert time.monotonic() - begin < 2
+    request.answer()
+    await turns()
+    assert transport.done == ["pause_reading", "resume_reading"]
+    assert connection.host.requests[1].line.method == "GET"  # type: ignore[attr-defined]  # the test's own host
+
+
+async def test_the_end_of_chunks_is_found_wherever_a_step_ends() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for length in range(FED_BYTES - 30, FED_BYTES + 5):
+        request, connection, _ = asked(head + chunk(b"a" * length) + b"0\r\n\r\n" + GET)
+        assert (len(request.body), request.told) == (length, ["head", "finish"])
+        assert connection._kept == GET
 
 
 async def test_a_long_head_behind_another_request_is_read_on() -> None:

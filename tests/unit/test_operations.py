@@ -11,6 +11,7 @@ from querybuild.errors import ApiError
 from querybuild.query import Change, Identifier, Lid, LinkageChange
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
 from serializers.operations import Operation, decode_operations, encode_results, uses_lid_of
+from tests.planning import LIMITS
 
 AT = "/atomic:operations/0"
 
@@ -20,8 +21,9 @@ def decode(*operations: Any, takes_relationships: bool = True, max_operations: i
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()
-    limits = {"max_depth": 20, "max_operations": max_operations}
-    decode_operations(body, found, errors, **limits, takes_relationships=takes_relationships)
+    decode_operations(
+        body, found, errors, LIMITS, max_operations=max_operations, takes_relationships=takes_relationships
+    )
     return [operation.change for operation in found], errors
 
 
@@ -138,7 +140,7 @@ def test_too_many() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
 def test_no_json(body: bytes) -> None:
     with pytest.raises(MalformedJson):
-        decode_operations(body, [], [], max_depth=20, max_operations=10, takes_relationships=True)
+        decode_operations(body, [], [], LIMITS, max_operations=10, takes_relationships=True)
 
 
 LINKAGE = {"friend": LinkageChange((Identifier("person", "", "", "a"),), False, "")}
