@@ -169,7 +169,8 @@ async def test_an_answer_that_is_not_read(strict: Program) -> None:
             # The memory may be given back with the last of them.
             await until(lambda: max(memory.now(), memory.most) > LIST_BYTES and clients(strict) == 0)
         growth.append(memory.most)
-    assert growth[-1] < growth[0] + 2 * LIST_BYTES
+    # How many of the four are made at once is chance. Three rounds that are not given back are three times as much.
+    assert growth[-1] < growth[0] + 4 * LIST_BYTES
 
 
 async def test_a_stream_that_is_not_read(strict: Program) -> None:
