@@ -15,7 +15,8 @@ from server.processes.reports import Reports
 
 class Offspring:
     """workers: how many it is to have, 0 until it has loaded its settings. alive: the workers that answer, by pid, with
-    the time at which each was last heard of. failure: why it cannot be. timeout_seconds: of its own settings."""
+    the time at which each was last heard of. starting: those that do not yet. failure: why it cannot be.
+    timeout_seconds: of its own settings."""
 
     def __init__(self, number: int, timeout_seconds: float) -> None:
         self.number = number
@@ -24,6 +25,7 @@ class Offspring:
         self.workers = 0
         self.failure = ""
         self.alive: dict[int, float] = {}
+        self.starting: dict[int, float] = {}
         self.reports = Reports()
         self._made_at = time.monotonic()
 
@@ -38,17 +40,20 @@ class Offspring:
                 self.workers = int(text)
             elif word == "failed":
                 self.failure = json.loads(text)
-            elif word == "ended":
-                self.alive.pop(int(text), None)
+            elif word == "begun":
+                self.starting[int(text)] = time.monotonic()
             else:
-                self.alive[int(text)] = time.monotonic()
+                self.starting.pop(int(text), None)
+                self.alive.pop(int(text), None)
+                if word != "ended":
+                    self.alive[int(text)] = time.monotonic()
                 if word == "ready":
                     yield int(text)
 
     def hung(self) -> list[int]:
         """Those that have not been heard of for `timeout_seconds`; they are told of once."""
         before = time.monotonic() - self.timeout_seconds
-        found = [pid for pid, heard_at in self.alive.items() if heard_at < before]
-        for pid in found:
-            del self.alive[pid]
-        return found
+        found = [(those, pid) for those in (self.starting, self.alive) for pid, at in those.items() if at < before]
+        for those, pid in found:
+            del those[pid]
+        return [pid for _, pid in found]

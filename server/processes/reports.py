@@ -3,7 +3,8 @@ pipe, which the master reads as words and a text.
 
     loaded 2        the settings are taken, and there are to be two workers
     failed "..."    they cannot be taken, with the reason as a JSON text
-    ready 4711      the worker with this pid answers
+    begun 4711      the worker with this pid is there
+    ready 4711      it answers
     alive 4711      its event loop turns
     ended 4711      it is gone
 """
@@ -34,6 +35,9 @@ class Reports:
 
     def failed(self, reason: str) -> None:
         self._tell(f"failed {json.dumps(reason[:MOST_CHARACTERS])}")
+
+    def begun(self) -> None:
+        self._tell(f"begun {os.getpid()}")
 
     def ready(self) -> None:
         self._tell(f"ready {os.getpid()}")

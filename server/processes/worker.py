@@ -46,6 +46,7 @@ async def answer(
     listening: Listening, url: str, settings: Settings, declared: Declarations, schema: LiveSchema, post: Post
 ) -> None:
     """Answers until a signal, then lets the requests in flight finish."""
+    post.reports.begun()
     watch = Watch(settings, post.board, post.generation)
     database = await open_database(url, settings, share(settings.pool_size, settings.workers), watch)
     app = make_app(settings, declared.catalog, schema, database, declared.routes)

@@ -286,6 +286,24 @@ def test_how_long_a_worker_may_hang_is_its_own_settings_affair() -> None:
         assert number == 2
 
 
+HANG_AT_THE_START = """
+def work(index):
+    reports.begun()
+    if index == 0:
+        reports.ready()
+    say("begun", index, os.getpid())
+
+answer_by(number, count, 2, reports, life, work)
+"""
+
+
+def test_who_hangs_before_it_is_ready_is_killed() -> None:
+    with program(HANG_AT_THE_START, settings="return Settings(workers=2, worker_timeout_seconds=0.1)") as (running, _):
+        generation(running)
+        pid = running.line(r"begun 1 (\d+)")[1]
+        running.line(f"log worker with pid {pid} has not been heard of for 0.1 s and is killed")
+
+
 # a program that does not come to take over
 
 
