@@ -18,7 +18,7 @@ from pypika.terms import Criterion, Term
 from querybuild.resource import Attribute, Operator
 from querybuild.terms import Template, equals_any
 from querybuild.types import BYTEA, JSON, JSONB, ColumnType
-from querybuild.values import ValueFault, dump_json
+from querybuild.values import ValueFault, json_of
 
 MAX_PATTERN = 200
 """Characters of a regular expression; longer ones can take exponential time to compile."""
@@ -243,7 +243,7 @@ def _contains_json(attribute: Attribute, column: Term, bound: Term, name: str) -
 
 def _object_or_array(value: Any) -> str:
     if isinstance(value, dict | list):
-        return dump_json(value)
+        return json_of(value)
     raise ValueFault("a JSON object or array")
 
 

@@ -7,6 +7,9 @@ Nothing here knows SQL text, rows or HTTP. Writes are planned in `changes.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import assert_never
+
 import msgspec
 
 from querybuild.catalog import Catalog
@@ -16,8 +19,11 @@ from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, So
 from querybuild.plan import (
     Branch,
     ColumnRef,
+    Condition,
+    CustomTest,
     Exists,
     IdIs,
+    Logic,
     Node,
     OrderKey,
     Place,
@@ -26,6 +32,7 @@ from querybuild.plan import (
     References,
     Scope,
     Step,
+    Test,
     Values,
     node_of,
 )
@@ -59,15 +66,36 @@ IncludeTree = dict[str, "IncludeTree"]
 def counted(plan: ReadPlan, references: References) -> ReadPlan:
     """Users who have a computer, and nothing else that is asked of them, are counted by the owners of the computers,
     which foreign keys say are users. It spares PostgreSQL the reading of all users (docs/adr/0021-counted-by-keys.md).
+    A computer with the name of its owner is none that can be told by itself.
     """
     match plan.scope, plan.conditions:
         case None, (Exists(step=Step(link=None) as step) as owned,) if (
             step.near == plan.node.resource.id.column
             and Reference(step.resource, step.far, plan.node.resource) in references
+            and step.source not in _aliases(owned.conditions)
         ):
             return msgspec.structs.replace(plan, counted_by=owned)
         case _:
             return plan
+
+
+def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
+    """Of the rows that are looked at, but for those that the conditions themselves look for."""
+    for condition in conditions:
+        match condition:
+            case Test(left=left, right=right):
+                yield from (left.alias, left.alias if right is None else right.alias)
+            case CustomTest(left=left):
+                yield left.alias
+            case Logic(items=items):
+                yield from _aliases(items)
+            case Exists(step=step, conditions=inner):
+                yield step.source
+                yield from _aliases(inner)
+            case IdIs(alias=alias):
+                yield alias
+            case _:
+                assert_never(condition)
 
 
 def plan_collection(

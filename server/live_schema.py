@@ -63,15 +63,24 @@ WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
 """
 
 
-# Rows that a role may not see, and those of tables that inherit, are nothing that a foreign key speaks of.
+LEAST_BYTES, MOST_TIMES = 2**18, 10
+"""Where there are few rows, PostgreSQL looks for what belongs to each in an index, and has soon read less than all of
+that: it counts by keys where the one table has so many bytes, and the other at most so many times as many."""
+
+# Rows that a role may not see, and those of tables that inherit, are nothing that a foreign key speaks of. What refers
+# to a partitioned table refers, by the catalogue, to each of its partitions. Keys of another type or collation may be
+# two where they name one row.
 _FOREIGN_KEYS = """
 SELECT c.conrelid, a.attname, c.confrelid, t.attname
 FROM pg_constraint c
 JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
 JOIN pg_attribute t ON t.attrelid = c.confrelid AND t.attnum = c.confkey[1]
-WHERE c.contype = 'f' AND c.convalidated AND cardinality(c.conkey) = 1 AND c.conrelid = ANY($1::oid[]) AND NOT EXISTS (
+WHERE c.contype = 'f' AND c.convalidated AND cardinality(c.conkey) = 1 AND c.conrelid = ANY($1::oid[])
+AND (a.atttypid, a.attcollation) = (t.atttypid, t.attcollation)
+AND pg_relation_size(t.attrelid) >= $2 AND pg_relation_size(a.attrelid) <= $3 * pg_relation_size(t.attrelid)
+AND NOT EXISTS (
     SELECT FROM pg_class r
-    WHERE r.oid IN (c.conrelid, c.confrelid) AND (r.relrowsecurity OR r.relhassubclass AND r.relkind <> 'p'))
+    WHERE r.oid IN (c.conrelid, c.confrelid) AND (r.relrowsecurity OR r.relhassubclass OR r.relispartition))
 """
 
 
@@ -103,7 +112,7 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 
 class LiveSchema(msgspec.Struct, frozen=True):
     """faults: lines for a person. constraints: by (schema, table, name). references: of declared relationships those
-    that a foreign key bears out."""
+    that a foreign key bears out, and that it is worth to count by."""
 
     faults: tuple[str, ...] = ()
     constraints: Constraints = {}
@@ -116,7 +125,7 @@ async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog
     known_oids = [oid for oid in oids.values() if oid is not None]
     tables: dict[int, Table] = {}
     constraints = await connection.fetch(_CONSTRAINTS, known_oids)
-    foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids)}
+    foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, LEAST_BYTES, MOST_TIMES)}
     for oid in oids.values():
         if oid is not None and oid not in tables:
             rows = await connection.fetch(_COLUMNS, oid)

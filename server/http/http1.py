@@ -209,8 +209,10 @@ class Connection(asyncio.Protocol):
             if data:
                 self.host.heads.setdefault(self, time.monotonic())
             return b""
+        # An answer that is made at once has to know of it.
+        self._kept = rest = data[end:]
         self._begin(data[:end])
-        return data[end:]
+        return rest
 
     def _begin(self, head: bytes) -> None:
         """Raises Refused, HttpParserError."""
@@ -284,6 +286,7 @@ class Connection(asyncio.Protocol):
             self._left -= len(piece)
         else:
             piece, data = self._read_chunks(data)
+        self._kept = data
         ready: Awaitable[None] | None = None
         if piece and self._exchange is not None:
             assert self._delegate is not None

@@ -72,7 +72,8 @@ def _end_start(number: int, _: object) -> NoReturn:
 
 
 class _Master:
-    """current: the generation that answers. coming: the one that is to take its place. leaving: those that end."""
+    """current: the generation that answers. coming: the one that is to take its place. leaving: those that end. lent:
+    how many of the current one's workers have gone for coming ones."""
 
     def __init__(self, inherited: Inherited, read_settings: ReadSettings, tend: Tend | None) -> None:
         self.inherited = inherited
@@ -83,7 +84,7 @@ class _Master:
         self.leaving: list[Offspring] = []
         self.count = 0
         self.has_answered = False
-        self.has_lent = False
+        self.lent = 0
         self.failures = 0
         self.again_at = 0.0
         self.successor: int | None = None
@@ -158,9 +159,9 @@ class _Master:
 
     def _take_back(self) -> None:
         """The one that answers has all its workers again, of which some went for one that did not come."""
-        if self.has_lent and self.current is not None:
+        if self.lent and self.current is not None:
             os.kill(self.current.pid, WHOLE)
-        self.has_lent = False
+        self.lent = 0
 
     def _not_begun(self, reason: str) -> None:
         """Raises StartError where none has answered yet: it is not tried for ever."""
@@ -191,16 +192,20 @@ class _Master:
                 self._take(one)
             else:
                 os.kill(one.pid, MORE)
-                if self.current.workers - len(one.alive) >= 1:
-                    self.has_lent = True
+                # One that comes again after its end has had its place already.
+                if self.lent < len(one.alive) < self.current.workers:
+                    self.lent += 1
                     os.kill(self.current.pid, FEWER)
 
     def _take(self, one: Offspring) -> None:
         """It answers: the one before may go."""
         before, self.current, self.coming = self.current, one, None
-        self.has_lent = False
+        self.lent = 0
         if before is not None:
             self._let_go(before)
+        if len(one.alive) < one.workers:
+            # The one before has ended: nobody's place is waited for any more.
+            os.kill(one.pid, WHOLE)
         if not self.has_answered:
             self.has_answered = True
             say(f"waterspout is ready on {self._address()}")

@@ -14,6 +14,7 @@ import pytest
 from tornado.netutil import bind_unix_socket
 
 from server.app import make_app, make_server
+from server.live_schema import LiveSchema
 from server.postgres.database import open_database
 from server.resources import built_in
 from server.settings import Settings
@@ -109,7 +110,7 @@ async def test_the_log_has_the_client(
 async def at_unix_socket(url: str, path: Path, **options: Any) -> AsyncIterator[Wire]:
     settings = Settings(pool_size=1, **options)
     database = await open_database(url, settings, 1)
-    server = make_server(make_app(settings, built_in(), {}, database), settings)
+    server = make_server(make_app(settings, built_in(), LiveSchema(), database), settings)
     server.add_sockets([bind_unix_socket(str(path))])
     try:
         reader, writer = await asyncio.open_unix_connection(path)

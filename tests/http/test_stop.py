@@ -148,9 +148,9 @@ async def test_a_stop_in_which_all_take_all_their_time(database_url: str, monkey
     settings = Settings(port=0, admin_port=0, database_url=database_url, tracing=True)
     listening, declared, board = listen(settings), declarations(settings), Board()
     ports = [sockets[0].getsockname()[1] for sockets in (listening.main, listening.admin)]
-    constraints = await prepare_database(database_url, settings, declared.catalog)
+    schema = await prepare_database(database_url, settings, declared.catalog)
     post = worker.Post(1, Reports(), board)
-    answering = asyncio.create_task(worker.answer(listening, database_url, settings, declared, constraints, post))
+    answering = asyncio.create_task(worker.answer(listening, database_url, settings, declared, schema, post))
     async with raw(database_url) as holder, connected(ports[0]) as work, connected(ports[1]) as probe:
         await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
         await work.send(*HEAD, body=GROUP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -191,6 +191,12 @@ async def test_field_forms(samples: Api) -> None:
     for left, op, right, found in FIELD_FORMS:
         answer = await samples.filter("/samples", [{"name": left, "op": op, "field": right}])
         assert (answer.status, answer.ids) == (200, found), (left, op, right)
+
+
+@pytest.mark.parametrize("number", ["1e200000", "1e-200000"])
+async def test_a_number_that_is_none_of_postgresql(samples: Api, number: str) -> None:
+    answer = await samples.get("/samples?filter[tree][jsonb_contains]=" + quote(f'{{"a":[{number}]}}'))
+    assert (answer.status, answer.errors[0]["code"]) == (400, "invalid_filter")
 
 
 async def test_a_number_that_the_other_field_cannot_be(samples: Api) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from querybuild.types import ColumnType
+from server import live_schema
 from server.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
@@ -89,7 +90,13 @@ def edited(schema: LiveSchema) -> bool:
     return ("article", "editor_id", "author") in names
 
 
-async def test_references(corner_url: str) -> None:
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are never too small to be counted by keys."""
+    monkeypatch.setattr(live_schema, "LEAST_BYTES", 0)
+
+
+async def test_references(corner_url: str, any_size: None) -> None:
     assert edited(await live(corner_url, CATALOG))
 
 
@@ -109,10 +116,47 @@ async def test_references(corner_url: str) -> None:
         ("ALTER TABLE authors ENABLE ROW LEVEL SECURITY",),
         ("CREATE TABLE late_authors () INHERITS (authors)",),
         (f"CREATE TABLE late_articles () INHERITS ({EDITED})",),
+        (f"ALTER TABLE {EDITED} ALTER editor_id TYPE bigint",),
     ],
 )
-async def test_what_a_foreign_key_does_not_say(corner_url: str, statements: tuple[str, ...]) -> None:
+async def test_what_a_foreign_key_does_not_say(corner_url: str, any_size: None, statements: tuple[str, ...]) -> None:
     assert not edited(await live(corner_url, CATALOG, *statements))
+
+
+OWNERS = Catalog(
+    [
+        Resource("owner", "/owners", "early_owners", relationships=(ToMany("owned", "owned", foreign_key="owner_id"),)),
+        Resource("owned", "/owned", "owned"),
+    ]
+)
+
+PARTITIONED = """
+CREATE TABLE owners (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE early_owners PARTITION OF owners FOR VALUES FROM (0) TO (100);
+CREATE TABLE late_owners PARTITION OF owners FOR VALUES FROM (100) TO (200);
+CREATE TABLE owned (id bigint PRIMARY KEY, owner_id bigint REFERENCES owners);
+"""
+
+
+async def test_who_is_in_a_partition_no_foreign_key_says(corner_url: str, any_size: None) -> None:
+    """There is one to each of them by pg_constraint."""
+    found = await live(corner_url, OWNERS, PARTITIONED)
+    assert (found.faults, found.references) == ((), frozenset())
+
+
+SIZED = """
+CREATE TABLE early_owners (id bigint PRIMARY KEY, note text);
+CREATE TABLE owned (id bigint PRIMARY KEY, owner_id bigint REFERENCES early_owners, note text);
+INSERT INTO early_owners SELECT n, repeat('a', 1000) FROM generate_series(1, {}) n;
+INSERT INTO owned SELECT n, 1, repeat('a', 1000) FROM generate_series(1, {}) n;
+"""
+
+
+@pytest.mark.parametrize(("owners", "owned", "is_worth"), [(200, 200, False), (350, 350, True), (350, 4000, False)])
+async def test_what_is_worth_to_be_counted_by(corner_url: str, owners: int, owned: int, is_worth: bool) -> None:
+    """Few who have much are looked at one by one."""
+    found = await live(corner_url, OWNERS, SIZED.format(owners, owned))
+    assert bool(found.references) == is_worth
 
 
 @pytest.fixture

@@ -76,8 +76,15 @@ class Request(HTTPMessageDelegate):
         self.exchange.finish()
 
 
+class PromptRequest(Request):
+    def finish(self) -> None:
+        super().finish()
+        self.answer()
+
+
 class Host:
-    """Everything of a server that a connection asks for. is_held: whether handlers hold bodies back."""
+    """Everything of a server that a connection asks for. is_held: whether handlers hold bodies back.
+    answers_at_once: and not when the test says so."""
 
     def __init__(self) -> None:
         self.head_bytes = 1000
@@ -86,6 +93,7 @@ class Host:
         self.is_ending = False
         self.spare = 0
         self.is_held = False
+        self.answers_at_once = False
         self.requests: list[Request] = []
 
     def joins(self, connection: Connection) -> None: ...
@@ -93,7 +101,7 @@ class Host:
     def leaves(self, connection: Connection) -> None: ...
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> Request:
-        request = Request(exchange, line, headers)
+        request = (PromptRequest if self.answers_at_once else Request)(exchange, line, headers)
         if self.is_held:
             request.gate = asyncio.get_running_loop().create_future()
         self.requests.append(request)
@@ -364,6 +372,22 @@ async def test_connections_that_are_spared() -> None:
     assert [b"\r\nConnection: close\r\n" in one.written for one in transports] == [True, False, True, False]
     assert [one.done for one in transports] == [["close"], [], ["close"], []]
     assert host.spare == 0
+
+
+POST = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
+CHUNKED = b"POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("request_bytes", [GET, POST, CHUNKED])
+async def test_who_is_answered_at_once_and_has_asked_for_more_is_not_spared(request_bytes: bytes) -> None:
+    host = Host()
+    host.answers_at_once, host.spare = True, 1
+    connection, transport = connected(host)
+    connection.data_received(3 * request_bytes)
+    await turns()
+    answers = transport.written.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert [b"Connection: close\r\n" in answer for answer in answers] == [False, False, True]
+    assert (len(host.requests), host.spare, transport.done) == (3, 0, ["close"])
 
 
 async def test_a_client_that_ends_its_connection_is_not_one_of_the_spared() -> None:

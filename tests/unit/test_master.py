@@ -206,6 +206,55 @@ def test_a_reload_that_is_overtaken_gives_the_workers_back() -> None:
     assert "returned" in end_halfway(lambda _, send: send(signal.SIGHUP))
 
 
+RELAPSE = """
+def work(index):
+    if number == 2 and index:
+        signal.pause()
+    say("answers", number, index)
+    reports.ready()
+    if number == 2:
+        os._exit(1)
+
+answer_by(number, count, 3, reports, life, work)
+"""
+
+
+def test_a_worker_that_comes_again_and_again_takes_one_place() -> None:
+    """The others go on answering until it is known that the new ones cannot be."""
+    with program(RELAPSE, settings="return Settings(workers=3)") as (running, send):
+        while count(running, "answers") < 3:
+            running.line("answers 1 .")
+        send(signal.SIGHUP)
+        running.line("log the new settings are not taken, the old ones stay: generation 2 ended with exit code 1")
+        while count(running, "answers") < 4:
+            running.line("answers 1 .")
+        assert count(running, "gone") == 1
+        send(signal.SIGTERM)
+        assert "returned" in running.end()
+
+
+ORPHANED = """
+def work(index):
+    say("answers", number, index)
+    reports.ready()
+
+if number == 2:
+    os.kill(one.current.pid, signal.SIGKILL)
+answer_by(number, count, 3, reports, life, work)
+"""
+
+
+def test_those_that_come_when_the_others_are_gone_are_as_many_as_there_are_to_be() -> None:
+    with program(ORPHANED, settings="return Settings(workers=3)") as (running, send):
+        while count(running, "answers") < 3:
+            running.line("answers 1 .")
+        send(signal.SIGHUP)
+        found = {running.line("answers 2 (.)")[1] for _ in range(3)}
+        assert found == {"0", "1", "2"}
+        send(signal.SIGTERM)
+        assert "returned" in running.end()
+
+
 # a reload before anybody answers
 
 STALL_FIRST = """
