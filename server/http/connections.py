@@ -95,9 +95,13 @@ class Server:
         self._listen()
 
     def stop(self) -> None:
-        """Takes no more connections; what was taken is left as it is."""
+        """Takes no more connections but those that wait, which nobody else may come to take; what was taken is left as
+        it is."""
+        was_full = self._is_full
         self._listen_no_more()
         for one in self._sockets:
+            if not was_full:
+                self._accept_some(one, ACCEPTED_AT_ONCE)
             one.close()
         self._sockets.clear()
 

@@ -94,6 +94,18 @@ async def test_one_that_takes_none_keeps_nobody_waiting() -> None:
             assert await until_taken(servers, CLIENTS) == [CLIENTS]
 
 
+async def test_those_that_wait_when_it_stops_are_taken() -> None:
+    """Else the system would reset them, and what they ask would be lost."""
+    async with workers(1) as ([server], _, port):
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            server.stop()
+            server.end_after_answers()
+            async with asyncio.timeout(SECONDS):
+                await server.last_connection()
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_one_that_stops_is_not_waited_for() -> None:
     async with workers(2) as (servers, balances, port):
         servers[1].stop()
