@@ -449,7 +449,8 @@ class NotFoundHandler(Handler):
     methods = ()
 
     def _no_route(self) -> RouteNotFound:
-        path, prefix = self.request.path, self.engine.settings.path_prefix
-        listed = [prefix + resource.path for resource in self.engine.catalog if "list" in resource.methods]
-        known = [one for one in listed if one.count("/") >= path.rstrip("/").count("/")]
+        path, settings = self.request.path, self.engine.settings
+        listed = [resource.path for resource in self.engine.catalog if "list" in resource.methods]
+        found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
+        known = [one for one in found if one.count("/") >= path.rstrip("/").count("/")]
         return RouteNotFound(f"There is nothing at {quoted(path)}.{nearest(path, known)}")

@@ -263,11 +263,12 @@ async def test_nothing_there(reader: Api, path: str) -> None:
         ("/user/", "/users"),
         ("/Users", "/users"),
         ("/user_bio", "/user-bio"),
+        ("/operation", "/operations"),
         ("/user/1", None),
         ("/nothing", None),
     ],
 )
-async def test_the_collection_that_may_be_meant(reader: Api, path: str, meant: str | None) -> None:
+async def test_what_may_be_meant(reader: Api, path: str, meant: str | None) -> None:
     told = f"There is nothing at “{path}”." + (f" Did you mean “{meant}”?" if meant else "")
     assert (await reader.get(path)).errors[0]["detail"] == told
 
