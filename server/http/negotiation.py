@@ -23,9 +23,9 @@ _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))++')
 
 Parameters = dict[str, str]
 
-HEADERS_KEPT = 64
+HEADERS_KEPT = 16
 """Clients send the same headers again and again, and to read one takes up to 4 us. Those that are refused are not
-kept."""
+kept. One may have 64 KB: all of them together are at most 1 MB, and those of both kinds 2."""
 
 
 def add_vary(headers: HTTPHeaders, name: str) -> None:
