@@ -17,6 +17,8 @@ FAILURES_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 ORPHAN_PAUSE_SECONDS = 0.1
 
+ROOM_MIB = cluster.LOG_SEGMENT_BYTES >> 20
+
 log = logging.getLogger("server")
 
 
@@ -74,6 +76,8 @@ class Watch:
             self._again_at = time.monotonic() + ORPHAN_PAUSE_SECONDS
             return
         self._failed(words)
+        if not cluster.has_room(self._cluster.data_dir):
+            log.error("the disk of PostgreSQL is full: it is started again when %d MiB are free", ROOM_MIB)
 
     def _failed(self, words: str) -> None:
         now = time.monotonic()

@@ -66,26 +66,33 @@ async def answer(
     try:
         await stop.wait()
     finally:
-        app.health.is_stopping = True
-        server.stop()
-        server.end_after_answers()
-        # What is open still would go on taking connections, which nobody answers.
-        listening.close()
-        if post.balance is not None:
-            post.balance.leave()
-        # systemd tells all processes at once: this one may hear of the end of all before the master has written it.
-        await asyncio.sleep(HEARSAY_SECONDS)
-        # Of the end of all the admin port tells to the last; else it is for the workers that stay to answer there.
-        leaving = [server] if post.board.is_ending else [server, admin]
-        for one in leaving:
-            one.stop()
-        await finish(app, leaving, settings.drain_seconds)
-        admin.stop()
-        await _close(admin, LAST_PROBE_SECONDS)
+        await _leave(app, server, admin, listening, settings, post)
         for task in tasks:
             task.cancel()
         app.gauges.look()
         watch.close()
+
+
+async def _leave(
+    app: Routes, server: Server, admin: Server, listening: Listening, settings: Settings, post: Post
+) -> None:
+    """Takes no more connections, and finishes with those that there are."""
+    app.health.is_stopping = True
+    server.stop()
+    server.end_after_answers()
+    # What is open still would go on taking connections, which nobody answers.
+    listening.close()
+    if post.balance is not None:
+        post.balance.leave()
+    # systemd tells all processes at once: this one may hear of the end of all before the master has written it.
+    await asyncio.sleep(HEARSAY_SECONDS)
+    # Of the end of all the admin port tells to the last; else it is for the workers that stay to answer there.
+    leaving = [server] if post.board.is_ending else [server, admin]
+    for one in leaving:
+        one.stop()
+    await finish(app, leaving, settings.drain_seconds)
+    admin.stop()
+    await _close(admin, LAST_PROBE_SECONDS)
 
 
 def _listen(server: Server, sockets: Sequence[socket.socket]) -> None:
