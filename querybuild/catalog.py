@@ -15,6 +15,7 @@ import msgspec
 
 from querybuild.errors import listed, nearest, quoted
 from querybuild.hooks import Hooks, is_async, takes
+from querybuild.kinds import wrong_kinds
 from querybuild.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
@@ -53,6 +54,8 @@ class Catalog:
 
     def __init__(self, resources: Iterable[Resource]) -> None:
         self.resources = tuple(resources)
+        if wrong := [fault for resource in self.resources for fault in _kind_faults(resource)]:
+            raise CatalogError("\n".join(wrong))
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
         faults = list(_faults(self))
@@ -133,6 +136,26 @@ def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
         column=column,
         nullable=nullable,
     )
+
+
+def _kind_faults(resource: Resource) -> Iterator[str]:
+    """What the others could not be asked about."""
+    where = f"resource {quoted(str(resource.type))}: "
+    faults = list(wrong_kinds(resource, but=("hooks",)))
+    yield from (where + fault for fault in faults)
+    if faults:
+        return
+    yield from (f"{where}id: {fault}" for fault in wrong_kinds(resource.id))
+    for attribute in resource.attributes:
+        label = f"{where}attribute {quoted(str(attribute.name))}: "
+        yield from (label + fault for fault in wrong_kinds(attribute, but=("of", "compute")))
+        for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
+            yield from (f"{label}an operator: {fault}" for fault in wrong_kinds(operator))
+    for relationship in resource.relationships:
+        label = f"{where}relationship {quoted(str(relationship.name))}: "
+        yield from (label + fault for fault in wrong_kinds(relationship))
+        if link := link_of(relationship):
+            yield from (f"{label}`through`: {fault}" for fault in wrong_kinds(link))
 
 
 def _faults(catalog: Catalog) -> Iterator[str]:

@@ -68,6 +68,35 @@ async def later(rows: Any) -> list[str]:
 
 
 CASES: list[tuple[Resource, str]] = [
+    # kinds
+    (thing(schema=5), "`schema` must be str or None, not int"),
+    (thing(id="id"), "`id` must be Id, not str"),
+    (thing(methods=["list"]), "`methods` must be a set of str, not list of str"),
+    # a forgotten comma
+    (thing(attributes=Attribute("a", TEXT)), "`attributes` must be a tuple of Attribute, not Attribute"),
+    (thing(relationships=["a", 1]), "`relationships` must be a tuple of ToOne or ToMany, not list of int, str"),
+    (thing(id=Id(type="int")), "id: `type` must be ColumnType, not str"),  # type: ignore[arg-type]
+    (with_attribute("a", "text"), "attribute “a”: `type` must be ColumnType, not str"),
+    (with_attribute(None, TEXT), "attribute “None”: `name` must be str, not NoneType"),
+    (with_attribute("a", TEXT, max_length="5"), "attribute “a”: `max_length` must be int or None, not str"),
+    (with_attribute("a", TEXT, min_length=True), "attribute “a”: `min_length` must be int or None, not bool"),
+    (with_attribute("a", TEXT, sql="b"), "attribute “a”: `sql` must be a function or None, not str"),
+    (
+        with_attribute("a", TEXT, operators=[1]),
+        "attribute “a”: `operators` must be a tuple of Operator, not list of int",
+    ),
+    (
+        with_attribute("a", TEXT, operators=[Operator("b", read=1, criterion=CUSTOM.criterion)]),  # type: ignore[arg-type]
+        "attribute “a”: an operator: `read` must be a function, not int",
+    ),
+    (
+        with_relationship(ToOne("a", "thing", methods="read")),  # type: ignore[arg-type]
+        "relationship “a”: `methods` must be a set of str, not str",
+    ),
+    (
+        with_relationship(ToMany("a", "thing", through=Link("b", "c", 1))),  # type: ignore[arg-type]
+        "relationship “a”: `through`: `target` must be str, not int",
+    ),
     # names
     (thing(type=""), "the type is not a JSON:API member name"),
     (thing(type="a b"), "the type is not a JSON:API member name"),
