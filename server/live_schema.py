@@ -257,6 +257,8 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
         yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
     elif table.may_repeat(resource.id.column):
         yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
+    elif table.unique is not None and not column.is_not_null:
+        yield f"its column {quoted(resource.id.column)} may be null, and an id is not: make it NOT NULL"
 
 
 def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:

@@ -46,6 +46,7 @@ CREATE TABLE things (
 );
 CREATE TABLE links (a bigint, b bigint, PRIMARY KEY (a, b));
 CREATE TABLE loose (a bigint, b bigint);
+CREATE TABLE nameless (id bigint UNIQUE);
 CREATE VIEW seen AS SELECT id, name FROM things;
 -- Stands for the extension's type, which not every PostgreSQL has.
 CREATE TYPE citext AS (text text);
@@ -192,6 +193,7 @@ CASES: list[tuple[Resource, list[str]]] = [
         thing(table="folded", id=Id(type=TEXT)),
         ["its column is citext, and two texts that differ cannot be one id: declare the column as text"],
     ),
+    (thing(table="nameless"), ["its column “id” may be null, and an id is not: make it NOT NULL"]),
     (
         thing(Attribute("nane", TEXT)),
         ["attribute “nane”: the table “things” has no column “nane”. Did you mean “name”?"],
