@@ -37,6 +37,11 @@ async def pid_of(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT pg_backend_pid()"))
 
 
+async def refuse(*_: Any, **__: Any) -> Any:
+    """In the place of what connects."""
+    raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+
 async def test_what_is_kept_is_ready(database_url: str) -> None:
     async with opened(database_url) as (pool, below):
         first = await pool.acquire(SECONDS)
@@ -282,9 +287,6 @@ async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatc
     """Those who have the others may keep them for long."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
 
-    async def refuse(*_: Any, **__: Any) -> Any:
-        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
-
     async with opened(database_url, size=2) as (pool, below):
         first = await pool.acquire(SECONDS)
         connect, below._connect = below._connect, refuse
@@ -300,9 +302,6 @@ async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatc
 async def test_all_who_wait_are_let_in_when_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One refusal keeps all waiting who come meanwhile; each who gets in lets the next one in."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
-
-    async def refuse(*_: Any, **__: Any) -> Any:
-        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
     async with opened(database_url, size=4) as (pool, below):
         first = await pool.acquire(SECONDS)

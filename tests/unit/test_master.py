@@ -178,12 +178,17 @@ def count(running: Program, word: str) -> int:
     return sum(line.startswith(f"{word} 1 ") for line in running.lines)
 
 
+def await_answers(running: Program, number: int) -> None:
+    """Until so many workers of the first generation have answered."""
+    while count(running, "answers") < number:
+        running.line("answers 1 .")
+
+
 def end_halfway(fail: Callable[[int, Callable[[signal.Signals], None]], None]) -> list[str]:
     """Of the second generation's three workers two answer, and others have gone for them, when it fails: there are as
     many again of the first one. Gives all lines."""
     with program(HALFWAY, settings="return Settings(workers=3)") as (running, send):
-        while count(running, "answers") < 3:
-            running.line("answers 1 .")
+        await_answers(running, 3)
         send(signal.SIGHUP)
         _, pid = generation(running)
         running.line("answers 2 1")
@@ -222,12 +227,10 @@ answer_by(number, count, 3, reports, life, work)
 def test_a_worker_that_comes_again_and_again_takes_one_place() -> None:
     """The others go on answering until it is known that the new ones cannot be."""
     with program(RELAPSE, settings="return Settings(workers=3)") as (running, send):
-        while count(running, "answers") < 3:
-            running.line("answers 1 .")
+        await_answers(running, 3)
         send(signal.SIGHUP)
         running.line("log the new settings are not taken, the old ones stay: generation 2 ended with exit code 1")
-        while count(running, "answers") < 4:
-            running.line("answers 1 .")
+        await_answers(running, 4)
         assert count(running, "gone") == 1
         send(signal.SIGTERM)
         assert "returned" in running.end()
@@ -246,8 +249,7 @@ answer_by(number, count, 3, reports, life, work)
 
 def test_those_that_come_when_the_others_are_gone_are_as_many_as_there_are_to_be() -> None:
     with program(ORPHANED, settings="return Settings(workers=3)") as (running, send):
-        while count(running, "answers") < 3:
-            running.line("answers 1 .")
+        await_answers(running, 3)
         send(signal.SIGHUP)
         found = {running.line("answers 2 (.)")[1] for _ in range(3)}
         assert found == {"0", "1", "2"}
