@@ -7,6 +7,7 @@ It must not know: sockets, processes, HTTP.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
@@ -105,4 +106,6 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
 
 
 def say(line: str) -> None:
-    print(line, flush=True)
+    # Not print, which writes the line's end by itself where nothing is buffered: processes share this output.
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
