@@ -97,9 +97,10 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def words_of_loss(error: BaseException) -> str:
-    """Why a connection broke, for the log: PostgreSQL's last words or the network's."""
+    """Why a connection broke, for the log: PostgreSQL's last words or the network's, in one line."""
     *_, first = causes(error)
-    return f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
+    words = "; ".join(" ".join(line.split()) for line in str(first).splitlines())
+    return f"{type(first).__name__}: {words}" if words else type(first).__name__
 
 
 def translated(error: Exception) -> Exception:

@@ -8,7 +8,7 @@ import pytest
 from asyncpg import exceptions as pg
 
 from server.errors import Busy, StatementTimeout, Unavailable
-from server.postgres.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated
+from server.postgres.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated, words_of_loss
 
 AWAY = "The database cannot be reached; try again."
 SHORT = "The database is short of room, memory or another resource; try again."
@@ -108,3 +108,18 @@ def caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_what_was_parsed_and_not_executed(error: Exception, is_half: bool) -> None:
     assert is_half_sent(error) is is_half
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (lost(ConnectionResetError()), "ConnectionResetError"),
+        (lost(ConnectionRefusedError(111, "refused")), "ConnectionRefusedError: [Errno 111] refused"),
+        (
+            said("57P03", "FATAL", D="Consistent recovery state has not been yet reached.", H="wait"),
+            "CannotConnectNowError: said; DETAIL: Consistent recovery state has not been yet reached.; HINT: wait",
+        ),
+    ],
+)
+def test_why_a_connection_broke_is_one_line_of_the_log(error: Exception, words: str) -> None:
+    assert words_of_loss(error) == words
