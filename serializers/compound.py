@@ -19,6 +19,8 @@ from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, key_position, nodes
 from querybuild.types import TEXT, UUID
 
+_ENCODER = msgspec.json.Encoder()
+
 Linkage = list[bytes]
 """The data of one relationship, of each row of a level."""
 
@@ -143,7 +145,12 @@ def id_texts(resource: Resource) -> Callable[[Sequence[Row]], list[bytes]]:
         return lambda rows: [_text(row[0]).encode() for row in rows]
     if resource.id.type is UUID:
         return lambda rows: [str(row[0]).encode() for row in rows]
-    return lambda rows: [b"%d" % row[0] for row in rows]
+    return _numbers
+
+
+def _numbers(rows: Sequence[Row]) -> list[bytes]:
+    """As one array, which is taken apart: half of the time of one after another."""
+    return _ENCODER.encode([row[0] for row in rows])[1:-1].split(b",") if rows else []
 
 
 def _text(value: str) -> str:

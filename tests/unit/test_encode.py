@@ -34,6 +34,7 @@ def test_nothing() -> None:
         "data": [],
         "links": {"self": "/x"},
     }
+    assert document(read_collection("tag", "fields[tag]="), [[]])["data"] == []
     assert document(read_resource("tag"), [[]])["data"] is None
     assert document(read_collection("tag", "include=articles"), [[], []])["included"] == []
     assert document(read_collection("tag", "include="), [[(1, "a")]])["included"] == []
