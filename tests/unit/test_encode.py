@@ -34,10 +34,11 @@ def test_nothing() -> None:
         "data": [],
         "links": {"self": "/x"},
     }
-    assert document(read_collection("tag", "fields[tag]="), [[]])["data"] == []
     assert document(read_resource("tag"), [[]])["data"] is None
     assert document(read_collection("tag", "include=articles"), [[], []])["included"] == []
     assert document(read_collection("tag", "include="), [[(1, "a")]])["included"] == []
+    alone = read_collection("article", "include=author&fields[article]=author&fields[author]=")
+    assert document(alone, [[("a", None)], []])["included"] == []
 
 
 def test_absolute_links() -> None:
@@ -81,6 +82,12 @@ def test_ids_of_text(identifier: str, path: str) -> None:
         "data"
     ]
     assert tag["relationships"]["articles"]["data"] == [{"type": "article", "id": identifier}]
+
+
+def test_ids_of_numbers() -> None:
+    ids = [-(2**63), -1, 0, 2**63 - 1]
+    tags = document(read_collection("tag", "fields[tag]="), [[(number,) for number in ids]])["data"]
+    assert [tag["id"] for tag in tags] == [str(number) for number in ids]
 
 
 def test_ids_of_uuid() -> None:
