@@ -48,8 +48,8 @@ class FilterReader:
         """A `filter` parameter's JSON as the conjunction that it is; every fault in it is kept.
 
         >>> FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
-        (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False, source=Source(parameter='filter',
-        path='[0]')),)
+        (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False,
+         source=Source(parameter='filter', path='[0]')),)
         """
         self.parameter = parameter
         try:

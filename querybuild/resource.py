@@ -33,8 +33,9 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
     criterion: (attribute, column, bound parameter, operator name) -> one criterion and a list of joins. A join
     is a (table, criterion) pair; with joins the whole becomes an EXISTS, so that rows never multiply.
 
-    >>> Operator("jsonb_contains", read=object_or_array, criterion=lambda attribute, column, bound, name:
-    (column.contains(bound), []))
+    >>> def contains(attribute, column, bound, name):
+    ...     return column.contains(bound), []
+    >>> has = Operator("has_all", read=list, criterion=contains)
     """
 
     name: str

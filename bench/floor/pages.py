@@ -31,7 +31,9 @@ class Asked(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def asked_for(path: str, query: str) -> Asked:
-    """>>> asked_for("/users", "page[size]=30").links
+    """What a query asks for, and the links of its answer.
+
+    >>> asked_for("/users", "page[size]=30").links
     b'{"self":"/users?page%5Bsize%5D=30","first":"/users?page%5Bsize%5D=30&page%5Bnumber%5D=1"'
     """
     parameters = dict(parse_qsl(query, keep_blank_values=True))

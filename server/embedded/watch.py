@@ -43,8 +43,7 @@ class Watch:
     def _look(self) -> None:
         if self._launched is None:
             # On a full disk it ends again: no try is the last one for that.
-            has_room = not self._failures or cluster.has_room(self._cluster.data_dir)
-            if has_room and time.monotonic() >= self._again_at:
+            if time.monotonic() >= self._again_at and (not self._failures or cluster.has_room(self._cluster.data_dir)):
                 self._start()
         elif (code := self._launched.postmaster.poll()) is not None:
             self._ended(self._launched, f"signal {-code}" if code < 0 else f"exit code {code}")

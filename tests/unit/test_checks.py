@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 
 import pytest
@@ -133,8 +132,3 @@ def test_cache_control(text: str, kept: str) -> None:
 def test_no_cache_control(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         checks.cache_control(text)
-
-
-def test_examples_in_docstrings() -> None:
-    results = doctest.testmod(checks)
-    assert (results.failed, results.attempted) == (0, 3)

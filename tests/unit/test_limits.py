@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import doctest
 import logging
 import resource
 
@@ -15,10 +14,6 @@ from server.errors import OutcomeUnknown, RequestTimeout
 from server.limits import OWN_DESCRIPTORS, connection_limits, raise_descriptors, share
 from server.running import LARGE_BYTES, SETTLED_SECONDS, ClientGone, Lifeline, Running
 from server.settings import Settings
-
-
-def test_the_example() -> None:
-    assert doctest.testmod(limits).failed == 0
 
 
 @pytest.mark.parametrize(

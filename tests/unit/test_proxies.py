@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from ipaddress import ip_address
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders
 
-from server.http import proxies
 from server.http.proxies import Sender, proxies_of, read_address, sender
 
 TRUSTED = proxies_of("10.0.0.0/8,2001:db8::/32,unix")
@@ -176,8 +174,3 @@ def test_whatever_it_is_is_read_or_ignored(lines: list[tuple[str, str]]) -> None
     found = sender(headers, TRUSTED)
     assert found.address is None or str(ip_address(found.address)) == found.address
     assert found.protocol in (None, "http", "https")
-
-
-def test_examples_in_docstrings() -> None:
-    results = doctest.testmod(proxies)
-    assert (results.failed, results.attempted) == (0, 1)

@@ -1,13 +1,11 @@
 """The list of settings and what loading makes of flags, environment and file. No database, no socket."""
 
-import doctest
 import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from server import wording
 from server.loading import DEFAULT, Loaded, as_toml, load
 from server.settings import SETTINGS, Setting, Settings, SettingsError, StartError
 from server.wording import masked
@@ -384,8 +382,3 @@ def test_as_toml_names_each_source(tmp_path: Path) -> None:
         "# unix_socket # default",
         'total = "exact" # default',
     }
-
-
-def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(wording)
-    assert (result.failed, result.attempted) == (0, 2)

@@ -1,0 +1,32 @@
+"""The examples in docstrings. No database, no socket."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import waterspout
+from server.resources import built_in
+from tests.planning import LIMITS
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("server", "querybuild", "serializers", "migrations", "bench")
+MODULES = sorted(
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+GIVEN = {**vars(waterspout), "catalog": built_in(), "limits": LIMITS}
+"""What an example may name beside what its own module has: all that a declaration is written with, and the server's."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    results = doctest.testmod(import_module(name), extraglobs=GIVEN, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert results.failed == 0
+    assert results.attempted
