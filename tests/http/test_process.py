@@ -188,4 +188,4 @@ def test_the_memory_of_a_worker_is_settled() -> None:
         "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "True (20000, 20, 20)\n"
+    assert found.stdout == "True (100000, 20, 20)\n"
