@@ -47,9 +47,9 @@ class FilterReader:
     def full(self, parameter: str, text: str) -> tuple[FilterNode, ...]:
         """A `filter` parameter's JSON as the conjunction that it is; every fault in it is kept.
 
-        >>> FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
-        (FieldFilter(name='age', op='ge', val=18, field=None, is_text=False,
-         source=Source(parameter='filter', path='[0]')),)
+        >>> (node,) = FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
+        >>> (node.name, node.op, node.val, node.field, node.is_text, node.source)
+        ('age', 'ge', 18, None, False, Source(parameter='filter', path='[0]'))
         """
         self.parameter = parameter
         try:
