@@ -21,6 +21,7 @@ from server.declarations import Declarations, extend_python_path, load_declarati
 from server.embedded import postgres as embedded
 from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
+from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import place_of
 from server.resources import built_in
 from server.resources.demo import load_demo
@@ -70,12 +71,13 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
         advice = "" if settings.database_url is None else "; where it is, the setting database_url says"
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or in_one_line(error) or type(error).__name__
         raise StartError(f"the database at {place_of(url)} cannot be reached: {reason}{advice}") from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:
-        raise StartError(f"the database is not as this server needs it: {error or type(error).__name__}") from error
+        reason = in_one_line(error) or type(error).__name__
+        raise StartError(f"the database is not as this server needs it: {reason}") from error
     finally:
         await connection.close()
 

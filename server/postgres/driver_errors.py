@@ -96,11 +96,16 @@ def is_rolled_back(error: BaseException) -> bool:
     return isinstance(word, pg.PostgresError) and word.severity_en == "FATAL" and source == "ProcessInterrupts"
 
 
+def in_one_line(error: BaseException) -> str:
+    """What an error says, for the log and the terminal: PostgreSQL's detail and hint are lines of their own."""
+    return "; ".join(" ".join(line.split()) for line in str(error).splitlines())
+
+
 def words_of_loss(error: BaseException) -> str:
-    """Why a connection broke, for the log: PostgreSQL's last words or the network's, in one line."""
+    """Why a connection broke, for the log: PostgreSQL's last words or the network's."""
     *_, first = causes(error)
-    words = "; ".join(" ".join(line.split()) for line in str(first).splitlines())
-    return f"{type(first).__name__}: {words}" if words else type(first).__name__
+    said = in_one_line(first)
+    return f"{type(first).__name__}: {said}" if said else type(first).__name__
 
 
 def translated(error: Exception) -> Exception:

@@ -7,8 +7,10 @@ import sys
 from typing import Any
 
 import pytest
+from asyncpg import exceptions as pg
 
-from server.start import say
+from server.settings import Settings, StartError
+from server.start import connected, say
 
 
 class _Writes(io.RawIOBase):
@@ -34,3 +36,27 @@ def test_a_line_is_one_write(is_unbuffered: bool, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=is_unbuffered))  # type: ignore[type-var]
     say("ready")
     assert writes.found == [b"ready\n"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (
+            pg.PostgresError.new({"C": "57P03", "M": "it starts", "D": "Not yet.", "H": "Wait."}),
+            "it starts; DETAIL: Not yet.; HINT: Wait.",
+        ),
+        (OSError(), "OSError"),
+    ],
+)
+async def test_why_the_database_cannot_be_reached_is_one_line(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("server.start.open_alone", refuse)
+    with pytest.raises(StartError) as raised:
+        async with connected("postgresql://db/shop", Settings()):
+            pass
+    assert str(raised.value) == f"the database at db:5432 cannot be reached: {reason}"
