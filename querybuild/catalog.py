@@ -37,6 +37,9 @@ _PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 _RESERVED_PATHS = frozenset({"-", "operations"})
 
 
+_READ_ONLY = 'declare methods=frozenset({"read"})'
+
+
 class CatalogError(ValueError):
     """One or more declarations are wrong; the text has a line for each, which names the declaration."""
 
@@ -53,12 +56,10 @@ class Catalog:
     """
 
     def __init__(self, resources: Iterable[Resource]) -> None:
-        self.resources = tuple(resources)
-        if wrong := [fault for resource in self.resources for fault in _kind_faults(resource)]:
-            raise CatalogError("\n".join(wrong))
+        self.resources, faults, skipped = _checked_kinds(resources)
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
-        faults = list(_faults(self))
+        faults += _faults(self, skipped)
         if faults:
             raise CatalogError("\n".join(faults))
         self._ids = {resource: _id_attribute(resource, resource.id.column, False) for resource in self}
@@ -138,8 +139,27 @@ def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
     )
 
 
+def _checked_kinds(resources: object) -> tuple[tuple[Resource, ...], list[str], frozenset[object]]:
+    """The resources whose arguments are of the right types, the faults of the others, and the types that these
+    declare."""
+    if not isinstance(resources, Iterable) or isinstance(resources, str | bytes):
+        raise CatalogError(f"a Catalog takes a list of Resource, not {type(resources).__name__}")
+    right: list[Resource] = []
+    faults: list[str] = []
+    skipped: set[object] = set()
+    for resource in resources:
+        if not isinstance(resource, Resource):
+            faults.append(f"a Catalog takes a list of Resource, and {resource!r} is {type(resource).__name__}")
+        elif wrong := list(_kind_faults(resource)):
+            faults += wrong
+            skipped.add(str(resource.type))
+        else:
+            right.append(resource)
+    return tuple(right), faults, frozenset(skipped)
+
+
 def _kind_faults(resource: Resource) -> Iterator[str]:
-    """What the others could not be asked about."""
+    """Arguments of wrong types, which the other checks could not look at."""
     where = f"resource {quoted(str(resource.type))}: "
     faults = list(wrong_kinds(resource, but=("hooks",)))
     yield from (where + fault for fault in faults)
@@ -149,6 +169,7 @@ def _kind_faults(resource: Resource) -> Iterator[str]:
     for attribute in resource.attributes:
         label = f"{where}attribute {quoted(str(attribute.name))}: "
         yield from (label + fault for fault in wrong_kinds(attribute, but=("of", "compute")))
+        yield from (label + fault for fault in _names_faults(attribute.of))
         for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
             yield from (f"{label}an operator: {fault}" for fault in wrong_kinds(operator))
     for relationship in resource.relationships:
@@ -158,8 +179,16 @@ def _kind_faults(resource: Resource) -> Iterator[str]:
             yield from (f"{label}`through`: {fault}" for fault in wrong_kinds(link))
 
 
-def _faults(catalog: Catalog) -> Iterator[str]:
-    if not catalog.resources:
+def _names_faults(names: object) -> Iterator[str]:
+    if isinstance(names, str):
+        yield f'`of` is a text: write it as a tuple, ("{names}",)'
+    elif not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        yield f"`of` must be a tuple of str, not {names!r}"
+
+
+def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
+    """skipped: types whose declarations are not looked at."""
+    if not catalog.resources and not skipped:
         yield "the catalogue declares no resource"
     yield from _repeated("type", (resource.type for resource in catalog))
     yield from _repeated("path", (resource.path for resource in catalog))
@@ -168,7 +197,7 @@ def _faults(catalog: Catalog) -> Iterator[str]:
         for fault in _resource_faults(resource):
             yield where + fault
         for relationship in resource.relationships:
-            for fault in _relationship_faults(catalog, relationship):
+            for fault in _relationship_faults(catalog, resource, relationship, skipped):
                 yield f"{where}relationship {quoted(relationship.name)}: {fault}"
         yield from (where + fault for fault in _path_faults(catalog, resource))
 
@@ -228,11 +257,19 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
         attribute.type.is_text or attribute.type.element is not None
     ):
         yield f"lengths are for texts and arrays, not {attribute.type.name}"
+    shortest, longest = attribute.min_length, attribute.max_length
+    if any(length is not None and length < 0 for length in (shortest, longest)):
+        yield "a length is not negative"
+    elif shortest is not None and longest is not None and shortest > longest:
+        yield f"min_length {shortest} is above max_length {longest}: no value fits"
     if attribute.pattern is not None and not attribute.type.is_text:
         yield f"patterns are for texts, not {attribute.type.name}"
-    for bound in (attribute.minimum, attribute.maximum):
-        if bound is not None and not is_bound_of(bound, attribute.type):
-            yield f"{bound!r} is no minimum or maximum of {attribute.type.name}"
+    bounds = (attribute.minimum, attribute.maximum)
+    wrong = [bound for bound in bounds if bound is not None and not is_bound_of(bound, attribute.type)]
+    yield from (f"{bound!r} is no minimum or maximum of {attribute.type.name}" for bound in wrong)
+    if not wrong and None not in bounds and bounds[0] > bounds[1]:
+        yield f"minimum {bounds[0]} is above maximum {bounds[1]}: no value fits"
+    yield from _shape_faults(attribute)
     if attribute.pattern is not None:
         try:
             re.compile(attribute.pattern)
@@ -241,6 +278,17 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
     yield from _repeated("operator", (operator.name for operator in attribute.operators))
     if any(operator.name in ("any", "has") for operator in attribute.operators):
         yield "`any` and `has` are operators of relationships"
+
+
+def _shape_faults(attribute: Attribute) -> Iterator[str]:
+    if attribute.shape is None:
+        return
+    try:
+        msgspec.convert(None, attribute.shape)
+    except msgspec.ValidationError:
+        pass
+    except Exception as error:  # whatever a type that is none makes of it
+        yield f"`shape` must be a type such as dict[str, list[int]], not {attribute.shape!r} ({error})"
 
 
 _GIVEN = {"before": "writing, changes", "after": "writing, written"}
@@ -260,12 +308,10 @@ def _hook_faults(hooks: object) -> Iterator[str]:
 def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     if attribute.sql is not None and attribute.compute is not None:
         yield "`sql` and `compute` exclude each other"
+    if attribute.sql is not None and (is_async(attribute.sql) or not takes(attribute.sql, 1)):
+        yield "`sql` must be a function of the row's columns, and not async"
     if attribute.compute is not None and (is_async(attribute.compute) or not takes(attribute.compute, 1)):
         yield "`compute` must be a function of a list of tuples, and not async"
-    names: object = attribute.of
-    if isinstance(names, str):
-        yield f'`of` is a text: write it as a tuple, ("{names}",)'
-        return
     if attribute.of and attribute.compute is None:
         yield "`of` has a meaning with `compute` alone"
     for name in attribute.of:
@@ -277,13 +323,15 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
             yield f"it is made of {quoted(name)}, which is computed in Python as well"
 
 
-def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterator[str]:
+def _relationship_faults(
+    catalog: Catalog, resource: Resource, relationship: Relationship, skipped: frozenset[object]
+) -> Iterator[str]:
     if relationship.name == "relationships":
         yield "the name belongs to the relationship routes"
     unknown = relationship.methods - RELATIONSHIP_METHODS
     if unknown:
         yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
-    if relationship.target not in catalog.by_type:
+    if relationship.target not in catalog.by_type and relationship.target not in skipped:
         yield (
             f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
         )
@@ -293,6 +341,29 @@ def _relationship_faults(catalog: Catalog, relationship: Relationship) -> Iterat
         yield "a to-one whose key is the other's may be empty: whether it must not is for the other to say"
     if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
         yield "a to-many has either `foreign_key` or `through`"
+    yield from _unwritable_faults(catalog, resource, relationship)
+
+
+def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
+    """Relationships that no write can serve."""
+    own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
+    is_written = not relationship.methods <= {"read"}
+    if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
+        yield (
+            "it is required on create, and its `methods` let nobody write it: add `replace` to them, take `create` out "
+            "of the resource's, or declare required=False where the database fills the key in"
+        )
+    if (
+        own is not None
+        and own.column_name == resource.id.column
+        and is_written
+        and resource.methods & {"create", "update"}
+    ):
+        yield f"its column {quoted(own.column_name)} is the id, which no write changes: {_READ_ONLY}"
+    is_their_id = target is not None and relationship.foreign_key == target.id.column
+    if target is not None and is_their_id and is_written and "update" in target.methods:
+        key = quoted(relationship.foreign_key)
+        yield f"its key {key} is the id of {quoted(target.type)}, which no write changes: {_READ_ONLY}"
 
 
 def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:

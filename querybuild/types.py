@@ -296,6 +296,8 @@ OPAQUE = ColumnType(
 
 def enum(*choices: str) -> ColumnType:
     """One of the given texts; the column is text or an enum type of PostgreSQL with these labels."""
+    if not choices or not all(isinstance(choice, str) for choice in choices):
+        raise TypeError(f'enum takes its texts, such as enum("red", "green"), not {choices!r}')
     expected = "one of " + ", ".join(choices)
 
     def read(value: Any) -> str:
@@ -318,6 +320,8 @@ def enum(*choices: str) -> ColumnType:
 
 def array(element: ColumnType) -> ColumnType:
     """An array of scalars. NULL elements are shown, and refused in a request."""
+    if not isinstance(element, ColumnType) or element.element is not None:
+        raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
 
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):

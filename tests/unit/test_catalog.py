@@ -18,6 +18,7 @@ from waterspout import (
     INTERVAL,
     JSONB,
     NUMERIC,
+    RESOURCE_METHODS,
     TEXT,
     Attribute,
     Catalog,
@@ -152,6 +153,18 @@ ATTRIBUTES: list[tuple[Attribute, str]] = [
     (Attribute("a", NUMERIC, minimum=0.1), "0.1 is no minimum or maximum of numeric"),
     (Attribute("a", INT, maximum="1"), "'1' is no minimum or maximum of int"),
     (Attribute("a", TEXT, minimum=True), "True is no minimum or maximum of text"),
+    (Attribute("a", TEXT, min_length=-1), "a length is not negative"),
+    (Attribute("a", TEXT, min_length=3, max_length=2), "min_length 3 is above max_length 2: no value fits"),
+    (Attribute("a", INT, minimum=3, maximum=2), "minimum 3 is above maximum 2: no value fits"),
+    (
+        Attribute("a", JSONB, shape="dict"),
+        "`shape` must be a type such as dict[str, list[int]], not 'dict' (Type ''dict'' is not supported)",
+    ),
+    (Attribute("a", TEXT, of=3), "`of` must be a tuple of str, not 3"),  # type: ignore[arg-type]
+    (
+        Attribute("a", TEXT, sql=lambda: Template("now()")),  # type: ignore[arg-type, misc]
+        "`sql` must be a function of the row's columns, and not async",
+    ),
     (Attribute("a", TEXT, operators=(CUSTOM, CUSTOM)), "the operator “near” is declared twice"),
     (
         Attribute("a", TEXT, operators=(Operator("any", read=CUSTOM.read, criterion=CUSTOM.criterion),)),
@@ -219,7 +232,22 @@ HOOKS: list[tuple[dict[str, Any], str]] = [
     ({"after_commit": around}, "after_commit must be an async function of (written)"),
 ]
 
+READ = frozenset({"read"})
+
 RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
+    (
+        ToOne("a", "thing", nullable=False, methods=READ),
+        "it is required on create, and its `methods` let nobody write it: add `replace` to them, take `create` out of "
+        "the resource's, or declare required=False where the database fills the key in",
+    ),
+    (
+        ToOne("a", "thing", column="id", nullable=False),
+        'its column “id” is the id, which no write changes: declare methods=frozenset({"read"})',
+    ),
+    (
+        ToMany("a", "thing", foreign_key="id"),
+        'its key “id” is the id of “thing”, which no write changes: declare methods=frozenset({"read"})',
+    ),
     (ToOne("relationships", "thing"), "the name belongs to the relationship routes"),
     (ToOne("a", "thing", methods=frozenset({"list"})), "methods are add, read, remove, replace, not list"),
     (ToOne("a", "thang"), "its target “thang” is not declared. Did you mean “thing”?"),
@@ -286,6 +314,50 @@ def test_a_pattern_that_is_none() -> None:
 def test_relationship(relationship: ToOne | ToMany, fault: str) -> None:
     where = f"resource “thing”: relationship “{relationship.name}”: "
     assert faults(with_relationship(relationship)) == [where + fault]
+
+
+@pytest.mark.parametrize(
+    ("relationship", "methods"),
+    [
+        (ToOne("a", "thing", nullable=False, methods=READ), {"list", "detail", "update", "delete"}),
+        (ToOne("a", "thing", nullable=False, required=False, methods=READ), RESOURCE_METHODS),
+        (ToOne("a", "thing", column="id", nullable=False, required=False, methods=READ), RESOURCE_METHODS),
+        (ToOne("a", "thing", column="id", nullable=False), {"list", "detail", "delete"}),
+        (ToMany("a", "thing", foreign_key="id", methods=READ), RESOURCE_METHODS),
+        (ToMany("a", "thing", foreign_key="id"), {"list", "detail", "delete"}),
+    ],
+)
+def test_relationships_that_nobody_has_to_write(relationship: ToOne | ToMany, methods: set[str]) -> None:
+    Catalog([thing(relationships=(relationship,), methods=frozenset(methods))])
+
+
+@pytest.mark.parametrize(
+    ("resources", "fault"),
+    [
+        (thing(), "a Catalog takes a list of Resource, not Resource"),
+        (3, "a Catalog takes a list of Resource, not int"),
+        ("things", "a Catalog takes a list of Resource, not str"),
+    ],
+)
+def test_a_catalog_of_something_else(resources: Any, fault: str) -> None:
+    with pytest.raises(CatalogError) as raised:
+        Catalog(resources)
+    assert str(raised.value) == fault
+
+
+def test_arguments_of_wrong_types_are_told_with_all_other_faults() -> None:
+    wrong: Any = with_attribute("a", TEXT, min_length="3")
+    told = faults(wrong, thing(type="other", path="x", relationships=(ToOne("b", "thing"),)))
+    assert told == [
+        "resource “thing”: attribute “a”: `min_length` must be int or None, not str",
+        "resource “other”: the path “x” does not begin with /",
+    ]
+
+
+@pytest.mark.parametrize("made", [lambda: enum(), lambda: enum(1), lambda: array(str), lambda: array(array(TEXT))])
+def test_types_of_types_that_are_none(made: Any) -> None:
+    with pytest.raises(TypeError, match=r"^(enum takes its texts|array takes the type of its elements), such as "):
+        made()
 
 
 def test_resources_against_each_other() -> None:
