@@ -188,8 +188,15 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 
 def operand(column: ColumnRef) -> Term:
-    """A column as filters and sorts see it: a type that is unknown to us is its text."""
+    """A column as filters and sorts see it: a type that is unknown to us is its text.
+
+    Of a row that only the column refers to, `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE "t1"."user_id"="t0"."id"
+    LIMIT 1)`: a view may have two, and the value is then that of one of them.
+    """
     term = column_term(column.alias, column.attribute)
+    if column.step is not None:
+        rows = PostgreSQLQuery.from_(table(column.step.resource, column.alias)).select(term)
+        return Template("{}", rows.where(_meets(column.step)).limit(1))
     if column.attribute.sql is not None:
         # Whatever it is made of, it goes into a criterion as one.
         term = Template("({})", term)

@@ -23,6 +23,9 @@ Make = Callable[[ColumnRef], Condition | None]
 """What becomes of the column at the end of a path."""
 
 
+_MATCH_NULL = ("is_", "isnot", "notin_")
+"""Operators that may match null: `notin_` does with an empty list."""
+
 STEPS_TOGETHER = 8
 """PostgreSQL's planner joins the conditions over relationships that stand side by side, and looks for the best
 order: 12 filters of four steps took it 3 s, 20 of them over 30. From here on each is planned by itself."""
@@ -40,6 +43,9 @@ class ConditionPlanner:
         self._alias_count = 0
         self._step_depth = 0
         self._step_count = 0
+        # Whether null and false differ for the condition that is being planned, as they do below a `not`. In the WHERE
+        # of an EXISTS they are alike again.
+        self._is_negated = False
 
     def open_alias(self, resource: Resource) -> str:
         """The next alias, for rows of the resource, where a rule of who may see them will stand."""
@@ -80,12 +86,17 @@ class ConditionPlanner:
         if not isinstance(node, Group) and self._has_empty_name(node):
             return None
         match node:
+            case Group(op="not"):
+                was_negated, self._is_negated = self._is_negated, True
+                items = self.plan(node.items, resource, alias)
+                self._is_negated = was_negated
+                return Logic("not", items)
             case Group():
                 return Logic(node.op, self.plan(node.items, resource, alias))
             case RelationFilter():
                 return self.relation(node, resource, alias)
             case FieldFilter():
-                return self.reach(node, node.name, resource, alias, lambda left: self.test(node, left, resource, alias))
+                return self.compare(node, node.name, node.field, resource, alias)
 
     def _has_empty_name(self, node: FieldFilter | RelationFilter) -> bool:
         for path in (node.name, node.field if isinstance(node, FieldFilter) else None):
@@ -117,6 +128,32 @@ class ConditionPlanner:
             node, resource, alias, relationship, lambda at: _one(self.relation(onward, at.resource, at.alias))
         )
 
+    def compare(
+        self, node: FieldFilter, path: str, field: str | None, resource: Resource, alias: str
+    ) -> Condition | None:
+        """A filter object on the column at the end of a path. Two fields of one to-many are compared within one row:
+        the steps that both paths begin with, up to the last to-many, are one EXISTS each."""
+        shared = None if field is None else self._shared_step(path, field, resource)
+        if field is None or shared is None:
+            return self.reach(node, path, resource, alias, lambda left: self.test(node, left, field, resource, alias))
+        rest, other = path.partition(".")[2], field.partition(".")[2]
+        return self._exists(
+            node, resource, alias, shared, lambda at: _one(self.compare(node, rest, other, at.resource, at.alias))
+        )
+
+    def _shared_step(self, path: str, field: str, resource: Resource) -> Relationship | None:
+        """The relationship that both paths begin with; None where what they share goes over no to-many."""
+        first: Relationship | None = None
+        for name, other in zip(path.split(".")[:-1], field.split(".")[:-1], strict=False):
+            relationship = resource.relationship(name)
+            if name != other or relationship is None or not relationship.filterable:
+                return None
+            first = first or relationship
+            if relationship.is_to_many:
+                return first
+            resource = self.catalog.target(relationship)
+        return None
+
     def reach(self, node: FieldFilter, path: str, resource: Resource, alias: str, make: Make) -> Condition | None:
         """What `make` makes of the column at the end of a dotted path: an EXISTS a step, and none for a key in
         the row itself."""
@@ -134,12 +171,24 @@ class ConditionPlanner:
         if not rest:
             self._refuse(node, f"{quoted(head)} is to-many: ask with `any`, or name a field of it, {head}.id.")
             return None
-        own = own_key_of(relationship)
-        if rest == "id" and own is not None:
-            return make(ColumnRef(alias, self.catalog.key_of(own)))
+        if rest == "id" and isinstance(relationship, ToOne) and self._is_value(node, relationship):
+            return make(self._id_of(relationship, resource, alias))
         return self._exists(
             node, resource, alias, relationship, lambda at: _one(self.reach(node, rest, at.resource, at.alias, make))
         )
+
+    def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
+        """Whether the id at the other end is a value of the row, null where there is none. Where null and false are
+        alike, an EXISTS says the same of a key that is the other's, and PostgreSQL can begin with the other's row."""
+        matches_null = node.field is not None or node.op in _MATCH_NULL
+        return relationship.is_own_key or self._is_negated or matches_null
+
+    def _id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
+        """The id at the other end of a to-one: null where there is none, whichever row has the key."""
+        if relationship.is_own_key:
+            return ColumnRef(alias, self.catalog.key_of(relationship))
+        step = self.step(resource, alias, relationship)
+        return ColumnRef(step.alias, self.catalog.id_of(step.resource), step)
 
     def _exists(
         self,
@@ -159,7 +208,9 @@ class ConditionPlanner:
         self._step_depth += 1
         self._step_count += 1
         is_apart = self._step_count > STEPS_TOGETHER
+        was_negated, self._is_negated = self._is_negated, False
         conditions = inner(step)
+        self._is_negated = was_negated
         self._step_depth -= 1
         return None if conditions is None else Exists(step, conditions, is_apart)
 
@@ -193,15 +244,18 @@ class ConditionPlanner:
         self._refuse(node, f"{detail} There are: {listed(known)}.")
         return None
 
-    def test(self, node: FieldFilter, left: ColumnRef, resource: Resource, alias: str) -> Condition | None:
+    def test(
+        self, node: FieldFilter, left: ColumnRef, field: str | None, resource: Resource, alias: str
+    ) -> Condition | None:
+        """field: the path of the other field, from rows of the resource; None for a value."""
         attribute = left.attribute
         operator = find_operator(attribute, node.op)
         if operator is None:
             self._refuse_operator(node, attribute)
             return None
-        if node.field is not None:
+        if field is not None:
             if isinstance(operator, OperatorRow) and operator.on_field is not None:
-                return self._against_field(node, operator, left, node.field, resource, alias)
+                return self._against_field(node, operator, left, field, resource, alias)
             self._refuse(node, f"`{node.op}` has no `field` form.")
             return None
         try:
@@ -228,7 +282,7 @@ class ConditionPlanner:
         def make(right: ColumnRef) -> Condition | None:
             if left.attribute.type.family != right.attribute.type.family:
                 kinds = f"{left.attribute.type.name} with {right.attribute.type.name}"
-                self._refuse(node, f"{quoted(node.name)} and {quoted(path)} do not compare: {kinds}.")
+                self._refuse(node, f"{quoted(node.name)} and {quoted(node.field or path)} do not compare: {kinds}.")
                 return None
             return Test(row, left, "field", right=right)
 

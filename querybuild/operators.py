@@ -84,14 +84,26 @@ def escaped(text: str) -> str:
 
 
 def pattern(text: str) -> str:
-    """A text with `%` is a LIKE pattern as it stands; without, it is contained literally."""
-    return text if "%" in text else f"%{escaped(text)}%"
+    """A text with `%` is a LIKE pattern as it stands; without, it is contained literally.
+
+    Raises ValueFault for a pattern that ends in the escape character: PostgreSQL refuses it only when it comes to the
+    end of the pattern, which depends on the rows.
+    """
+    if "%" not in text:
+        return f"%{escaped(text)}%"
+    if (len(text) - len(text.rstrip("\\"))) % 2:
+        raise ValueFault("a LIKE pattern that does not end in a single backslash (write two for a literal one)")
+    return text
 
 
 def _regular_expression(text: str) -> str:
     if len(text) > MAX_PATTERN:
         raise ValueFault(f"a regular expression of at most {MAX_PATTERN} characters")
     return text
+
+
+def _overlaps(column: Term, bound: Term) -> Criterion:
+    return Template("({}&&{} AND cardinality({})>0)", column, bound, bound)
 
 
 def _overlaps_none(column: Term, bound: Term) -> Criterion:
@@ -125,6 +137,12 @@ def _is_not_null(column: Term) -> Criterion:
 _EQ, _NE = _infix("="), _infix("<>")
 _SAME, _DISTINCT = _infix(" IS NOT DISTINCT FROM "), _infix(" IS DISTINCT FROM ")
 
+
+def _is_same(column: Term, bound: Term) -> Criterion:
+    """IS NOT DISTINCT FROM a value that is not null, in words for which PostgreSQL can use an index."""
+    return Template("({}={} AND {} IS NOT NULL)", column, bound, column)
+
+
 OPERATORS: tuple[OperatorRow, ...] = (
     # "t0"."age"=$1
     OperatorRow(name="eq", applies=_is_plain, criterion=_EQ, on_field=_EQ),
@@ -151,20 +169,21 @@ OPERATORS: tuple[OperatorRow, ...] = (
         applies=_is_scalar,
         criterion=lambda column, bound: Template("{}<>ALL({})", column, bound),
     ),
-    # "t0"."words"&&$1: the list holds the string, or the two lists overlap
+    # ("t0"."words"&&$1 AND cardinality($1)>0): the list holds the string, or the two lists overlap. An empty list
+    # matches nothing: not null either, so that `not` of it matches everything, as notin_ of an empty list does
     OperatorRow(
         name="in_",
         aliases=("in",),
         arity="list",
         applies=_is_array,
-        criterion=_infix("&&"),
+        criterion=_overlaps,
         on_field=_infix("&&"),
     ),
     # (NOT "t0"."words"&&$1 OR cardinality($1)=0): an empty list excludes nothing, not even null
     OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
-    # "t0"."age" IS NULL, "t0"."age"=$1
+    # "t0"."age" IS NULL, ("t0"."age"=$1 AND "t0"."age" IS NOT NULL)
     # with another column: "t0"."age" IS NOT DISTINCT FROM "t0"."id", which is true of two nulls
-    OperatorRow(name="is_", applies=_is_plain, criterion=_EQ, on_null=_is_null, on_field=_SAME),
+    OperatorRow(name="is_", applies=_is_plain, criterion=_is_same, on_null=_is_null, on_field=_SAME),
     # "t0"."age" IS NOT NULL, "t0"."age" IS DISTINCT FROM $1
     OperatorRow(name="isnot", applies=_is_plain, criterion=_DISTINCT, on_null=_is_not_null, on_field=_DISTINCT),
     # "t0"."meta" IS NULL, and nothing else: these types have no equality

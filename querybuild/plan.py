@@ -32,10 +32,12 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class ColumnRef(msgspec.Struct, frozen=True):
-    """A column, or an attribute computed in SQL, of the row that the alias stands for."""
+    """A column, or an attribute computed in SQL, of the row that the alias stands for. step: how that row is reached,
+    where it is not one of the statement's rows: the value is then null where there is no such row."""
 
     alias: str
     attribute: Attribute
+    step: Step | None = None
 
 
 class Test(msgspec.Struct, frozen=True):

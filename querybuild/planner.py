@@ -84,7 +84,7 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
     for condition in conditions:
         match condition:
             case Test(left=left, right=right):
-                yield from (left.alias, left.alias if right is None else right.alias)
+                yield from (_row_of(left), _row_of(left if right is None else right))
             case CustomTest(left=left):
                 yield left.alias
             case Logic(items=items):
@@ -96,6 +96,10 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield alias
             case _:
                 assert_never(condition)
+
+
+def _row_of(column: ColumnRef) -> str:
+    return column.alias if column.step is None else column.step.source
 
 
 def plan_collection(

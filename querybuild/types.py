@@ -262,7 +262,15 @@ TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
 CHAR = _string("char", ("bpchar",), cast=True)
 UUID = _from_string("uuid", "uuid", values.uuid_of)
 DATE = _from_string("date", "date", values.date_of, select=_between(*_DAYS), select_array=_each_between(*_DAYS))
-TIME = _from_string("time", "time", values.time_of, select=_text, select_array=_cast_as_whole(_text, _texts))
+TIME = _from_string(
+    "time",
+    "time",
+    values.time_of,
+    select=_text,
+    select_array=_cast_as_whole(_text, _texts),
+    shown=values.time_shown,
+)
+"""A fraction of a second is shown with six digits, as that of a timestamp is."""
 TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between)
 TIMESTAMPTZ = _from_string(
     "timestamptz",
@@ -413,7 +421,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 def _integer_id(column_type: ColumnType) -> IdType:
     def read(text: str) -> int:
         if not _CANONICAL_INTEGER.fullmatch(text):
-            raise ValueFault("a whole number without sign, blanks or leading zeros")
+            raise ValueFault("a whole number without plus sign, blanks or leading zeros")
         number: int = column_type.from_json(int(text))
         return number
 

@@ -122,9 +122,16 @@ OPERATORS = [
     value("medium", "notin_", [1], '"t0"."medium"<>ALL($1)', [1]),
     value("medium", "notin_", [], '"t0"."medium"<>ALL($1)', []),
     value("span", "notin_", ["P1D"], '"t0"."span"<>ALL(CAST(CAST($1 AS TEXT[]) AS INTERVAL[]))', ["P1D"]),
-    value("texts", "in_", "a", '"t0"."texts"&&$1', ["a"]),
-    value("texts", "in", ["a", "b"], '"t0"."texts"&&$1', ["a", "b"]),
-    value("spans", "in_", "P1D", '"t0"."spans"&&CAST(CAST($1 AS TEXT[]) AS INTERVAL[])', ["P1D"]),
+    value("texts", "in_", "a", '("t0"."texts"&&$1 AND cardinality($1)>0)', ["a"]),
+    value("texts", "in", ["a", "b"], '("t0"."texts"&&$1 AND cardinality($1)>0)', ["a", "b"]),
+    value(
+        "spans",
+        "in_",
+        "P1D",
+        '("t0"."spans"&&CAST(CAST($1 AS TEXT[]) AS INTERVAL[])'
+        " AND cardinality(CAST(CAST($1 AS TEXT[]) AS INTERVAL[]))>0)",
+        ["P1D"],
+    ),
     field("texts", "in_", "texts", '"t0"."texts"&&"t0"."texts"'),
     value("texts", "notin_", ["a"], '(NOT "t0"."texts"&&$1 OR cardinality($1)=0)', ["a"]),
     value("moods", "notin_", "ok", '(NOT "t0"."moods"&&$1 OR cardinality($1)=0)', ["ok"]),
@@ -137,7 +144,7 @@ OPERATORS = [
         ["P1D"],
     ),
     value("medium", "is_", None, '"t0"."medium" IS NULL'),
-    value("medium", "is_", 3, '"t0"."medium"=$1', 3),
+    value("medium", "is_", 3, '("t0"."medium"=$1 AND "t0"."medium" IS NOT NULL)', 3),
     field("medium", "is_", "small", '"t0"."medium" IS NOT DISTINCT FROM "t0"."small"'),
     value("tree", "is_", None, '"t0"."tree" IS NULL'),
     value("place", "is_", None, 'CAST("t0"."place" AS TEXT) IS NULL'),
@@ -260,6 +267,19 @@ RELATIONSHIPS = [
         3,
         type="author",
     ),
+    value(
+        "desk",
+        "is_",
+        None,
+        '(SELECT "t1"."id" FROM "corner"."desks" "t1" WHERE "t1"."author_no"="t0"."author_no" LIMIT 1) IS NULL',
+        type="author",
+    ),
+    Where(
+        "author",
+        [{"not": {"name": "desk.id", "op": "eq", "val": "3"}}],
+        'NOT ((SELECT "t1"."id" FROM "corner"."desks" "t1" WHERE "t1"."author_no"="t0"."author_no" LIMIT 1)=$1)',
+        (3,),
+    ),
     # a link table, from either side
     Where(
         "article",
@@ -336,6 +356,25 @@ RELATIONSHIPS = [
         'EXISTS (SELECT 1 FROM "corner"."articles" "t1" WHERE "t1"."author_id"="t0"."author_no"'
         ' AND "t1"."pages">"t0"."born")',
         type="author",
+    ),
+    # two fields of one to-many are of one row
+    field(
+        "articles.title",
+        "eq",
+        "articles.id",
+        'EXISTS (SELECT 1 FROM "corner"."articles" "t1" WHERE "t1"."author_id"="t0"."author_no"'
+        ' AND "t1"."title"="t1"."id")',
+        type="author",
+    ),
+    field(
+        "author.articles.title",
+        "eq",
+        "author.articles.editor.family-name",
+        'EXISTS (SELECT 1 FROM "authors" "t1" WHERE "t1"."author_no"="t0"."author_id" AND'
+        ' EXISTS (SELECT 1 FROM "corner"."articles" "t2" WHERE "t2"."author_id"="t1"."author_no" AND'
+        ' EXISTS (SELECT 1 FROM "authors" "t3" WHERE "t3"."author_no"="t2"."editor_id"'
+        ' AND "t2"."title"="t3"."family")))',
+        type="article",
     ),
 ]
 

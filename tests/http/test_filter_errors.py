@@ -89,6 +89,17 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
             one("words", "jsonb_contains", None),
             "[0]: the value for “words” must be a JSON object or array, not null.",
         ),
+        # a pattern that would be refused only where a row comes to its end
+        *[
+            (
+                "/users",
+                one("first_name", op, pattern),
+                "[0]: the value for “first_name” must be a LIKE pattern that does not end in a single backslash (write "
+                f"two for a literal one), not {shown}.",
+            )
+            for op in ("like", "ilike", "notlike", "notilike")
+            for pattern, shown in (("nobody%\\", r'"nobody%\\"'), ("%\\\\\\", r'"%\\\\\\"'))
+        ],
         # relationships
         ("/users", one("group", "any", []), "[0]: “group” is to-one: its operator is `has`."),
         ("/users", one("computers", "has", []), "[0]: “computers” is to-many: its operator is `any`."),
@@ -206,7 +217,7 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
         (
             "/users",
             one("id", "eq", "07"),
-            '[0]: the value for “id” must be a whole number without sign, blanks or leading zeros, not "07".',
+            '[0]: the value for “id” must be a whole number without plus sign, blanks or leading zeros, not "07".',
         ),
         # the field form
         ("/users", two("age", "gt", "first_name"), "[0]: “age” and “first_name” do not compare: int with text."),
@@ -318,12 +329,12 @@ async def test_numbers_far_out_of_range(reader: Api, exponent: str) -> None:
         (
             "filter[id]",
             "07",
-            "the value for “id” must be a whole number without sign, blanks or leading zeros, not “07”.",
+            "the value for “id” must be a whole number without plus sign, blanks or leading zeros, not “07”.",
         ),
         (
             "filter[group]",
             "null",
-            "the value for “group” must be a whole number without sign, blanks or leading zeros, not “null”.",
+            "the value for “group” must be a whole number without plus sign, blanks or leading zeros, not “null”.",
         ),
         (
             "filter[computers]",

@@ -232,6 +232,18 @@ ACE = {"name": "name", "op": "eq", "val": "Ace"}
         (one("group.id", "is_", None), [5, 6]),
         (one("group_id", "is_", None), [5, 6]),
         (one("group", "isnot", None), [1, 2, 3, 4]),
+        # and null where the key is the other's and there is none
+        (one("bio.id", "is_", None), [3, 4, 5, 6]),
+        (one("bio_id", "isnot", None), [1, 2]),
+        (one("bio.id", "isnot", 1), [2, 3, 4, 5, 6]),
+        (one("bio.id", "notin_", []), ALL),
+        (one("bio", "eq", 1), [1]),
+        ({"not": one("bio.id", "eq", 1)[0]}, [2]),
+        ({"not": one("bio.id", "is_", 1)[0]}, [2, 3, 4, 5, 6]),
+        ({"not": {"not": one("bio.id", "eq", 1)[0]}}, [1]),
+        # is_ with a value is never unknown: not of it is isnot
+        ({"not": one("age", "is_", 36)[0]}, [2, 3, 4, 5, 6]),
+        (one("age", "isnot", 36), [2, 3, 4, 5, 6]),
         (one("group", "in_", ["2", 3]), [3, 4]),
         (one("bio.id", "eq", "2"), [2]),
         (one("bio_id", "eq", 2), [2]),

@@ -51,6 +51,8 @@ FAR_KEY: dict[str, dict[str, tuple[str, str]]] = {
     "node": {"children": ("node", "parent_id")},
 }
 """type -> relationship -> (target, the key in the target's row)."""
+REVERSE_TO_ONE = ("bio", "profile", "desk")
+"""Those of FAR_KEY that lead to one row at most."""
 LINKED: dict[str, dict[str, tuple[str, str, str]]] = {
     "article": {"tags": ("tag", "article_id", "tag_id")},
     "tag": {"articles": ("article", "tag_id", "article_id")},
@@ -108,7 +110,12 @@ class Model:
         return any(self.holds(inner, target, other) is True for other in related)
 
     def tested(self, node: Any, type_name: str, row: Row) -> Truth:
-        """One operator. A step over a relationship on either side asks whether there is a row for which it is true."""
+        """One operator. A step over a relationship on either side asks whether there is a row for which it is true.
+        Two fields of one to-many are compared within one row of it."""
+        if "field" in node and (shared := self.shared_step(node, type_name)):
+            target, related = self.related(shared, type_name, row)
+            below = {name: node[name].partition(".")[2] for name in ("name", "field")}
+            return any(self.tested(node | below, target, other) is True for other in related)
         lefts, is_far = self.values(node["name"].split("."), type_name, row)
         if "field" in node:
             rights, is_right_far = self.values(node["field"].split("."), type_name, row)
@@ -119,15 +126,28 @@ class Model:
             truths = [tested_value(node["op"], left, node["val"]) for left in lefts]
         return any(truth is True for truth in truths) if is_far else truths[0]
 
+    def shared_step(self, node: Any, type_name: str) -> str | None:
+        """The relationship that both paths begin with, where what they share goes over a to-many."""
+        steps = [node[name].split(".")[:-1] for name in ("name", "field")]
+        for name, other in zip(*steps, strict=False):
+            if name != other:
+                return None
+            if name not in OWN_KEY[type_name] and name not in REVERSE_TO_ONE:
+                return str(steps[0][0])
+            type_name = (OWN_KEY[type_name] | FAR_KEY[type_name])[name][0]
+        return None
+
     def values(self, path: list[str], type_name: str, row: Row) -> tuple[list[Any], bool]:
         """What stands at the end of a path, and whether a relationship was stepped over on the way. The id of a
-        to-one is its key in the own row."""
+        to-one is its key in the own row, or null where the other's row has the key and there is none."""
         name, rest = path[0], path[1:]
         if not rest and name in row:
             return [row[name]], False
         if name in OWN_KEY[type_name] and rest in ([], ["id"]):
             return [row[OWN_KEY[type_name][name][1]]], False
         target, related = self.related(name, type_name, row)
+        if name in REVERSE_TO_ONE and rest in ([], ["id"]):
+            return [related[0]["id"] if related else None], False
         found = [self.values(rest or ["id"], target, other)[0] for other in related]
         return [value for values in found for value in values], True
 
@@ -211,9 +231,11 @@ def contains(left: Any, right: Any) -> bool:
 
 
 def _listed(value: Any, val: Any) -> Truth:
+    if not val and val != "":
+        return False
     if isinstance(value, list):
         return any(item in value for item in ([val] if isinstance(val, str) else val))
-    return False if not val else None if value is None else value in val
+    return None if value is None else value in val
 
 
 def strict(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
@@ -228,7 +250,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Truth]] = {
     "le": strict(lambda left, right: bool(left <= right)),
     "gt": strict(lambda left, right: bool(left > right)),
     "ge": strict(lambda left, right: bool(left >= right)),
-    "is_": strict(lambda left, right: bool(left == right)),
+    # IS NOT DISTINCT FROM: true of two nulls, and never unknown.
+    "is_": lambda left, right: bool(left == right),
     "isnot": lambda left, right: bool(left != right),
     "startswith": strict(lambda left, right: left.startswith(right)),
     "endswith": strict(lambda left, right: left.endswith(right)),
@@ -250,8 +273,6 @@ VALUE_OPERATORS: dict[str, Callable[[Any, Any], Truth]] = {
 
 FIELD_OPERATORS: dict[str, Callable[[Any, Any], Truth]] = {
     **_COMPARISONS,
-    # Of two fields IS NOT DISTINCT FROM: true of two nulls.
-    "is_": lambda left, right: bool(left == right),
     "in_": strict(lambda left, right: any(item in right for item in left)),
     "in": strict(lambda left, right: any(item in right for item in left)),
     "like": strict(lambda left, right: right in left),

@@ -78,7 +78,7 @@ RULE_FIELDS = (
         ("sample", one("tree", "jsonb_contains", 1), "[0]: the value for “tree” must be a JSON object or array, not 1."),
         ("article", one("pages", "even", 1), "[0]: the value for “pages” must be true or false, not 1."),
         ("node", one("id", "eq", "123E4567-E89B-12D3-A456-426614174000"), '[0]: the value for “id” must be a UUID in lower case, not "123E4567-E89B-12D3-A456-426614174000".'),
-        ("article", one("author_id", "eq", "07"), '[0]: the value for “author_id” must be a whole number without sign, blanks or leading zeros, not "07".'),
+        ("article", one("author_id", "eq", "07"), '[0]: the value for “author_id” must be a whole number without plus sign, blanks or leading zeros, not "07".'),
         # the field form
         ("author", filter_query([{"name": "born", "op": "in_", "field": "größe"}]), "[0]: `in_` has no `field` form."),
         ("article", filter_query([{"name": "pages", "op": "even", "field": "pages"}]), "[0]: `even` has no `field` form."),
@@ -108,7 +108,10 @@ def test_list_of_too_many_values() -> None:
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ("filter[id]=07", "the value for “id” must be a whole number without sign, blanks or leading zeros, not “07”."),
+        (
+            "filter[id]=07",
+            "the value for “id” must be a whole number without plus sign, blanks or leading zeros, not “07”.",
+        ),
         ("filter[born]=null", f"the value for “born” must be {WHOLE}, not “null”."),
         ("filter[born][in_]=1,x", f"the value for “born” must be {WHOLE}, not “1,x”."),
         ("filter[articles]=1", "“articles” is to-many: ask with `any`, or name a field of it, articles.id."),
