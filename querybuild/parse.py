@@ -67,15 +67,19 @@ def _decoded(text: str) -> str:
 def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
     """The query of a route that has a use for the families in `accepts`; appends its faults to errors.
 
-    A known parameter that the route has no use for is a fault, and so is any other name made of a-z alone; the rest is
-    implementation-specific and ignored, as JSON:API has it.
+    A known parameter that the route has no use for is a fault, and so is any other name made of a-z alone. A known
+    parameter in another spelling, such as `Sort`, is a fault as well. The rest is implementation-specific and ignored,
+    as JSON:API has it.
     """
     families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
     for name, value in pairs:
         bracketed = _BRACKETED.fullmatch(name)
         family = bracketed["family"] if bracketed else name.partition("[")[0]
         if family not in FAMILIES:
-            if _RESERVED.fullmatch(name):
+            if family.lower() in FAMILIES:
+                meant = family.lower() + name[len(family) :]
+                errors.append(ParameterError(_no_such(name, meant), parameter=name))
+            elif _RESERVED.fullmatch(name):
                 errors.append(_unknown(name, accepts))
         elif family not in accepts:
             errors.append(ParameterError(f"This route has no use for {quoted(family)}.", parameter=name))
@@ -101,8 +105,15 @@ def _unknown(name: str, accepts: frozenset[str]) -> ParameterError:
     return ParameterError(f"There is no parameter {quoted(name)}.{nearest(name, accepts)} {known}", parameter=name)
 
 
+def _no_such(name: str, meant: str) -> str:
+    return f"There is no parameter {quoted(name)}. Did you mean {quoted(meant)}?"
+
+
 def _single(parameters: Parameters, error: type[ParameterError], errors: list[ApiError]) -> str | None:
     """The value of a parameter that has no brackets and stands once."""
+    for name, keys, _ in parameters:
+        if keys:
+            errors.append(error(_prefix(error) + _no_such(name, name.partition("[")[0]), parameter=name))
     plain = [(name, value) for name, keys, value in parameters if not keys]
     for name, _ in plain[1:]:
         errors.append(error(_prefix(error) + "It stands more than once.", parameter=name))

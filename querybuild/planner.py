@@ -52,11 +52,12 @@ FAR_ROWS = 1000
 
 class PlannedRead(msgspec.Struct, frozen=True):
     """values: for the slots of the plan. page values stand last: limit, then offset. cursor_mark: what its cursors are
-    bound to."""
+    bound to. cursor_parent: the parent of the list that the request's cursor is of; None where it has none."""
 
     plan: ReadPlan
     values: Values
     cursor_mark: str = ""
+    cursor_parent: str | None = None
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -109,14 +110,16 @@ def plan_collection(
     context: Context,
     limits: Limits,
     errors: list[ApiError],
+    scope: Scope | None = None,
 ) -> PlannedRead:
     """The page of a collection that the query asks for. Appends FilterError, SortError, IncludeError and
-    FieldsError to errors; the plan is of use only when there are none."""
+    FieldsError to errors; the plan is of use only when there are none. scope: of related resources, for their
+    cursors."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     alias = planner.conditions.open_alias(resource)
     conditions = planner.conditions.plan(query.filter, resource, alias)
     order = planner.order(query.sort, resource, alias)
-    mark = mark_of(query, resource) if query.page.family == "cursor" else ""
+    mark = mark_of(query, resource, scope) if query.page.family == "cursor" else ""
     if query.page.is_before:
         order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
     place = planner.place(query, order, mark)
@@ -136,7 +139,7 @@ def plan_collection(
         is_far=offset is not None and query.page.offset >= FAR_ROWS,
         usual_limit=_rows_read(query.page) if query.page.size == limits.page_size else None,
     )
-    return PlannedRead(plan, tuple(planner.conditions.values), mark)
+    return PlannedRead(plan, tuple(planner.conditions.values), mark, planner.cursor_parent)
 
 
 def plan_resource(
@@ -171,7 +174,7 @@ def plan_related(
 ) -> PlannedRead:
     """The resources at the other end of a relationship of the resource that the path names: a page of a to-many, or
     the one of a to-one."""
-    planned = plan_collection(query, scope.target, catalog, context, limits, errors)
+    planned = plan_collection(query, scope.target, catalog, context, limits, errors, scope)
     return _scoped(planned, scope, is_linkage=False)
 
 
@@ -188,18 +191,28 @@ def plan_linkage(
     name = scope.relationship.name
     inner: list[tuple[str, ...]] = []
     for path in query.include or ():
-        if path[0] == name:
-            inner.append(path[1:])
-        else:
+        if path[0] != name:
             detail = f"Include parameter is invalid: here every path starts with {quoted(name)}."
             errors.append(IncludeError(detail, parameter="include"))
+        elif (too_deep := _too_deep(path, limits)) is not None:
+            errors.append(too_deep)
+        else:
+            inner.append(path[1:])
     within = msgspec.structs.replace(query, include=tuple(path for path in inner if path))
-    planned = _scoped(plan_collection(within, scope.target, catalog, context, limits, errors), scope, is_linkage=True)
+    planned = plan_collection(within, scope.target, catalog, context, limits, errors, scope)
+    planned = _scoped(planned, scope, is_linkage=True)
     if inner:
         return msgspec.structs.replace(planned, plan=msgspec.structs.replace(planned.plan, includes_primary=True))
     bare = node_of(scope.target)
     plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
     return msgspec.structs.replace(planned, plan=plan)
+
+
+def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
+    if len(path) <= limits.max_include_depth:
+        return None
+    detail = f"{quoted('.'.join(path))} goes deeper than {limits.max_include_depth} relationships."
+    return IncludeError(f"Include parameter is invalid: {detail}", parameter="include")
 
 
 def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedRead:
@@ -241,6 +254,7 @@ class _ReadPlanner:
         self.errors = errors
         self.conditions = ConditionPlanner(catalog, context, limits, errors)
         self.joins: dict[tuple[str, ...], Step] = {}
+        self.cursor_parent: str | None = None
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """The sort keys, and the id in the direction of the last one, so that every order is total."""
@@ -339,13 +353,14 @@ class _ReadPlanner:
         if not page.cursor:
             return None
         try:
-            values = decode_cursor(page.cursor, mark, len(keys))
+            cursor = decode_cursor(page.cursor, mark, len(keys))
         except ValueFault as error:
             self.errors.append(
                 PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
             )
             return None
-        return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in values))
+        self.cursor_parent = cursor.parent
+        return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in cursor.values))
 
     def page_slots(self, query: Query) -> tuple[int | None, int | None]:
         """Slots of LIMIT and OFFSET."""
@@ -360,9 +375,8 @@ class _ReadPlanner:
     def root(self, query: Query, resource: Resource, written: tuple[str, ...], *, is_joining: bool) -> Node:
         tree: IncludeTree = {}
         for path in query.include or ():
-            if len(path) > self.limits.max_include_depth:
-                detail = f"{quoted('.'.join(path))} goes deeper than {self.limits.max_include_depth} relationships."
-                self._refuse_include(detail)
+            if (too_deep := _too_deep(path, self.limits)) is not None:
+                self.errors.append(too_deep)
             elif self._is_path(path, resource):
                 branch = tree
                 for name in path:

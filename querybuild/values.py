@@ -34,7 +34,7 @@ _LAST_INSTANT = datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
 _END_OF_DAY = re.compile(r"24:00:00(\.0+)?")
@@ -312,6 +312,17 @@ def time_of(value: Any) -> time | EndOfDay:
         except ValueError:
             pass
     raise ValueFault("a time of day such as 23:59:59 or 23:59:59.999999, 24:00:00 at most")
+
+
+def time_shown(text: str | None) -> str | None:
+    """PostgreSQL's text of a `time`, a fraction with all its six digits.
+
+    >>> time_shown("12:00:00.5"), time_shown("12:00:00")
+    ('12:00:00.500000', '12:00:00')
+    """
+    if text is None or "." not in text:
+        return text
+    return f"{text:0<15}"
 
 
 def timestamptz_of(value: Any) -> datetime:

@@ -90,7 +90,7 @@ def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None
     links["first"] = at(0)
     if total == 0:
         return links
-    last = None if total is None else (total - 1) // page.size * page.size
+    last = None if total is None else _last_offset(page, total)
     if last is not None:
         links["last"] = at(last)
     if page.offset > 0:
@@ -99,6 +99,13 @@ def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None
     if has_next:
         links["next"] = at(page.offset + page.size)
     return links
+
+
+def _last_offset(page: Page, total: int) -> int:
+    """Of the last page that holds a row. An offset that is no multiple of the size has pages of its own: they begin at
+    its remainder."""
+    begin = page.offset % page.size
+    return begin + (total - 1 - begin) // page.size * page.size if begin < total else 0
 
 
 def cursor_links(

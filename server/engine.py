@@ -112,6 +112,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     plan: ReadPlan
     values: Values
     cursor_mark: str
+    cursor_parent: str | None
     compiled: CompiledRead
 
     @property
@@ -228,7 +229,8 @@ class Engine:
         raise_all(errors)
         plan = counted(planned.plan, self.schema.references)
         queries, compiled = page_queries(pairs, query.page), self._compiled(plan)
-        return PreparedRead(query, queries, plan, planned.values, planned.cursor_mark, compiled)
+        cursor = planned.cursor_mark, planned.cursor_parent
+        return PreparedRead(query, queries, plan, planned.values, *cursor, compiled)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from querybuild.cursors import encode_cursor
-from querybuild.errors import resource_not_found
+from querybuild.cursors import OF_THIS_LIST, encode_cursor
+from querybuild.errors import PageError, quoted, resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.operators import all_names
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
@@ -49,8 +49,9 @@ _ALL = ReadResult([], None, False, True)
 async def execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
-    Raises ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
+    Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
     """
+    _check_cursor(read, path_id)
     is_unpaginated = read.is_unpaginated
     if read.plan.is_single_statement:
         alone = await database.read(
@@ -131,8 +132,9 @@ def _first_rows(statement: Statement, values: Values, limit: int | None) -> tupl
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """The answer to a write, inside a transaction that is no snapshot: all its rows in one statement.
 
-    Raises TooManyIncluded.
+    Raises PageError, TooManyIncluded.
     """
+    _check_cursor(read, path_id)
     statement = read.compiled.statements.at_once
     if statement is None:
         result = await run_read(connection, read, path_id, engine)
@@ -198,13 +200,22 @@ async def lock_row(connection: Connection, read: PreparedRead, path_id: Any) -> 
     return found
 
 
-def cursors(read: PreparedRead, result: ReadResult) -> tuple[str, str]:
-    """Of the first and the last row of the page; "" where it has none."""
+def _check_cursor(read: PreparedRead, path_id: Any) -> None:
+    """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
+    parent = "" if read.plan.scope is None else str(path_id)
+    if read.cursor_parent not in (None, parent):
+        page = read.query.page
+        raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
+
+
+def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, str]:
+    """Of the first and the last row of the page; "" where it has none. parent: the id of the path."""
+    parent = "" if read.plan.scope is None else parent
     begin = row_width(read.plan.node, None)
     end = begin + len(read.plan.cursor_keys)
     rows = result.rows[0]
     ends = (rows[0], rows[-1]) if rows else ()
-    first, last = [encode_cursor(read.cursor_mark, row[begin:end]) for row in ends] or ("", "")
+    first, last = [encode_cursor(read.cursor_mark, row[begin:end], parent) for row in ends] or ("", "")
     return first, last
 
 

@@ -132,6 +132,7 @@ class ReadingHandler(Handler):
         self, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta | None = None
     ) -> bytes:
         """links, meta: what the document has besides those of itself and of its pages."""
+        assert self.route is not None
         path = self.self_path()
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
@@ -140,7 +141,7 @@ class ReadingHandler(Handler):
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
         if self.is_readable() and page.family == "cursor":
-            first, last = cursors(prepared, result)
+            first, last = cursors(prepared, result, self.route.id)
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)

@@ -139,6 +139,23 @@ async def test_related_resources_and_linkage(reader: Api) -> None:
     assert (included["data"], included["included"]) == (paged["data"], paged["included"])
 
 
+@pytest.mark.parametrize(
+    ("made_at", "used_at"),
+    [
+        ("/users", "/groups/1/users"),
+        ("/groups/1/users", "/users"),
+        ("/groups/1/users", "/groups/2/users"),
+        ("/groups/1/relationships/users", "/groups/2/relationships/users"),
+    ],
+)
+async def test_a_cursor_of_another_list_is_refused(reader: Api, made_at: str, used_at: str) -> None:
+    links = (await reader.get(f"{made_at}?page[after]=&page[size]=1")).document["links"]
+    cursor = unquote(links["next"]).partition("page[after]=")[2].partition("&")[0]
+    answer = await reader.get(target(used_at, [("page[size]", "1"), ("page[after]", cursor)]))
+    detail = f"Expected a cursor of this list, with the same sort and filter, not “{cursor}”."
+    assert answer.errors == [error(400, "invalid_page", "Invalid Page", detail, parameter="page[after]")]
+
+
 async def test_refused(reader: Api) -> None:
     links = (await reader.get("/users?sort=age&page[after]=&page[size]=2")).document["links"]
     cursor = unquote(links["next"]).partition("page[after]=")[2].partition("&")[0]

@@ -272,6 +272,12 @@ def refused(detail: str) -> dict[str, Any]:
             "computers.owner.computers.owner",
             [refused(": “computers.owner.computers.owner” goes deeper than 3 relationships.")],
         ),
+        # on a relationship route its own name counts
+        (
+            "/users/1/relationships/computers",
+            "computers.owner.group.users",
+            [refused(": “computers.owner.group.users” goes deeper than 3 relationships.")],
+        ),
         (
             "/users",
             "x,group,y.z",

@@ -167,6 +167,18 @@ async def test_the_end_of_a_day_is_taken_as_it_is_shown(samples: Api) -> None:
     assert (changed["clock"], changed["clocks"]) == ("24:00:00", ["24:00:00"])
 
 
+async def test_a_fraction_of_a_second_has_six_digits(samples: Api) -> None:
+    sent = {"clock": "12:00:00.5", "clocks": ["12:00:00.25", "12:00:00"], "instant": "2024-05-31T12:00:00.5Z"}
+    await samples.create("/samples", "sample", sent)
+    made = (await samples.get("/samples/1")).document["data"]["attributes"]
+    assert (made["clock"], made["clocks"], made["instant"]) == (
+        "12:00:00.500000",
+        ["12:00:00.250000", "12:00:00"],
+        "2024-05-31T12:00:00.500000Z",
+    )
+    assert await ids(samples, "clock", "eq", made["clock"]) == ["1"]
+
+
 FIELD_FORMS: tuple[tuple[str, str, str, list[str]], ...] = (
     ("day", "lt", "instant", ["1"]),
     ("instant", "gt", "moment", ["1"]),

@@ -60,10 +60,15 @@ def places(page: Page, total: int | None, has_next: bool = False) -> dict[str, s
         # everything
         ("number", 0, 0, 11, False, {}),
         ("offset", 0, 0, 11, False, {}),
-        # offsets, which need not be multiples
+        # offsets, which need not be multiples: then the pages are those of their own grid
+        ("offset", 5, 7, 20, True, {"first": "0", "last": "17", "prev": "2", "next": "12"}),
+        ("offset", 5, 7, 22, True, {"first": "0", "last": "17", "prev": "2", "next": "12"}),
+        ("offset", 5, 22, 20, False, {"first": "0", "last": "17", "prev": "17"}),
+        ("offset", 5, 7, 1, False, {"first": "0", "last": "0", "prev": "0"}),
+        ("offset", 5, 2, 3, False, {"first": "0", "last": "2", "prev": "0"}),
         ("offset", 5, 0, 11, True, {"first": "0", "last": "10", "next": "5"}),
-        ("offset", 5, 3, 11, True, {"first": "0", "last": "10", "prev": "0", "next": "8"}),
-        ("offset", 5, 8, 11, False, {"first": "0", "last": "10", "prev": "3"}),
+        ("offset", 5, 3, 11, True, {"first": "0", "last": "8", "prev": "0", "next": "8"}),
+        ("offset", 5, 8, 11, False, {"first": "0", "last": "8", "prev": "3"}),
         ("offset", 5, 10**20, 11, False, {"first": "0", "last": "10", "prev": "10"}),
     ],
 )

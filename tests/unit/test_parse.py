@@ -247,6 +247,21 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
         ("filter[a]=%00", FilterError, "filter[a]", "The value holds U+0000, which PostgreSQL cannot store."),
         ("filter[[a]]=1", ParameterError, "filter[[a]]", "The brackets of this parameter do not fit."),
         ("filter[a]x=1", ParameterError, "filter[a]x", "The brackets of this parameter do not fit."),
+        ("Sort=a", ParameterError, "Sort", "There is no parameter “Sort”. Did you mean “sort”?"),
+        (
+            "FIELDS[user]=a",
+            ParameterError,
+            "FIELDS[user]",
+            "There is no parameter “FIELDS[user]”. Did you mean “fields[user]”?",
+        ),
+        ("Page[size", ParameterError, "Page[size", "There is no parameter “Page[size”. Did you mean “page[size”?"),
+        (
+            "include[]=a",
+            IncludeError,
+            "include[]",
+            "Include parameter is invalid. There is no parameter “include[]”. Did you mean “include”?",
+        ),
+        ("sort[]=a", SortError, "sort[]", "There is no parameter “sort[]”. Did you mean “sort”?"),
         (
             "sorted=a",
             ParameterError,
@@ -268,7 +283,9 @@ def test_refused(query_string: str, error: type[ApiError], parameter: str, detai
     assert told == [(error, parameter, detail)]
 
 
-@pytest.mark.parametrize("name", ["camelCase", "a-b", "a_b", "a1", "größe", "X", "a.b", "sorT", "[a]", "x[y]"])
+@pytest.mark.parametrize(
+    "name", ["camelCase", "a-b", "a_b", "a1", "größe", "X", "a.b", "[a]", "x[y]", "sort_by", "Sorted"]
+)
 def test_implementation_specific_parameters_are_ignored(name: str) -> None:
     assert parsed(f"{name}=1".encode().decode("latin-1")) == parsed("")
 
