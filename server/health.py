@@ -1,8 +1,10 @@
-"""Whether requests are welcome here. What comes in: what the worker knows of itself, and what PostgreSQL answers. What
-goes out: nothing, or the reason why not.
+"""Whether requests are welcome here. In: what the worker knows of itself, and what PostgreSQL answers. Out: ready or
+busy, or the reason why not.
+
+Busy is not gone: a server that has much to do stays with its load balancer, or all would leave it at once.
 
 Probes may come as often as they like: an answer of PostgreSQL's holds for a second, and one question at most is under
-way, on one connection.
+way, on a connection of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Literal
 
 from querybuild.errors import ApiError
 from server.errors import NotReady, Unavailable
@@ -49,8 +52,11 @@ class Health:
         self._is_stopping = is_stopping
         self._watch.meter.put(metrics.STOPPING, float(is_stopping))
 
-    async def check(self) -> None:
-        """Raises NotReady, Unavailable, Busy."""
+    async def check(self) -> Literal["ready", "busy"]:
+        """Busy: every connection of the pool is in use, and requests wait for one.
+
+        Raises NotReady, Unavailable, Busy.
+        """
         try:
             self._check_worker()
             if time.monotonic() > self._answered_at + KNOWN_SECONDS:
@@ -59,6 +65,7 @@ class Health:
             self._tell(False, error.detail)
             raise
         self._tell(True, "")
+        return "busy" if self._database.pool_figures().is_busy else "ready"
 
     def close(self) -> None:
         if self._question is not None:
@@ -72,7 +79,7 @@ class Health:
         # One that is done has told those who waited for it: what it says is old.
         if self._question is None or self._question.done():
             self._question = asyncio.create_task(self._put_question())
-            # Of whom nobody waits any more nobody need hear.
+            # What nobody waits for any more is not reported.
             self._question.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         question = self._question
         await asyncio.wait((question,), timeout=PATIENCE_SECONDS)
@@ -81,11 +88,7 @@ class Health:
         question.result()
 
     async def _put_question(self) -> None:
-        try:
-            async with asyncio.timeout(QUESTION_SECONDS):
-                await self._database.read(lambda connection: connection.fetchval("SELECT 1"), is_snapshot=False)
-        except TimeoutError as error:
-            raise Unavailable("The database does not answer in time; try again.") from error
+        await self._database.check(QUESTION_SECONDS)
         self._answered_at = time.monotonic()
 
     def _tell(self, is_ready: bool, reason: str) -> None:

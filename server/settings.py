@@ -234,7 +234,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=10_000,
-            description="Connections of the whole server; each worker has its share, at least one.",
+            description="Connections for requests, of the whole server; each worker has its share, at least one, and "
+            "one more connection for the readiness check.",
         ),
         CONNECTIONS,
     ] = 10

@@ -44,8 +44,7 @@ class ReadyHandler(AdminHandler):
     """Requests are welcome; why they are not is an error document, by way of the root handler."""
 
     async def get(self) -> None:
-        await self.health.check()
-        self.finish_status("ready")
+        self.finish_status(await self.health.check())
 
 
 class MetricsHandler(AdminHandler):

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import asyncpg
@@ -38,6 +39,7 @@ from server.postgres.driver_errors import (
 from server.postgres.hosts import Hosts, silence_of_clients
 from server.postgres.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures
 from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
+from server.postgres.probe import FAILURES, Probe
 from server.running import Lifeline
 from server.settings import Settings
 
@@ -85,10 +87,16 @@ class Database:
     """The pool of one process, for as long as it lives."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], settings: Settings, streams: int, watch: Watch | None = None
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        probe: Probe,
+        settings: Settings,
+        streams: int,
+        watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
         self._pool = Pool(pool)
+        self._probe = probe
         self._is_away = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
         self._streams = asyncio.Semaphore(streams)
@@ -99,10 +107,31 @@ class Database:
         return self._pool.figures()
 
     async def close(self) -> None:
+        self._probe.close()
         await self._pool.close()
 
     def terminate(self) -> None:
+        self._probe.close()
         self._pool.terminate()
+
+    async def check(self, timeout_seconds: float) -> None:
+        """Asks PostgreSQL on a connection that no request uses. Not to be called twice at once.
+
+        Raises Busy where PostgreSQL takes no connection and the pool has none, Unavailable where it does not answer.
+        """
+        try:
+            await self._probe.ask(timeout_seconds)
+        except pg.TooManyConnectionsError as error:
+            # It answers, and those that the pool has work on.
+            if not self._pool.figures().is_open:
+                self.watch.failed(error)
+                raise translated(error) from error
+        except TimeoutError as error:
+            self.watch.failed(error)
+            raise Unavailable("The database does not answer in time; try again.") from error
+        except FAILURES as error:
+            self.watch.failed(error)
+            raise _unreachable() from error
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -380,6 +409,7 @@ async def open_database(url: str, settings: Settings, size: int, watch: Watch | 
     """A pool of `size` connections. watch: the worker's. Raises what asyncpg raises when the database cannot be
     reached."""
     watch = watch or Watch(settings)
+    session = _session(settings)
 
     async def begin(connection: Any) -> None:
         connection.begin(watch)
@@ -396,9 +426,11 @@ async def open_database(url: str, settings: Settings, size: int, watch: Watch | 
         command_timeout=settings.statement_timeout_seconds + settings.network_timeout_seconds,
         statement_cache_size=PREPARED_STATEMENTS,
         max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
-        **_session(settings),
+        **session,
     )
-    return Database(pool, settings, _streams(settings, size), watch)
+    # Hosts of its own: whichever the pool asks last, this one finds the one that answers.
+    probe = Probe(partial(Hosts(url, settings).connect, **session))
+    return Database(pool, probe, settings, _streams(settings, size), watch)
 
 
 async def open_alone(url: str, settings: Settings) -> Connection:

@@ -47,6 +47,16 @@ class PoolFigures(msgspec.Struct, frozen=True):
     idle: int
     waiting: int
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is any connection."""
+        return self.used + self.idle > 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether all are in use and requests wait."""
+        return self.waiting > 0 and self.idle == 0
+
 
 class Pool:
     """places: how many connections more may be asked of asyncpg. turns: those who wait for one, or for a place.

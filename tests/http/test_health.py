@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import pytest
 
 from server import health
 from server.errors import Unavailable
+from server.postgres.connection import Connection
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Sent, Start
 from tests.http.expected import error
@@ -22,6 +22,7 @@ from tests.waiting import SECONDS
 
 LIVE = {"meta": {"status": "live"}, "jsonapi": {"version": "1.0"}}
 READY = {"meta": {"status": "ready"}, "jsonapi": {"version": "1.0"}}
+BUSY = {"meta": {"status": "busy"}, "jsonapi": {"version": "1.0"}}
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
 SLOW = error(503, "unavailable", "Database Unavailable", "The database does not answer in time; try again.")
 STOPPING = error(503, "not_ready", "Not Ready", "The server is stopping.")
@@ -69,33 +70,47 @@ async def test_an_answer_of_postgresql_s_grows_old(
     assert sent == ["SELECT 1"] * 3
 
 
-async def test_no_connection_is_free(start: Start, database_url: str) -> None:
-    """Probes hear of it within a second, do not wait in line one behind the other, and it passes."""
-    api = await start(database_url, built_in(), pool_size=1)
+@pytest.mark.parametrize("pool_size", [1, 3])
+async def test_busy_is_not_gone(start: Start, database_url: str, pool_size: int) -> None:
+    """Every connection of the pool waits for a lock, and requests wait for a connection."""
+    api = await start(database_url, built_in(), pool_size=pool_size)
     async with locked(api, "groups"):
-        busy = asyncio.ensure_future(api.get("/groups"))
-        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
-        began = time.monotonic()
-        answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(8)))
-        assert time.monotonic() - began < 2 * health.PATIENCE_SECONDS
+        held = [asyncio.ensure_future(api.get("/groups")) for _ in range(pool_size)]
+        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == pool_size)
+        assert shown(await api.get("/-/ready")) == (200, READY)
+        held.append(asyncio.ensure_future(api.get("/groups")))
+        await until_metrics(api, lambda found: found["pool_waiting_requests"][()] == 1)
+        for _ in range(3):
+            api.app.health._answered_at = float("-inf")
+            answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(8)))
+            assert [shown(answer) for answer in answers] == [(200, BUSY)] * 8
         assert (await scrape(api))["pool_waiting_requests"][()] == 1
-        assert (await api.get("/-/live")).status == 200
-    assert [shown(answer) for answer in answers] == [(503, [SLOW])] * 8
-    assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
-    assert (await busy).status == 200
+    assert {(await one).status for one in held} == {200}
     assert shown(await api.get("/-/ready")) == (200, READY)
 
 
+async def slow_questions(monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event) -> None:
+    fetchval = Connection.fetchval
+
+    async def late(self: Connection, query: str, *values: Any, **options: Any) -> Any:
+        await gate.wait()
+        return await fetchval(self, query, *values, **options)
+
+    monkeypatch.setattr(Connection, "fetchval", late)
+
+
 async def test_postgresql_does_not_answer(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question itself has an end, so that its connection comes back."""
+    """The question itself has an end, and the next one is asked on another connection."""
     monkeypatch.setattr(health, "QUESTION_SECONDS", 0.05)
-    api = await start(database_url, built_in(), pool_size=1)
-    async with locked(api, "groups"):
-        busy = asyncio.ensure_future(api.get("/groups"))
-        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
+    monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
+    api, gate = await start(database_url, built_in()), asyncio.Event()
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    with monkeypatch.context() as patch:
+        await slow_questions(patch, gate)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
-        assert (await scrape(api))["pool_waiting_requests"][()] == 0
-    assert (await busy).status == 200
+    assert api.app.database._probe._connection is None
+    monkeypatch.setattr(health, "QUESTION_SECONDS", SECONDS)
+    assert shown(await api.get("/-/ready")) == (200, READY)
 
 
 async def test_an_answer_that_came_too_late(
@@ -104,19 +119,49 @@ async def test_an_answer_that_came_too_late(
     """It says how things were: the next probe asks anew, and hears how they are."""
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
-    api = await start(database_url, built_in(), pool_size=1)
-    async with locked(api, "groups"):
-        busy = asyncio.ensure_future(api.get("/groups"))
-        await until_metrics(api, lambda found: found["pool_connections"][("used",)] == 1)
+    api, gate = await start(database_url, built_in()), asyncio.Event()
+    with monkeypatch.context() as patch:
+        await slow_questions(patch, gate)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
-    assert (await busy).status == 200
-    question = api.app.health._question
-    assert question is not None
-    await asyncio.wait((question,), timeout=SECONDS)
+        gate.set()
+        question = api.app.health._question
+        assert question is not None
+        await asyncio.wait((question,), timeout=SECONDS)
     monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
     sent.clear()
     assert shown(await api.get("/-/ready")) == (200, READY)
     assert sent == ["SELECT 1"]
+
+
+async def test_a_connection_that_broke_is_opened_again(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in())
+    assert shown(await api.get("/-/ready")) == (200, READY)
+    name = urlsplit(database_url).path[1:]
+    ended = (
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()"
+    )
+    assert [row[0] for row in await api.sql(ended, name)] == [True]
+    api.app.health._answered_at = float("-inf")
+    assert shown(await api.get("/-/ready")) == (200, READY)
+
+
+FULL = error(503, "busy", "Busy", "The database takes no more connections; try again.")
+
+
+@pytest.mark.parametrize(("has_pool", "expected"), [(True, (200, READY)), (False, (503, [FULL]))])
+async def test_postgresql_takes_no_more_connections(
+    start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, has_pool: bool, expected: Any
+) -> None:
+    """That is no harm while the pool has connections."""
+    api = await start(database_url, built_in())
+    if has_pool:
+        assert (await api.get("/groups")).status == 200
+
+    async def refuse() -> Connection:
+        raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+
+    monkeypatch.setattr(api.app.database._probe, "_connect", refuse)
+    assert shown(await api.get("/-/ready")) == expected
 
 
 async def test_a_failure_that_came_too_late(
@@ -125,19 +170,19 @@ async def test_a_failure_that_came_too_late(
     """PostgreSQL was away at the last probe, and is well since: nobody hears of it any more, not the log either."""
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
     api, gate = await start(database_url, built_in()), asyncio.Event()
-    read = api.app.database.read
+    check = api.app.database.check
 
     async def fail(*_: Any, **__: Any) -> None:
         await gate.wait()
         raise Unavailable("The database is away.")
 
-    monkeypatch.setattr(api.app.database, "read", fail)
+    monkeypatch.setattr(api.app.database, "check", fail)
     assert shown(await api.get("/-/ready")) == (503, [SLOW])
     gate.set()
     question = api.app.health._question
     assert question is not None
     await asyncio.wait((question,), timeout=SECONDS)
-    monkeypatch.setattr(api.app.database, "read", read)
+    monkeypatch.setattr(api.app.database, "check", check)
     monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
     assert shown(await api.get("/-/ready")) == (200, READY)
     del question
