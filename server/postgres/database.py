@@ -60,7 +60,10 @@ by now."""
 log = logging.getLogger("server")
 
 Result = TypeVar("Result")
-Isolation = Literal["read_committed", "repeatable_read"]
+Isolation = Literal["read_committed", "read_only", "repeatable_read"]
+"""Of a write, of a read whose statements are not known here, and of a read in one snapshot."""
+
+_TAKES_NO_WRITES = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean"
 
 
 def _always() -> bool:
@@ -81,6 +84,10 @@ class NeverSent(ConnectionLost):
 
 class MaybeDone(ConnectionLost):
     """It broke while a write was being committed."""
+
+
+class MisplacedWrite(RuntimeError):
+    """A write where only reads may be: a fault of the code that sent it, and no state of the database."""
 
 
 class Database:
@@ -179,8 +186,15 @@ class Database:
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
         """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
-        single statement is anyway."""
+        single statement is anyway.
+
+        Without a snapshot there is no transaction either: only for a SELECT of the server's own. PostgreSQL would do a
+        write there, and it might be sent twice."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
+
+    async def read_unknown(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
+        """As `read`, for statements that are not the server's own: PostgreSQL refuses writes. Raises MisplacedWrite."""
+        return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
     async def stream(self, work: Callable[[Connection], Awaitable[Result]], *, is_begun: Callable[[], bool]) -> Result:
         """Runs reading work that lasts as long as its reader, in one snapshot. is_begun: whether anything has been
@@ -267,10 +281,8 @@ class Database:
             except ApiError:
                 raise
             except Exception as error:
-                is_misplaced = isolation == "repeatable_read" and isinstance(error, pg.ReadOnlySQLTransactionError)
                 answer = translated(error)
-                if answer is error or is_misplaced:
-                    # A write at the door for reads is a fault, and no state of the database.
+                if answer is error:
                     raise
                 raise answer from error
             # Two that were in each other's way must not meet again at once.
@@ -300,7 +312,11 @@ class Database:
         is_known = isinstance(error, ConnectionLost)
         self.watch.failed(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
-            await self._pool.renew(connection, READ_ONLY_SECONDS)
+            if await self._takes_no_writes(connection):
+                await self._pool.renew(connection, READ_ONLY_SECONDS)
+            else:
+                # A standby that has just become the primary, or a hook that said SET TRANSACTION READ ONLY.
+                log.warning("a write was refused as read-only by a server that takes writes")
             return error
         if not is_known and not is_lost(error, connection):
             if is_half_sent(error) or is_awaited(connection):
@@ -310,6 +326,14 @@ class Database:
         if await self._pool.renew(connection):
             log.warning("a connection to PostgreSQL broke, and those of before are renewed: %s", words_of_loss(error))
         return error if is_known or isinstance(error, TimeoutError) else ConnectionLost()
+
+    async def _takes_no_writes(self, connection: Connection) -> bool:
+        """Whether the server itself is read-only, as a standby is. True where it cannot be asked."""
+        try:
+            async with asyncio.timeout(self._network_timeout_seconds):
+                return bool(await connection.fetchval(_TAKES_NO_WRITES))
+        except FAILURES:
+            return True
 
     def _in_transaction(
         self,
@@ -326,7 +350,9 @@ class Database:
         isolation: Isolation,
         committing: Callable[[], None] | None,
     ) -> Result:
-        transaction = connection.transaction(isolation=isolation, readonly=isolation == "repeatable_read")
+        is_read = isolation != "read_committed"
+        level: Any = "read_committed" if isolation == "read_only" else isolation
+        transaction = connection.transaction(isolation=level, readonly=is_read)
         try:
             await transaction.start()
         except BaseException as error:
@@ -341,6 +367,8 @@ class Database:
         except BaseException as error:
             if not is_lost(error, connection):
                 await self._end(connection, transaction.rollback)
+            if is_read and isinstance(error, pg.ReadOnlySQLTransactionError):
+                raise MisplacedWrite("a write in database.read: use database.write") from error
             raise
         if committing is not None:
             committing()
@@ -348,7 +376,7 @@ class Database:
         try:
             await transaction.commit()
         except (*LOST, pg.InterfaceError) as error:
-            is_sent = isolation == "read_committed" and sending.is_begun
+            is_sent = not is_read and sending.is_begun
             raise (MaybeDone() if is_sent else ConnectionLost()) from error
         return result
 
@@ -390,7 +418,7 @@ class HeldDatabase:
         self._lifeline = lifeline
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
-        return await self._lifeline.run(self._database.read(_held(work), is_snapshot=is_snapshot))
+        return await self._lifeline.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))

@@ -14,7 +14,7 @@ from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.postgres.connection import Connection, is_open
-from server.postgres.database import Database, HeldDatabase, open_database
+from server.postgres.database import Database, HeldDatabase, MisplacedWrite, open_database
 from server.running import Lifeline
 from server.settings import Settings
 from tests.conftest import on_server
@@ -253,3 +253,24 @@ class TestSilence:
         reading.cancel()
         await asyncio.wait([reading])
         assert await database.read(pid_of, is_snapshot=False) == pid
+
+
+async def test_an_insert_in_a_custom_read_is_not_done_even_when_the_connection_breaks(
+    shop: Shop, open_fast: Open
+) -> None:
+    """It is not committed by itself, so no repetition can do it twice."""
+    database = await open_fast(shop.url)
+    held = HeldDatabase(database, Lifeline())
+    tried = 0
+
+    async def work(connection: Connection) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 1:
+            await shop.cluster.run("SELECT pg_terminate_backend($1)", await pid_of(connection))
+        await connection.execute("INSERT INTO groups (name) VALUES ('once')")
+
+    with pytest.raises(MisplacedWrite):
+        await held.read(work, is_snapshot=False)
+    assert tried == 2
+    assert "once" not in await shop.names()

@@ -16,6 +16,7 @@ from server.resources import built_in
 from server.settings import StartError
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.people import create_household
+from tests.http.test_metrics import scrape
 from tests.http.wire import connected
 from waterspout import BadRequest, CustomHandler
 
@@ -111,6 +112,18 @@ class Elsewhere(CustomHandler):
         raise TimeoutError("secret")
 
 
+class Writing(CustomHandler):
+    """Writes at a door of its choice."""
+
+    async def post(self) -> None:
+        statement = self.body.decode()
+        door, is_snapshot = self.get_query_argument("door"), self.get_query_argument("snapshot", "") == "yes"
+        if door == "read":
+            await self.database.read(lambda connection: connection.execute(statement), is_snapshot=is_snapshot)
+        else:
+            await self.database.write(lambda connection: connection.execute(statement))
+
+
 class Operations(CustomHandler):
     async def post(self) -> None:
         self.finish({"mine": True})
@@ -124,6 +137,7 @@ ROUTES = [
     (r"/failing/(.*)", Failing),
     (r"/session", Session),
     (r"/elsewhere", Elsewhere),
+    (r"/writing", Writing),
     (r"/operations", Operations),
     (r"/users/top", Report),
 ]
@@ -407,3 +421,35 @@ def test_a_pattern_that_is_none(tmp_path: Path) -> None:
 def test_the_class_is_tornados() -> None:
     """So that what tornado's documentation says of handlers holds."""
     assert issubclass(CustomHandler, RequestHandler)
+
+
+INSERT = "INSERT INTO groups (name) VALUES ('misplaced')"
+
+
+@pytest.mark.parametrize("is_snapshot", [False, True])
+async def test_a_write_where_only_reads_may_be(
+    start: Start, database_url: str, caplog: pytest.LogCaptureFixture, is_snapshot: bool
+) -> None:
+    """A fault of the custom code: nothing is written, the log says why, and the pool keeps its connections."""
+    api = await start(database_url, built_in(), ROUTES, pool_size=2)
+    assert (await api.get("/groups")).status == 200
+    path = "/writing?door=read" + ("&snapshot=yes" if is_snapshot else "")
+    answers = [await api.request("POST", path, body=INSERT) for _ in range(3)]
+    assert [(answer.status, answer.errors[0]["code"]) for answer in answers] == [(500, "internal_error")] * 3
+    logged = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert logged == ["a write in database.read: use database.write"] * 3
+    assert (await api.get("/groups")).document["data"] == []
+    assert (await scrape(api))["pool_connections_opened_total"][()] == 1
+
+
+async def test_custom_code_that_makes_its_own_transaction_read_only(
+    start: Start, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That says nothing of the server: the pool keeps its connections."""
+    api = await start(database_url, built_in(), ROUTES, pool_size=2)
+    body = f"SET TRANSACTION READ ONLY; {INSERT}"
+    answers = [await api.request("POST", "/writing?door=write", body=body) for _ in range(3)]
+    assert [(answer.status, answer.errors[0]["code"]) for answer in answers] == [(503, "unavailable")] * 3
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["a write was refused as read-only by a server that takes writes"] * 3
+    assert (await scrape(api))["pool_connections_opened_total"][()] == 1
