@@ -22,8 +22,8 @@ from querybuild.binds import Binds
 from querybuild.clauses import column, columns, link_table, table
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, node_of
 from querybuild.resource import Relationship, Resource, link_of, own_key_of
-from querybuild.select import compile_read, matching
-from querybuild.terms import Template
+from querybuild.select import KEYS, compile_read, matching
+from querybuild.terms import Template, equals_any
 
 MOST = Slot("most")
 ROW_BYTES = 28
@@ -32,12 +32,14 @@ ROW_BYTES = 28
 
 class Part(msgspec.Struct, frozen=True, eq=False):
     """Resources of one type that stand together in the document. node: how they are shown; what it branches to is only
-    identified. linkage: the statement of each branch; None where the rows themselves have the keys. count: how many
-    rows there are, up to a number."""
+    identified. linkage: the statement of each branch; None where the rows themselves have the keys. linked: the
+    statement that gives, of some ids, those of the resources that show the linkage of each branch; None where all do.
+    count: how many rows there are, up to a number."""
 
     node: Node
     rows: Statement
     linkage: tuple[Statement | None, ...]
+    linked: tuple[Statement | None, ...]
     count: Statement
 
 
@@ -63,27 +65,26 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 Chain = tuple[Hop, ...]
+Place = tuple[Node, Chain]
+"""Where resources of the document come from: a node, and the relationships that lead to it."""
 
 
 def compile_stream(plan: ReadPlan) -> StreamStatements:
     """plan: of a collection whose page has no size."""
-    places: dict[Resource, list[tuple[Node, Chain]]] = {}
-    for node, chain in _places(plan.node):
-        places.setdefault(node.resource, []).append((node, chain))
+    places: dict[Resource, list[Place]] = {}
+    for place in _places(plan.node):
+        places.setdefault(place[0].resource, []).append(place)
     included = []
     for resource in sorted(places, key=lambda resource: resource.type):
-        chains = [chain for _, chain in places[resource] if chain or plan.includes_primary]
-        if chains and not _is_all_primary(plan, resource):
-            node = _with_linkage([node for node, _ in places[resource]])
-            included.append(_included(plan, node, chains))
-    resource = plan.node.resource
-    shown = node_of(resource) if plan.is_linkage else _with_linkage([node for node, _ in places[resource]])
+        led_to = [(node, chain) for node, chain in places[resource] if chain or plan.includes_primary]
+        if led_to and not _is_all_primary(plan, resource):
+            included.append(_included(plan, led_to))
     bounds = row_bounds([part.node.resource for part in included]) if included else None
-    return StreamStatements(_data(plan, shown), tuple(included), bounds)
+    return StreamStatements(_data(plan, places[plan.node.resource]), tuple(included), bounds)
 
 
-def _places(node: Node, chain: Chain = ()) -> Iterator[tuple[Node, Chain]]:
-    """Where resources of the document come from: the primary ones, and the end of each chain of include."""
+def _places(node: Node, chain: Chain = ()) -> Iterator[Place]:
+    """The primary resources, and the end of each chain of include."""
     yield node, chain
     for branch in node.branches:
         if branch.is_included:
@@ -97,33 +98,57 @@ def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
     return is_whole and resource is plan.node.resource
 
 
-def _with_linkage(places: Sequence[Node]) -> Node:
-    """What is shown of a type that is met at several places: the linkage that any of them shows, so that all that is
-    included is linked to."""
-    first = places[0]
+def _with_linkage(places: Sequence[Place]) -> Node:
+    """What is shown of a type that is met at several places: the linkage that any of them shows."""
+    nodes = [node for node, _ in places]
+    first = nodes[0]
     branches = {
         branch.relationship: Branch(branch.relationship, node_of(branch.node.resource), False)
-        for node in places
+        for node in nodes
         for branch in node.branches
         if branch.relationship in first.relationships
     }
-    keys = dict.fromkeys(key for node in places for key in node.keys)
+    keys = dict.fromkeys(key for node in nodes for key in node.keys)
     return node_of(first.resource, first.attributes, first.relationships, tuple(keys), tuple(branches.values()))
 
 
-def _data(plan: ReadPlan, node: Node) -> Part:
+def _data(plan: ReadPlan, places: Sequence[Place]) -> Part:
+    node = node_of(plan.node.resource) if plan.is_linkage else _with_linkage(places)
     statements = compile_read(msgspec.structs.replace(plan, node=node, limit=None))
     binds = Binds()
     count = _count(matching(plan, binds), binds)
-    return Part(node, statements.primary, statements.branches, count)
+    # All of them are at the first place.
+    linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
+    return Part(node, statements.primary, statements.branches, linked, count)
 
 
-def _included(plan: ReadPlan, node: Node, chains: list[Chain]) -> Part:
+def _included(plan: ReadPlan, places: Sequence[Place]) -> Part:
+    node, chains = _with_linkage(places), [chain for _, chain in places]
     binds, counted = Binds(), Binds()
     query = _reached_rows(plan, node, chains, binds).select(*columns(node, "i0")).orderby(_id("i0", node.resource))
     count = _count(_reached_rows(plan, node, chains, counted), counted)
     linkage = compile_read(ReadPlan(node=node, conditions=(), is_collection=True)).branches
-    return Part(node, Statement(query.get_sql(), binds.slots), linkage, count)
+    linked = tuple([_linked(plan, branch, places) for branch in node.branches])
+    return Part(node, Statement(query.get_sql(), binds.slots), linkage, linked, count)
+
+
+def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Statement | None:
+    """Of some ids, those of the resources that are met at a place that shows the linkage of the branch: a user that no
+    chain leads to does not name its computers. None where all of the resources are met at such a place.
+
+    `SELECT "i0"."id" FROM "users" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "groups" "i1" WHERE ...)`
+    """
+    showing = [chain for node, chain in places if _shows(node, branch)]
+    if len(showing) == len(places):
+        return None
+    resource, binds = places[0][0].resource, Binds()
+    rows = PostgreSQLQuery.from_(table(resource, "i0")).where(equals_any(_id("i0", resource), binds(KEYS)))
+    reached = _any([_reached(plan, chain, "i0", binds) for chain in showing])
+    return Statement(rows.where(reached).select(_id("i0", resource)).get_sql(), binds.slots)
+
+
+def _shows(node: Node, branch: Branch) -> bool:
+    return any(one.relationship is branch.relationship for one in node.branches)
 
 
 def _reached_rows(plan: ReadPlan, node: Node, chains: list[Chain], binds: Binds) -> QueryBuilder:

@@ -7,15 +7,19 @@ HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 from querybuild.plan import Node, ReadPlan
 from querybuild.rows import Row
-from serializers.compound import identifiers, levels
+from serializers.compound import Level, identifiers, levels
 from serializers.encode import HEAD, ResourceEncoder, closing
 from serializers.objects import Meta
 
-Batch = Callable[[Sequence[Sequence[Row]]], bytes]
+Linked = Sequence[Container[Any] | None]
+"""Of each branch of a node, the ids of the resources that show its linkage; None where all do."""
+
+Batch = Callable[[Sequence[Sequence[Row]], Linked], bytes]
 """Given the rows of a node and of each of its branches, gives the objects with commas between them."""
 
 
@@ -36,15 +40,37 @@ class StreamEncoder:
 
 def _identifiers(node: Node) -> Batch:
     identifier = identifiers(node.resource)
-    return lambda rows: b",".join([identifier(row[0]) for row in rows[0]])
+    return lambda rows, linked: b",".join([identifier(row[0]) for row in rows[0]])
 
 
 def _objects(node: Node, base_url: str) -> Batch:
-    linked = tuple([branch.relationship.name for branch in node.branches])
-    encoder = ResourceEncoder(node, linked, base_url, has_link="detail" in node.resource.methods)
+    encoders: dict[tuple[str, ...], ResourceEncoder] = {}
 
-    def objects(rows: Sequence[Sequence[Row]]) -> bytes:
+    def encoder_of(linked: tuple[str, ...]) -> ResourceEncoder:
+        if linked not in encoders:
+            encoders[linked] = ResourceEncoder(node, linked, base_url, has_link="detail" in node.resource.methods)
+        return encoders[linked]
+
+    def objects(rows: Sequence[Sequence[Row]], linked: Linked) -> bytes:
         [level] = levels(node, rows)
-        return b",".join(encoder.encode(level.rows, level.linkage, level.ids))
+        if all(ids is None for ids in linked):
+            return b",".join(encoder_of(level.linked).encode(level.rows, level.linkage, level.ids))
+        return b",".join(_each_linked(level, linked, encoder_of))
 
+    return objects
+
+
+def _each_linked(level: Level, linked: Linked, encoder_of: Callable[[tuple[str, ...]], ResourceEncoder]) -> list[bytes]:
+    """Objects in their order, though those are encoded together that show the linkage of the same branches."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, row in enumerate(level.rows):
+        shown = tuple([index for index, ids in enumerate(linked) if ids is None or row[0] in ids])
+        alike.setdefault(shown, []).append(place)
+    objects = [b""] * len(level.rows)
+    for shown, places in alike.items():
+        names = tuple([level.linked[index] for index in shown])
+        linkage = [[level.linkage[index][place] for place in places] for index in shown]
+        encoded = encoder_of(names).encode([level.rows[place] for place in places], linkage)
+        for place, one in zip(places, encoded, strict=True):
+            objects[place] = one
     return objects

@@ -12,10 +12,11 @@ from typing import Any
 
 from asyncpg.prepared_stmt import PreparedStatement
 
+from querybuild.plan import Statement
 from querybuild.rows import Row, branch_keys, with_computed
 from querybuild.stream import Part
 from serializers.objects import Meta
-from serializers.streams import Batch
+from serializers.streams import Batch, Linked
 from server.engine import Engine, PreparedRead
 from server.execute import arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection
@@ -34,8 +35,12 @@ class Cursor:
     """The rows of one part, a batch at a time. DECLARE and not a portal of the protocol: PostgreSQL plans it to begin
     early, where for a portal it may sort a whole table before the first row."""
 
-    def __init__(self, connection: Connection, part: Part, encode: Batch, name: str) -> None:
+    def __init__(
+        self, connection: Connection, part: Part, encode: Batch, name: str, read: PreparedRead, path_id: Any
+    ) -> None:
         self._connection = connection
+        self._read = read
+        self._path_id = path_id
         self._part = part
         self._encode = encode
         self._name = name
@@ -46,10 +51,10 @@ class Cursor:
         self._size = BATCH_ROWS if not any(part.linkage) else 1
         self.count = 0
 
-    async def open(self, read: PreparedRead, path_id: Any) -> None:
+    async def open(self) -> None:
         statement = self._part.rows
         declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
-        await self._connection.execute(declared, *arguments(statement, read.values, path_id))
+        await self._connection.execute(declared, *arguments(statement, self._read.values, self._path_id))
         # Prepared for this cursor alone: another one of its name may have other columns.
         self._fetch = await self._connection.prepare(f"FETCH {BATCH_ROWS} FROM {self._name}")
 
@@ -65,19 +70,31 @@ class Cursor:
         if not rows:
             return b""
         self.count += len(rows)
-        linkage = await self._linkage(rows)
-        linked = max(1, sum([len(those) for those in linkage]))
-        self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // linked))
-        return self._encode([with_computed(self._part.node, rows), *linkage])
+        linked = await self._linked(rows)
+        linkage = await self._linkage(rows, linked)
+        count = max(1, sum([len(those) for those in linkage]))
+        self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // count))
+        return self._encode([with_computed(self._part.node, rows), *linkage], linked)
 
-    async def _linkage(self, rows: Sequence[Row]) -> list[Sequence[Row]]:
+    async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
+        """Of each branch, the ids of the rows that show its linkage; None where all do."""
+        found: dict[Statement | None, set[Any] | None] = {None: None}
+        for statement in self._part.linked:
+            if statement is not None and statement not in found:
+                ids = [row[0] for row in rows]
+                sent = arguments(statement, self._read.values, self._path_id, keys=ids)
+                found[statement] = {row[0] for row in await self._connection.fetch(statement.sql, *sent)}
+        return [found[statement] for statement in self._part.linked]
+
+    async def _linkage(self, rows: Sequence[Row], linked: Linked) -> list[Sequence[Row]]:
         node, found = self._part.node, []
-        for branch, statement in zip(node.branches, self._part.linkage, strict=True):
-            keys = branch_keys(node, branch, rows) if statement is not None else []
-            linked: Sequence[Row] = ()
-            if statement is not None and keys:
-                linked = await self._connection.fetch(statement.sql, *arguments(statement, (), keys=keys))
-            found.append(linked)
+        for branch, statement, ids in zip(node.branches, self._part.linkage, linked, strict=True):
+            children: Sequence[Row] = ()
+            if statement is not None:
+                showing = rows if ids is None else [row for row in rows if row[0] in ids]
+                if keys := branch_keys(node, branch, showing):
+                    children = await self._connection.fetch(statement.sql, *arguments(statement, (), keys=keys))
+            found.append(children)
         return found
 
     async def close(self) -> None:
@@ -97,7 +114,7 @@ class Stream:
         self._statements = compiled.statements
         self._encoder = compiled.encoder
         self._data, *self._included = [
-            Cursor(connection, part, encode, f"part{number}")
+            Cursor(connection, part, encode, f"part{number}", read, path_id)
             for number, (part, encode) in enumerate(zip(compiled.statements.parts, compiled.encoder.parts, strict=True))
         ]
 
@@ -113,7 +130,7 @@ class Stream:
         try:
             await self._check_rows()
             await self._check_included()
-            await self._data.open(self._read, self._path_id)
+            await self._data.open()
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *BROKEN_INSIDE) as error:
             raise_refusal(error, self._read)
@@ -126,7 +143,7 @@ class Stream:
         await send(self._encoder.between)
         comma = b""
         for cursor in self._included:
-            await cursor.open(self._read, self._path_id)
+            await cursor.open()
             while piece := await cursor.next():
                 await send(comma + piece)
                 comma = b","

@@ -111,7 +111,7 @@ CASES = [
         "include=parent&filter[weight]=2",
         'SELECT "t0"."id","t0"."parent_id" FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 ORDER BY "t0"."id"',
         {
-            "node": 'SELECT "i0"."id","i0"."parent_id" FROM "corner"."nodes" "i0" WHERE EXISTS (SELECT 1 FROM '
+            "node": 'SELECT "i0"."id" FROM "corner"."nodes" "i0" WHERE EXISTS (SELECT 1 FROM '
             '"corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."parent_id"="i0"."id") AND NOT EXISTS (SELECT 1 '
             'FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."id"="i0"."id") ORDER BY "i0"."id"'
         },
@@ -187,11 +187,29 @@ def test_linkage_of_all_places() -> None:
     """A type is shown with the linkage that any of its places shows; each piece by its own statement."""
     query = "page[size]=0&filter[born]=1&include=articles.author.edited,articles.tags"
     statements = compile_stream(read_collection("author", query).plan)
-    shown = {
-        part.node.resource.type: [branch.relationship.name for branch in part.node.branches]
+    shown = [
+        (part.node.resource.type, [branch.relationship.name for branch in part.node.branches])
         for part in statements.parts
-    }
-    assert shown == {"author": ["articles", "edited"], "article": ["author", "tags"], "tag": []}
+    ]
+    assert shown == [
+        ("author", ["articles", "edited"]),
+        ("article", ["author", "tags"]),
+        ("author", ["edited"]),
+        ("tag", []),
+    ]
+    linked = [[None if one is None else one.sql for one in part.linked] for part in statements.parts]
+    # Authors that no article of the primary ones leads to do not show what they have edited; articles that were only
+    # edited by such authors do not show their own author and tags.
+    reached = (
+        'SELECT "i0"."author_no" FROM "authors" "i0" WHERE "i0"."author_no"=ANY($1) AND EXISTS (SELECT 1 FROM '
+        '"corner"."articles" "i1" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$2 AND '
+        '"i1"."author_id"="t0"."author_no") AND "i1"."author_id"="i0"."author_no")'
+    )
+    written = (
+        'SELECT "i0"."id" FROM "corner"."articles" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "authors" '
+        '"t0" WHERE "t0"."born"=$2 AND "i0"."author_id"="t0"."author_no")'
+    )
+    assert linked == [[None, reached], [written, written], [None], []]
     assert [None if one is None else one.sql for one in statements.included[0].linkage] == [
         None,
         'SELECT "t0"."id","t1"."article_id" FROM "tags" "t0" JOIN "corner"."article_tags" "t1" ON "t1"."tag_id"='
