@@ -373,19 +373,31 @@ class _ReadPlanner:
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
     def root(self, query: Query, resource: Resource, written: tuple[str, ...], *, is_joining: bool) -> Node:
-        tree: IncludeTree = {}
-        for path in query.include or ():
-            if (too_deep := _too_deep(path, self.limits)) is not None:
-                self.errors.append(too_deep)
-            elif self._is_path(path, resource):
-                branch = tree
-                for name in path:
-                    branch = branch.setdefault(name, {})
+        tree = self._include_tree(query, resource)
         fieldsets = self._fieldsets(query.fields)
         node = self.node(resource, tree, written, fieldsets, is_joining=is_joining)
         if is_joining and joined_width(node) > MOST_COLUMNS:
             return self.node(resource, tree, written, fieldsets, is_joining=False)
         return _united(node) if is_joining and not written else node
+
+    def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
+        """The relationships that the paths lead over, each once: most of them are a statement of their own."""
+        tree: IncludeTree = {}
+        opened: set[tuple[str, ...]] = set()
+        for path in query.include or ():
+            if (too_deep := _too_deep(path, self.limits)) is not None:
+                self.errors.append(too_deep)
+            elif self._is_path(path, resource):
+                opened.update(path[:end] for end in range(1, len(path) + 1))
+                branch = tree
+                for name in path:
+                    branch = branch.setdefault(name, {})
+        most = self.limits.max_includes
+        if len(opened) > most:
+            detail = f"it leads over {len(opened)} relationships, and at most {most} are allowed: include less."
+            self._refuse_include(detail)
+            return {}
+        return tree
 
     def _is_path(self, path: tuple[str, ...], resource: Resource) -> bool:
         for name in path:

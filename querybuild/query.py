@@ -22,6 +22,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     unpaginated: Literal["on", "off"] | int
     total: Literal["exact", "estimated", "none"]
     max_include_depth: int
+    max_includes: int
     max_included: int
     max_filter_depth: int
     max_filter_nodes: int

@@ -285,6 +285,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_include_depth: Annotated[
         int, Meta(ge=0, le=32, description="The longest chain of relationships in include."), LISTS
     ] = 3
+    max_includes: Annotated[
+        Positive, Meta(description="The most relationships that one include leads over."), LISTS
+    ] = 20
     max_included: Annotated[Positive, Meta(description="The most included resources of one answer."), LISTS] = 100_000
     max_streams: Annotated[
         Positive | None,

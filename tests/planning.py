@@ -30,6 +30,7 @@ LIMITS = Limits(
     unpaginated="on",
     total="exact",
     max_include_depth=3,
+    max_includes=20,
     max_included=100_000,
     max_filter_depth=10,
     max_filter_nodes=100,

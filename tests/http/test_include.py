@@ -339,6 +339,24 @@ async def test_max_depth_is_a_setting(limited: Api) -> None:
     assert (answer.status, answer.errors) == (400, [expected])
 
 
+@pytest.mark.parametrize("limited", [{"max_includes": 3}], indirect=True)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/users?include=computers,posts,bio,group",
+        "/users/2?include=computers.owner.computers,group",
+        "/groups/1/users?include=computers.owner,posts.user",
+        "/groups/1/relationships/users?include=users.computers,users.posts,users.bio,users.group",
+        "/users?page[size]=0&include=computers,posts,bio,group",
+    ],
+)
+async def test_more_relationships_than_an_include_may_lead_over(limited: Api, path: str) -> None:
+    assert (await limited.get("/users?include=computers.owner,posts,computers")).status == 200
+    answer = await limited.get(path)
+    expected = refused(": it leads over 4 relationships, and at most 3 are allowed: include less.")
+    assert (answer.status, answer.errors) == (400, [expected])
+
+
 async def test_many_to_many(corner_reader: Api) -> None:
     """Plain linkage through a link table, and ids that need escapes in JSON and in URLs."""
     answer = await corner_reader.get("/articles?include=tags.articles&fields[article]=tags&fields[tag]=articles")

@@ -258,6 +258,28 @@ def test_include_depth_by_settings() -> None:
     assert told == [(IncludeError, "include", detail)]
 
 
+@pytest.mark.parametrize(
+    ("include", "most", "leads_over"),
+    [
+        ("articles,edited,desk", 3, 3),
+        ("articles,edited,desk", 2, 3),
+        # What several paths have in common is counted once, and what they lead over on their way as well.
+        ("articles.tags.articles,articles.tags,articles", 3, 3),
+        ("articles.tags.articles,articles.author", 3, 4),
+        ("articles.author.articles,edited.author.articles", 5, 6),
+    ],
+)
+def test_most_includes(include: str, most: int, leads_over: int) -> None:
+    query = f"include={include}"
+    if leads_over <= most:
+        read_collection("author", query, limits=limits(max_includes=most))
+        return
+    with refused() as told:
+        read_collection("author", query, limits=limits(max_includes=most))
+    detail = f"it leads over {leads_over} relationships, and at most {most} are allowed: include less."
+    assert told == [(IncludeError, "include", f"Include parameter is invalid: {detail}")]
+
+
 def tree(node: Any) -> dict[str, Any]:
     return {branch.relationship.name: tree(branch.node) for branch in node.branches}
 
