@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -20,11 +21,13 @@ from server.handlers.base import Handler
 from server.health import Health
 from server.http import compression, cors
 from server.http.balance import Balance
+from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
-from server.http.proxies import request_maker
+from server.http.proxies import request_maker, trust_in
 from server.http.request import Handling, Request
 from server.limits import connection_limits, share
 from server.live_schema import LiveSchema
+from server.observing.metrics import CLOSED
 from server.postgres.database import Database
 from server.routes import ADMIN, Route, Shape, below_prefix, match_route, plain_path
 from server.running import Running
@@ -97,18 +100,22 @@ def make_app(
 
 def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:
     """balance: with the other workers."""
-    server = _server(app.find_handler, settings, balance)
+    server = _server(app, app.find_handler, settings, balance)
     app.gauges.clients = server
     return server
 
 
 def make_admin_server(app: Routes, settings: Settings) -> Server:
     """On the port that has health and metrics alone."""
-    return _server(app.find_admin_handler, settings)
+    return _server(app, app.find_admin_handler, settings)
 
 
-def _server(find_handler: FindHandler, settings: Settings, balance: Balance | None = None) -> Server:
+def _server(app: Routes, find_handler: FindHandler, settings: Settings, balance: Balance | None = None) -> Server:
     """Bodies are measured by the handlers, which answer with a document."""
+    meter = app.database.watch.meter
+    for reason in Reason:
+        # A graph of what has not happened yet is a line at zero.
+        meter.add(CLOSED, reason, amount=0.0)
     return Server(
         find_handler,
         make_request=request_maker(settings.trusted_proxies),
@@ -116,4 +123,6 @@ def _server(find_handler: FindHandler, settings: Settings, balance: Balance | No
         # Twice ours, and room for a URL: what is over this limit has a bare 431 for its answer.
         head_bytes=2 * settings.max_header_bytes + settings.max_url_bytes,
         balance=balance,
+        is_trusted=trust_in(settings.trusted_proxies),
+        closings=Closings(partial(meter.add, CLOSED)),
     )

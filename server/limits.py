@@ -22,9 +22,11 @@ log = logging.getLogger("server")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What the clients of one worker may take. unread_bytes: of answers that they do not read."""
+    """What the clients of one worker may take. of_client: connections of one of them. unread_bytes: of answers that
+    they do not read."""
 
     connections: int = 10_000
+    of_client: int = 5_000
     unread_bytes: int = 2**29
     idle_seconds: float = 620.0
     head_seconds: float = 20.0
@@ -47,8 +49,11 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     most = max(1, raise_descriptors() - own)
     if most < wanted:
         log.warning("a worker has %d connections, not %d: the system does not let it open more files", most, wanted)
+    connections = min(wanted, most)
+    of_client = settings.max_connections_per_client
     return ConnectionLimits(
-        connections=min(wanted, most),
+        connections=connections,
+        of_client=max(1, connections // 2) if of_client is None else share(of_client, settings.workers),
         unread_bytes=share(settings.max_buffered_bytes, settings.workers),
         idle_seconds=settings.idle_connection_seconds,
         head_seconds=settings.header_timeout_seconds,

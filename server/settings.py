@@ -20,14 +20,34 @@ import msgspec
 from msgspec import Meta
 
 from server import checks
+from server.setting_groups import (
+    ADDRESS,
+    CONNECTING,
+    CONNECTIONS,
+    DATA,
+    FRONT,
+    LIMITS,
+    LISTENING,
+    LISTS,
+    LOAD,
+    LOGGING,
+    MIB,
+    MIGRATIONS,
+    OBSERVING,
+    PORT,
+    STATEMENTS,
+    About,
+    Port,
+    Positive,
+    Seconds,
+    Text,
+)
 from server.wording import alternatives, listed, masked, placeholder
 
 PREFIX = "WATERSPOUT_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
 """Variables that are no setting: the path of a TOML file; what one program tells the next (processes/succession.py)."""
-MIB = 1024 * 1024
-DAY_SECONDS = 86_400
 
 
 class StartError(RuntimeError):
@@ -40,44 +60,6 @@ class SettingsError(StartError):
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults))
         self.faults = faults
-
-
-class About(msgspec.Struct, frozen=True):
-    """What a setting is beyond its type.
-
-    Its group and its placeholder in the help, what may be given where its type does not say it, whether it is a
-    secret, whether the commands other than serve have a flag for it too, whether it holds for as long as the master
-    lives, and a last check that returns the value to keep or raises ValueError (whose message must not show a secret).
-    """
-
-    group: str
-    metavar: str | None = None
-    expected: str | None = None
-    is_secret: bool = False
-    is_of_commands: bool = False
-    takes_restart: bool = False
-    check: Callable[[str], str] | None = None
-
-
-LISTENING = About("Listening")
-ADDRESS = About("Listening", metavar="HOST", takes_restart=True)
-PORT = About("Listening", takes_restart=True)
-DATA = About("Data")
-MIGRATIONS = About("Migrations", is_of_commands=True)
-FRONT = "Browsers, caches and proxies"
-CONNECTIONS = About("Connections to PostgreSQL")
-CONNECTING = About("Connections to PostgreSQL", is_of_commands=True)
-LISTS = About("Lists and includes")
-LIMITS = About("Limits of a request")
-LOAD = About("Limits of the server")
-STATEMENTS = About("Compiled statements")
-OBSERVING = About("Logs and timings")
-LOGGING = About("Logs and timings", is_of_commands=True)
-
-Text = Annotated[str, Meta(min_length=1)]
-Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Port = Annotated[int, Meta(ge=0, le=65535)]
-Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,10 +336,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive,
         Meta(
             description="Connections of clients that the whole server holds; each worker has its share, at least one. "
-            "Beyond it those that have waited longest for a request are closed, or new ones wait."
+            "Beyond it a new one takes the place of the one with the least progress."
         ),
         LOAD,
     ] = 10_000
+    max_connections_per_client: Annotated[
+        Positive | None,
+        Meta(
+            description="How many of these one address may have; each worker has its share, at least one. It does not "
+            "hold for trusted_proxies and Unix sockets. Without it half of max_connections."
+        ),
+        LOAD,
+    ] = None
     max_requests: Annotated[
         Positive,
         Meta(

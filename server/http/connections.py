@@ -19,6 +19,8 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest
 
 from server.http.answering import Exchange
 from server.http.balance import Balance
+from server.http.closings import Closings, Reason
+from server.http.eviction import SETTLED_SECONDS, Group, Progress, fading
 from server.http.http1 import Connection, Peer
 from server.http.request import UNIX, MakeRequest, Request
 from server.limits import ConnectionLimits
@@ -36,8 +38,11 @@ SPARED = 4
 LOOKED_AT_ONCE = 500
 """Connections that are looked at in one turn of the loop, which takes less than 0.2 ms."""
 
-SETTLED_SECONDS = 1.0
-"""What is younger is not closed to make room: its request may be on its way, or its client reading."""
+FULL_SECONDS = 0.05
+"""How long new connections wait with the system where there is no room for them, until it is tried again."""
+
+LACK_SECONDS = 5.0
+"""There is at most one line in so many seconds about a system that lets no more files be opened."""
 
 LEAST_TAKEN_BYTES = 16_384
 """Of an answer a client has to take as much in the time that it has to take anything."""
@@ -51,13 +56,26 @@ log = logging.getLogger("server")
 FindHandler = Callable[[HTTPServerRequest], HTTPMessageDelegate]
 
 
-class Server:
-    """Answers with the handlers that `find_handler` gives. Where it holds as many connections as it may, it closes one
-    that waits for a request, or takes no more until one has ended: then they wait with the system, and other workers
-    may take them.
+class Member(Progress):
+    """A connection as the server has it. taken_bytes, taken_at: what its client had taken of answers when it had last
+    taken enough."""
 
-    head_bytes: the longest request line with headers. waiting, heads, is_ending, spare: as
-    `server.http.http1.Host` has them.
+    __slots__ = ("connection", "taken_at", "taken_bytes")
+
+    connection: Connection
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        super().__init__(connection, connection.peer.remote_ip, now)
+        self.taken_bytes = 0
+        self.taken_at = now
+
+
+class Server:
+    """Answers with the handlers that `find_handler` gives. Where it holds as many connections as it may, a new one
+    takes the place of the one with the least progress. Where all of them are at work, new ones wait with the system,
+    and other workers may take them.
+
+    head_bytes: the longest request line with headers. is_ending, spare: as `server.http.http1.Host` has them.
     """
 
     def __init__(
@@ -67,21 +85,24 @@ class Server:
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
         head_bytes: int = HEAD_BYTES,
         balance: Balance | None = None,
+        is_trusted: Callable[[str], bool] = lambda address: address == UNIX,
+        closings: Closings | None = None,
     ) -> None:
+        """is_trusted: whether the limit for each client does not hold for that address."""
         self._balance = balance
         self.head_bytes = head_bytes
         self.is_ending = False
         self.spare = 0
         self._excess = 0
-        self.waiting: dict[Connection, float] = {}
-        self.heads: dict[Connection, float] = {}
         self._find_handler = find_handler
         self._make_request = make_request
         self._limits = limits
-        self._connections: set[Connection] = set()
-        # Of clients that have not read all: what they had read when, at the last look.
-        self._readers: dict[Connection, tuple[int, float]] = {}
-        self._joining = 0
+        self._is_trusted = is_trusted
+        self._closings = Closings() if closings is None else closings
+        self._all: Group[Member] = Group()
+        self._of_clients: dict[str, Group[Member]] = {}
+        self._looked_at = time.monotonic()
+        self._lacked_at = float("-inf")
         self._sockets: list[socket.socket] = []
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_full = False
@@ -135,60 +156,103 @@ class Server:
 
     def _accept_some(self, listening: socket.socket, most: int) -> None:
         for _ in range(most):
+            now = time.monotonic()
+            is_full = len(self._all) >= self._limits.connections
+            # Looked for before: a connection is not taken that there is no place for.
+            least = self._all.least(now) if is_full else None
+            if is_full and least is None:
+                self._pause()
+                return
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("no more connections for now: %s", error.strerror)
-                self._listen_no_more()
+                self._lack(error, now)
                 return
-            self._take(accepted, address)
-            if self._count >= self._limits.connections and not self._make_room():
-                self._listen_no_more()
+            if self._take(accepted, address, least, now):
+                # Those that were just taken have to come to their first bytes.
                 return
 
-    def _take(self, accepted: socket.socket, address: Any) -> None:
-        accepted.setblocking(False)
+    def _take(self, accepted: socket.socket, address: Any, least: Member | None, now: float) -> bool:
+        """Whether another connection went for it. least: the one that goes where its client has none to give."""
         is_unix = accepted.family == socket.AF_UNIX
         peer = Peer(UNIX if is_unix else address[0], address, accepted.family)
+        client = peer.remote_ip
+        if self._is_over(client):
+            own = self._of_clients[client].least(now)
+            if own is None:
+                accepted.close()
+                self._closings.note(Reason.CLIENT, client)
+                return False
+            self._evict(own, Reason.CLIENT)
+            least = own
+        elif least is not None:
+            self._evict(least, Reason.CONNECTIONS)
+        accepted.setblocking(False)
+        connection = Connection(self, peer)
+        self._join(Member(connection, now))
         loop = asyncio.get_running_loop()
-        self._joining += 1
-        self._tell_count()
-        task = loop.create_task(loop.connect_accepted_socket(partial(Connection, self, peer), accepted))
+        task = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._taken, accepted))
+        task.add_done_callback(partial(self._taken, accepted, connection))
+        return least is not None
 
-    def _taken(self, accepted: socket.socket, task: asyncio.Task[object]) -> None:
+    def _taken(self, accepted: socket.socket, connection: Connection, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
-        self._joining -= 1
-        self._tell_count()
-        self._closed.set()
         if task.cancelled() or task.exception() is not None:
             accepted.close()
+            self.leaves(connection)
 
-    @property
-    def _count(self) -> int:
-        return len(self._connections) + self._joining
+    def _is_over(self, client: str) -> bool:
+        """Whether it has all that one client may have."""
+        own = self._of_clients.get(client)
+        return own is not None and len(own) >= self._limits.of_client and not self._is_trusted(client)
+
+    def _lack(self, error: OSError, now: float) -> None:
+        """The system has no more descriptors, or no memory for one."""
+        least = self._all.least(now)
+        if least is not None and now - least.joined_at > SETTLED_SECONDS:
+            self._evict(least, Reason.DESCRIPTORS)
+        elif now - self._lacked_at > LACK_SECONDS:
+            self._lacked_at = now
+            log.error("no more connections for now: %s", error.strerror)
+        self._pause()
+
+    def _pause(self) -> None:
+        self._listen_no_more()
+        asyncio.get_running_loop().call_later(FULL_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._is_full:
+            self._listen()
 
     # what connections ask
 
+    def _join(self, one: Member) -> None:
+        self._all.add(one)
+        self._of_clients.setdefault(one.client, Group()).add(one)
+        self._tell_count()
+
     def _tell_count(self) -> None:
         if self._balance is not None:
-            self._balance.put(self._count)
-
-    def joins(self, connection: Connection) -> None:
-        self._connections.add(connection)
+            self._balance.put(len(self._all))
 
     def leaves(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self.waiting.pop(connection, None)
-        self.heads.pop(connection, None)
-        self._readers.pop(connection, None)
-        self._tell_count()
+        self._forget(connection)
         self._closed.set()
-        if self._is_full and self._count < self._limits.connections:
+        if self._is_full and len(self._all) < self._limits.connections:
             self._listen()
+
+    def _forget(self, connection: Connection) -> None:
+        client = connection.peer.remote_ip
+        own = self._of_clients.get(client)
+        self._all.discard(connection)
+        if own is not None:
+            own.discard(connection)
+            if not own:
+                del self._of_clients[client]
+        self._tell_count()
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
         """Raises HTTPInputError."""
@@ -200,7 +264,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        return len(self._connections)
+        return len(self._all)
 
     def end_after_answers(self) -> None:
         """The next answer of each connection is its last, and says so."""
@@ -208,7 +272,7 @@ class Server:
 
     async def last_connection(self) -> None:
         """Waits until there is none left."""
-        while self._count:
+        while len(self._all):
             self._closed.clear()
             await self._closed.wait()
 
@@ -216,28 +280,31 @@ class Server:
         """Returns when they are; what was written has been sent, or was not read in `CLOSING_SECONDS`."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        for one in list(self._connections):
-            one.close()
+        for one in self._all:
+            one.connection.close()
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
                 await self.last_connection()
         except TimeoutError:
-            for one in list(self._connections):
-                one.reset()
+            for one in self._all:
+                one.connection.reset()
             await self.last_connection()
+        self._closings.tell(is_last=True)
 
     async def look(self) -> None:
         """To be called every now and then: ends the connections that are over a limit."""
         self._spare_some()
-        unread = 0
-        for number, one in enumerate(list(self._connections), 1):
+        now = time.monotonic()
+        before, self._looked_at = self._looked_at, now
+        weight, unread = fading(now - before), 0
+        for number, one in enumerate(self._all, 1):
+            one.look(weight)
             unread += self._look_at(one, time.monotonic())
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unread > self._limits.unread_bytes:
             self._free(unread - self._limits.unread_bytes, time.monotonic() - SETTLED_SECONDS)
-        if self._is_full and (self._count < self._limits.connections or self._make_room()):
-            self._listen()
+        self._closings.tell()
 
     def _spare_some(self) -> None:
         """A worker that has just come has none of the clients that stay connected. Where this one has had more than its
@@ -246,46 +313,49 @@ class Server:
         before, self._excess = self._excess, 0 if self._balance is None else self._balance.excess
         self.spare = -(-min(before, self._excess) // SPARED)
 
-    def _look_at(self, one: Connection, now: float) -> int:
+    def _look_at(self, one: Member, now: float) -> int:
         """Gives the bytes that its client has not taken."""
-        unread = one.unread_bytes
+        connection = one.connection
+        unread = connection.unread_bytes
         if unread:
             return self._look_at_reader(one, unread, now)
-        self._readers.pop(one, None)
-        since, head_since = self.waiting.get(one, now), self.heads.get(one, now)
-        if now - head_since > self._limits.head_seconds:
-            one.refuse_late_head()
-        elif head_since == now and now - since > self._limits.idle_seconds:
-            one.close()
+        one.taken_bytes, one.taken_at = connection.written_bytes, now
+        if connection.head_since is not None:
+            if now - connection.head_since > self._limits.head_seconds:
+                self._closings.note(Reason.LATE_HEAD, one.client)
+                connection.refuse_late_head()
+        elif connection.waits_since is not None and now - connection.waits_since > self._limits.idle_seconds:
+            self._closings.note(Reason.IDLE, one.client)
+            connection.close()
         return 0
 
-    def _look_at_reader(self, one: Connection, unread: int, now: float) -> int:
-        taken = one.written_bytes - unread
-        before, at = self._readers.setdefault(one, (taken, now))
-        if taken - before >= LEAST_TAKEN_BYTES:
-            self._readers[one] = taken, now
-        elif now - at > self._limits.write_seconds:
-            log.info("a connection is closed whose client does not read")
-            one.reset()
+    def _look_at_reader(self, one: Member, unread: int, now: float) -> int:
+        taken = one.connection.written_bytes - unread
+        if taken - one.taken_bytes >= LEAST_TAKEN_BYTES:
+            one.taken_bytes, one.taken_at = taken, now
+        elif now - one.taken_at > self._limits.write_seconds:
+            self._closings.note(Reason.UNREAD, one.client)
+            one.connection.reset()
             return 0
         return unread
 
-    def _make_room(self) -> bool:
-        """Closes the connection that has waited longest; False where none has waited long."""
-        one, since = next(iter(self.waiting.items()), (None, 0.0))
-        if one is None or time.monotonic() - since < SETTLED_SECONDS:
-            return False
-        del self.waiting[one]
-        one.close()
-        return True
+    def _evict(self, one: Member, reason: Reason) -> None:
+        """Its place is free at once."""
+        connection = one.connection
+        self._closings.note(reason, one.client)
+        self._forget(connection)
+        if connection.unread_bytes:
+            connection.reset()
+        else:
+            connection.close()
 
     def _free(self, excess: int, before: float) -> None:
         """Ends the connections whose clients have not read for longest, and not since that moment."""
-        for one, (_, at) in sorted(self._readers.items(), key=lambda entry: entry[1][1]):
-            if at > before or excess <= 0:
+        for one in sorted(self._all, key=lambda one: one.taken_at):
+            if one.taken_at > before or excess <= 0:
                 return
-            unread = one.unread_bytes
+            unread = one.connection.unread_bytes
             if unread >= LEAST_TAKEN_BYTES:
                 excess -= unread
-                log.warning("a connection is closed to have the memory of its answer back")
-                one.reset()
+                self._closings.note(Reason.MEMORY, one.client)
+                one.connection.reset()

@@ -49,8 +49,8 @@ _LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e\x80-\xff]+) HTTP
 _OTHER_VERSION = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/[0-9]+(\.[0-9]+)?\r\n")
 _VERSIONS = {b"0": "HTTP/1.0", b"1": "HTTP/1.1"}
 
-HEAD, BODY, ANSWER, LAST = "head", "body", "answer", "last"
-"""What a connection waits for: a request, the rest of a body, an answer, its end."""
+JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
+"""What a connection waits for: its transport, a request, the rest of a body, an answer, its end."""
 
 log = logging.getLogger("server")
 
@@ -65,18 +65,12 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Host(Protocol):
-    """Who has the connections. head_bytes: the longest request line with headers. waiting: those that wait for a
-    request or the rest of a head, and since when, by the monotonic clock. heads: when a head began that is not all
-    there. is_ending: whether an answer that begins is the last of its connection. spare: how many of
-    the next ones are, where it is not."""
+    """Who has the connections. head_bytes: the longest request line with headers. is_ending: whether an answer that
+    begins is the last of its connection. spare: how many of the next ones are, where it is not."""
 
     head_bytes: int
-    waiting: dict[Connection, float]
-    heads: dict[Connection, float]
     is_ending: bool
     spare: int
-
-    def joins(self, connection: Connection) -> None: ...
 
     def leaves(self, connection: Connection) -> None: ...
 
@@ -93,15 +87,20 @@ class Refused(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """written_bytes: of answers, since it began."""
+    """received_bytes, written_bytes: since it began. waits_since: when it began to wait for a request, or the rest of
+    its head; None where it does not. head_since: when a head began that is not all there. Both by the monotonic
+    clock."""
 
     transport: asyncio.Transport
 
     def __init__(self, host: Host, peer: Peer) -> None:
         self.host = host
         self.peer = peer
+        self.received_bytes = 0
         self.written_bytes = 0
-        self._phase = HEAD
+        self.waits_since: float | None = None
+        self.head_since: float | None = None
+        self._phase = JOINING
         # What came and was not looked at yet, or is half a head.
         self._kept = b""
         self._is_paused = False
@@ -127,10 +126,11 @@ class Connection(asyncio.Protocol):
         self._has_writev = not isinstance(transport, asyncio.Transport)
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent.set_result(None)
-        self.host.joins(self)
-        self.host.waiting[self] = time.monotonic()
+        self._phase = HEAD
+        self.waits_since = time.monotonic()
 
     def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
         if self._phase is not LAST:
             self._read(self._kept + data if self._kept else data)
 
@@ -206,8 +206,8 @@ class Connection(asyncio.Protocol):
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if end < len(END):
             self._kept = data
-            if data:
-                self.host.heads.setdefault(self, time.monotonic())
+            if data and self.head_since is None:
+                self.head_since = time.monotonic()
             return b""
         # An answer that is made at once has to know of it.
         self._kept = rest = data[end:]
@@ -260,12 +260,11 @@ class Connection(asyncio.Protocol):
         return False
 
     def _start(self, line: RequestStartLine, headers: HTTPHeaders, *, has_body: bool) -> None:
-        host, now = self.host, time.monotonic()
-        host.waiting.pop(self, None)
-        began_at = host.heads.pop(self, now) if host.heads else now
+        began_at = time.monotonic() if self.head_since is None else self.head_since
+        self.waits_since = self.head_since = None
         self._exchange = exchange = Exchange(self, line, headers, began_at, has_body=has_body)
         try:
-            delegate = self._delegate = host.route(exchange, line, headers)
+            delegate = self._delegate = self.host.route(exchange, line, headers)
         except HTTPInputError:
             self._exchange = None
             raise Refused(HTTPStatus.BAD_REQUEST) from None
@@ -378,7 +377,19 @@ class Connection(asyncio.Protocol):
     @property
     def unread_bytes(self) -> int:
         """Of answers, that the client has not taken."""
-        return self.transport.get_write_buffer_size()
+        return 0 if self._phase is JOINING else self.transport.get_write_buffer_size()
+
+    @property
+    def moved_bytes(self) -> int:
+        """That came, or that the client took, since it began."""
+        return self.received_bytes + self.written_bytes - self.unread_bytes
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the client waits for the server, and not the server for the client."""
+        if self._phase is ANSWER or self._is_held:
+            return not self.unread_bytes
+        return self._phase is JOINING
 
     def send(self, *pieces: bytes) -> asyncio.Future[None]:
         """Gives what is done when there is room for more."""
@@ -409,14 +420,12 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_soon(self._go_on)
         else:
             # The rest of a body that nobody wants has as much time as a request.
-            self.host.waiting[self] = time.monotonic()
+            self.waits_since = time.monotonic()
 
     def _await_request(self) -> None:
         self._phase = HEAD
         self._parser = None
-        # It may be there, of a body that nobody wanted: the order of the entries is that of the times.
-        self.host.waiting.pop(self, None)
-        self.host.waiting[self] = time.monotonic()
+        self.waits_since = time.monotonic()
 
     # its end
 
@@ -437,8 +446,7 @@ class Connection(asyncio.Protocol):
     def _end(self, *, is_clean: bool) -> None:
         """is_clean: whether nothing more can come that would reset the connection."""
         self._phase, self._kept = LAST, b""
-        self.host.waiting.pop(self, None)
-        self.host.heads.pop(self, None)
+        self.waits_since = self.head_since = None
         if is_clean or self.transport.is_closing():
             self.transport.close()
             return

@@ -8,7 +8,7 @@ the lists are read from their end, for as long as it is a trusted proxy that is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -65,6 +65,12 @@ class Sender(msgspec.Struct, frozen=True):
 def request_maker(trusted_proxies: str | None) -> MakeRequest:
     """trusted_proxies: as the setting has them."""
     return partial(ProxiedRequest, proxies_of(trusted_proxies)) if trusted_proxies else Request
+
+
+def trust_in(trusted_proxies: str | None) -> Callable[[str], bool]:
+    """Whether many clients may stand behind an address: that of a proxy, or whoever connects to a Unix socket."""
+    proxies = None if trusted_proxies is None else proxies_of(trusted_proxies)
+    return lambda peer: peer == UNIX or (proxies is not None and proxies.trusts_peer(peer))
 
 
 def proxies_of(trusted_proxies: str) -> Proxies:

@@ -76,6 +76,7 @@ REQUEST_SECONDS = _histogram(
 )
 RESPONSE_BYTES = _counter("http_response_bytes_total", "Bytes of the bodies of answers.", *REQUEST)
 CONNECTIONS = _gauge("http_connections", "Connections of clients.")
+CLOSED = _counter("http_connections_closed_total", "Connections that the server closed of its own accord.", "reason")
 IN_FLIGHT = _gauge("http_requests_in_flight", "Requests that are being answered.")
 STAGE_SECONDS = _histogram("stage_duration_seconds", "Time of each stage of a request.", "route", "stage")
 STREAMS = _counter("streams_total", "Answers that were begun as a stream.")
@@ -118,6 +119,7 @@ METRICS = (
     REQUEST_SECONDS,
     RESPONSE_BYTES,
     CONNECTIONS,
+    CLOSED,
     IN_FLIGHT,
     STAGE_SECONDS,
     STREAMS,

@@ -26,6 +26,9 @@ tests runs the attack as well."""
 
 PIECE = b" " * 0x40000
 
+_BIND_ADDRESS_NO_PORT = 24
+"""ip(7)"""
+
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 Attack = Callable[[Reader, Writer], Awaitable[None]]
 
@@ -47,9 +50,12 @@ def is_bearable(before: float, now: float) -> bool:
 
 
 @asynccontextmanager
-async def attacked(port: int, count: int, attack: Attack) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Gives the attacks, all of which are connected; each is done when the server has ended it."""
-    pairs = [await _connect(port) for _ in range(count)]
+async def attacked(
+    port: int, count: int, attack: Attack, source: str = "127.0.0.1"
+) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Gives the attacks, all of which are connected; each is done when the server has ended it. source: the address
+    that they come from."""
+    pairs = [await _connect(port, source) for _ in range(count)]
     tasks = [asyncio.ensure_future(_run(attack, *pair)) for pair in pairs]
     try:
         yield tasks
@@ -57,11 +63,16 @@ async def attacked(port: int, count: int, attack: Attack) -> AsyncIterator[list[
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for _, writer in pairs:
+            writer.transport.abort()
 
 
-async def _connect(port: int) -> tuple[Reader, Writer]:
+async def _connect(port: int, source: str) -> tuple[Reader, Writer]:
     """With a small buffer, so that the server's fill."""
     own = socket.socket()
+    # A port is chosen when it connects: so there are more than those that are free for all destinations.
+    own.setsockopt(socket.SOL_IP, _BIND_ADDRESS_NO_PORT, 1)
+    own.bind((source, 0))
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     own.setblocking(False)
     await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", port))
@@ -89,12 +100,12 @@ def slow_body(pause_seconds: float) -> Attack:
     return _trickle(head.encode(), pause_seconds)
 
 
-def _trickle(first: bytes, pause_seconds: float) -> Attack:
-    """A byte now and then, until there is an answer."""
+def _trickle(first: bytes, pause_seconds: float, *, is_answered: bool = False) -> Attack:
+    """A byte now and then, until there is an answer; is_answered: or its connection ends."""
 
     async def attack(reader: Reader, writer: Writer) -> None:
         writer.write(first)
-        answered = asyncio.ensure_future(reader.read(1))
+        answered = asyncio.ensure_future(reader.read(-1 if is_answered else 1))
         while not (await asyncio.wait([answered], timeout=pause_seconds))[0]:
             writer.write(b"x")
         await answered
@@ -110,6 +121,31 @@ def never_reads(path: str) -> Attack:
         reading.pause_reading()
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await asyncio.Event().wait()
+
+    return attack
+
+
+def slow_chunks(pause_seconds: float) -> Attack:
+    head = (
+        f"POST /groups HTTP/1.1\r\nHost: localhost\r\nContent-Type: {MEDIA_TYPE}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    return _trickle(head.encode() + b"ffff\r\n", pause_seconds)
+
+
+def lingers(pause_seconds: float) -> Attack:
+    """After its last answer."""
+    return _trickle(b"no request\r\n\r\n", pause_seconds, is_answered=True)
+
+
+def never_reads_pipeline(path: str) -> Attack:
+    """More requests than the server reads at once, and no answer is read."""
+
+    async def attack(_: Reader, writer: Writer) -> None:
+        reading: asyncio.ReadTransport = writer.transport  # type: ignore[assignment]  # it is both
+        reading.pause_reading()
+        while True:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 1000)
+            await writer.drain()
 
     return attack
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import subprocess
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import asyncpg
 import msgspec
@@ -24,11 +26,15 @@ from tests.http.attacks import (
     is_bearable,
     large_body,
     latency,
+    lingers,
     never_reads,
+    never_reads_pipeline,
     slow_body,
+    slow_chunks,
     slow_head,
 )
 from tests.http.conftest import MEDIA_TYPE
+from tests.http.test_metrics import read
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
 from tests.waiting import until
@@ -194,12 +200,22 @@ async def test_an_answer_that_is_read_slowly(strict: Program) -> None:
 
 
 def clients(server: Program) -> int:
+    return len(_remote(server))
+
+
+def of_client(server: Program, address: str) -> int:
+    return _remote(server).count(address)
+
+
+def _remote(server: Program) -> list[str]:
+    """The addresses of all clients."""
     connections = psutil.Process(server.pid).net_connections("tcp")
-    return sum(one.status == psutil.CONN_ESTABLISHED and one.laddr.port == server.port for one in connections)
+    own = [one for one in connections if one.status == psutil.CONN_ESTABLISHED and one.laddr.port == server.port]
+    return [one.raddr.ip for one in own]
 
 
-async def answered(port: int, path: str) -> int:
-    async with connected(port) as wire:
+async def answered(port: int, path: str, source: str = "127.0.0.1") -> int:
+    async with connected(port, source) as wire:
         await wire.send(f"GET {path} HTTP/1.1")
         answer = await wire.answer()
     assert answer.status == 200
@@ -229,10 +245,19 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
 
 # how many
 
+OTHER, THIRD = "127.0.0.2", "127.0.0.3"
+"""Addresses of other clients. Those of the tests themselves are 127.0.0.1."""
+
+CLOSING = 3
+"""Connections that are closed already, and that the system still shows."""
+
+ANSWERED_SECONDS = 2.0
+"""Within which a new client is answered, whatever the others do; most of it is for a machine with much to do."""
+
 
 async def test_one_connection_too_many(url: str) -> None:
-    """Closes the one that has waited longest for a request."""
-    with program(url, "--max-connections", "8") as server:
+    """Closes the one that has moved the fewest bytes."""
+    with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
         async with AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
             for wire in wires[1:]:
@@ -244,15 +269,129 @@ async def test_one_connection_too_many(url: str) -> None:
             assert (await wires[-1].answer()).status == 200
 
 
+STUCK = {
+    "idle": idle,
+    "half heads": slow_head(0.5),
+    "half bodies": slow_body(0.5),
+    "half bodies in chunks": slow_chunks(0.5),
+    "unread lists": never_reads(LIST),
+    "unread streams": never_reads(STREAM),
+    "unread pipelines": never_reads_pipeline("/groups/1"),
+    "lingering": lingers(0.5),
+}
+
+
+@pytest.mark.parametrize("stuck", STUCK)
+async def test_stuck_connections_make_room_for_new_ones(url: str, stuck: str) -> None:
+    with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
+        async with attacked(server.port, 12, STUCK[stuck], OTHER):
+            for path in ("/groups/1", "/-/live", "/-/ready", "/groups/1"):
+                async with asyncio.timeout(ANSWERED_SECONDS):
+                    assert await answered(server.port, path) > 0
+
+
+async def test_a_client_that_asks_keeps_its_connection(url: str) -> None:
+    """While many come that do not."""
+    with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
+        async with connected(server.port) as wire:
+            for _ in range(10):
+                await wire.send("GET /groups/1 HTTP/1.1")
+                assert (await wire.answer()).status == 200
+                # By then those of before are settled, and go before this one.
+                await asyncio.sleep(0.25)
+                async with attacked(server.port, 4, slow_body(0.1), OTHER):
+                    await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def locked(server: Program) -> AsyncIterator[None]:
+    """Requests for groups are at work for as long as this lasts."""
+    holder = await asyncpg.connect(server.url)
+    try:
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE groups")
+            yield
+    finally:
+        await holder.close()
+
+
+async def until_at_work(server: Program, count: int) -> None:
+    watcher = await asyncpg.connect(server.url)
+    try:
+        statement = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        await until(lambda: watcher.fetchval(statement), lambda found: found == count)
+    finally:
+        await watcher.close()
+
+
+async def test_requests_at_work_outlast_a_flood(url: str) -> None:
+    """And those who flood are answered when there is room."""
+    with program(url, "--max-connections", "6") as server:
+        async with AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(connected(server.port, source)) for source in (OTHER, THIRD) * 2]
+            async with locked(server):
+                for wire in wires:
+                    await wire.send("GET /groups/1 HTTP/1.1")
+                await until_at_work(server, len(wires))
+                for source in (OTHER, THIRD, "127.0.0.4"):
+                    async with attacked(server.port, 30, slow_body(0.1), source):
+                        assert clients(server) <= 6 + CLOSING
+            assert [(await wire.answer()).status for wire in wires] == [200] * len(wires)
+
+
 async def test_no_connection_to_spare(url: str) -> None:
-    """Where all are at work a new one waits until one of them ends."""
-    with program(url, "--max-connections", "2") as server:
-        async with attacked(server.port, 2, never_reads(STREAM)) as tasks:
-            await until_streams(server, 2)
-            waiting = asyncio.ensure_future(answered(server.port, "/groups/1"))
-            assert not (await asyncio.wait([waiting], timeout=LIMIT_SECONDS))[0]
-            tasks[0].cancel()
+    """Where all are at work a new one waits until one of them ends, or has its answer."""
+    with program(url, "--max-connections", "2", "--max-connections-per-client", "2") as server:
+        async with connected(server.port) as one, connected(server.port) as other:
+            async with locked(server):
+                for wire in (one, other):
+                    await wire.send("GET /groups/1 HTTP/1.1")
+                await until_at_work(server, 2)
+                waiting = asyncio.ensure_future(answered(server.port, "/persons", THIRD))
+                assert not (await asyncio.wait([waiting], timeout=LIMIT_SECONDS))[0]
             assert await asyncio.wait_for(waiting, SECONDS) > 0
+
+
+async def closed_by_reason(port: int) -> dict[str, float]:
+    async with connected(port, THIRD) as wire:
+        await wire.send("GET /-/metrics HTTP/1.1")
+        figures = read((await wire.answer()).body.decode())["http_connections_closed_total"]
+    return {reason: count for (reason,), count in figures.items() if count}
+
+
+async def test_one_client_has_half_of_all_connections(url: str) -> None:
+    """A new one takes the place of its own one with the least progress. That is counted, and told in a line or two."""
+    with program(url, "--max-connections", "20", "--log-level", "warning") as server:
+        async with AsyncExitStack() as stack:
+            others = [await stack.enter_async_context(connected(server.port, THIRD)) for _ in range(5)]
+            await stack.enter_async_context(attacked(server.port, 30, slow_body(0.5), OTHER))
+            await until(lambda: of_client(server, OTHER) == 10)
+            assert (await closed_by_reason(server.port))["max_connections_per_client"] == 20
+            async with asyncio.timeout(ANSWERED_SECONDS):
+                async with connected(server.port, OTHER) as wire:
+                    await wire.send("GET /groups/1 HTTP/1.1")
+                    assert (await wire.answer()).status == 200
+            for wire in others:
+                await wire.send("GET /groups/1 HTTP/1.1")
+                assert (await wire.answer()).status == 200
+        server.process.terminate()
+        told = server.process.communicate(timeout=SECONDS)[1]
+    text = rf"(\d+) connections were closed of clients that have max_connections_per_client \(\1 of {OTHER}\)"
+    numbers = [int(number) for number in re.findall(text, told)]
+    assert (sum(numbers), len(numbers) <= 2) == (21, True)
+
+
+async def test_a_trusted_proxy_has_as_many_connections_as_there_are(url: str) -> None:
+    flags = ("--max-connections", "20", "--max-connections-per-client", "2", "--trusted-proxies", OTHER)
+    with program(url, *flags) as server:
+        async with AsyncExitStack() as stack:
+            wires = [await stack.enter_async_context(connected(server.port, OTHER)) for _ in range(15)]
+            for wire in wires:
+                await wire.send("GET /groups/1 HTTP/1.1")
+                assert (await wire.answer()).status == 200
+            assert await closed_by_reason(server.port) == {}
 
 
 def test_descriptors(url: str) -> None:
@@ -345,7 +484,7 @@ async def test_others_keep_their_latency_at_full_size(url: str, name: str) -> No
     if hard < 2 * count:
         pytest.skip(f"{hard} descriptors are too few")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with program(url, "--max-connections", "11000") as server:
+    with program(url, "--max-connections", "11000", "--max-connections-per-client", "11000") as server:
         before = await latency(server.port, times=500)
         memory = Memory(server.pid)
         async with attacked(server.port, count, attack):
@@ -354,3 +493,23 @@ async def test_others_keep_their_latency_at_full_size(url: str, name: str) -> No
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     print(f"{name}, {count}: {1000 * before:.2f} ms, then {1000 * now:.2f} ms; {growth / 2**20:.0f} MiB more")
     assert is_bearable(before, now)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("source", ["127.0.0.1", OTHER])
+@pytest.mark.parametrize("limits", [(), ("--max-connections-per-client", "10000")], ids=["half", "all"])
+async def test_ten_thousand_half_bodies_make_room(url: str, limits: tuple[str, ...], source: str) -> None:
+    """For clients of the same address, and of another one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 20_000:
+        pytest.skip(f"{hard} descriptors are too few")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with program(url, *limits) as server:
+        async with attacked(server.port, 10_050, slow_body(0.5)):
+            for path in ("/groups/1", "/-/live", "/-/ready") * 3:
+                begin = time.perf_counter()
+                assert await asyncio.wait_for(answered(server.port, path, source), SECONDS) > 0
+                seconds = time.perf_counter() - begin
+                print(f"{path}: {seconds:.3f} s, {clients(server)} connections")
+                assert seconds < ANSWERED_SECONDS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -48,8 +48,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Wire]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def connected(port: int, source: str = "127.0.0.1") -> AsyncIterator[Wire]:
+    """source: the address that it comes from."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         yield Wire(reader, writer)
     finally:

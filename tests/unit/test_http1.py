@@ -26,6 +26,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.written = b""
+        self.unread = 0
         self.done: list[str] = []
 
     def write(self, data: bytes) -> None:
@@ -36,6 +37,9 @@ class Transport:
 
     def is_closing(self) -> bool:
         return bool({"close", "abort"} & set(self.done))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def can_write_eof(self) -> bool:
         return True
@@ -88,15 +92,11 @@ class Host:
 
     def __init__(self) -> None:
         self.head_bytes = 1000
-        self.waiting: dict[Connection, float] = {}
-        self.heads: dict[Connection, float] = {}
         self.is_ending = False
         self.spare = 0
         self.is_held = False
         self.answers_at_once = False
         self.requests: list[Request] = []
-
-    def joins(self, connection: Connection) -> None: ...
 
     def leaves(self, connection: Connection) -> None: ...
 
@@ -499,23 +499,43 @@ async def test_an_answer_before_the_body(length: int, is_kept: bool) -> None:
 
 
 async def test_a_late_head() -> None:
-    host = Host()
-    connection, transport = connected(host)
-    assert (connection in host.waiting, connection in host.heads) == (True, False)
+    connection, transport = connected(Host())
+    assert (connection.waits_since is None, connection.head_since) == (False, None)
     connection.data_received(GET[:9])
-    assert connection in host.heads
+    assert connection.head_since is not None
     connection.refuse_late_head()
     assert transport.written.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert (host.waiting, host.heads) == ({}, {})
+    assert (connection.waits_since, connection.head_since) == (None, None)
 
 
 async def test_only_who_waits_is_waiting() -> None:
     host = Host()
     connection, _ = connected(host)
     connection.data_received(GET)
-    assert host.waiting == {}
+    assert connection.waits_since is None
     host.requests[0].answer()
-    assert connection in host.waiting
+    assert connection.waits_since is not None
+
+
+async def test_who_waits_for_whom() -> None:
+    """A connection is at work from the end of its request to the end of its answer, while its client takes that."""
+    host = Host()
+    connection, transport = connected(host)
+    head = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+    found = []
+    for piece in (head[:9], head[9:], b"a", b"b"):
+        connection.data_received(piece)
+        found.append(connection.is_at_work)
+    assert found == [False, False, False, True]
+    host.requests[0].exchange.write_headers(OK, HTTPHeaders({"Content-Length": "4"}), b"ab")
+    transport.unread = 3
+    assert (connection.is_at_work, connection.unread_bytes) == (False, 3)
+    assert connection.moved_bytes == len(head) + 2 + len(transport.written) - 3
+    transport.unread = 0
+    host.requests[0].exchange.write(b"cd")
+    assert connection.is_at_work
+    host.requests[0].exchange.finish()
+    assert not connection.is_at_work
 
 
 def chunk(content: bytes) -> bytes:
