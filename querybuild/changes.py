@@ -69,6 +69,7 @@ def plan_write(
         planner.relationships()
         planner.missing()
     owner = None if change.owner is None else planner.owner(change.owner)
+    planner.check_columns()
     return planner.planned(id_slot, owner)
 
 
@@ -231,6 +232,16 @@ class _WritePlanner:
             if attribute is None or not attribute.is_stored:
                 raise ValueError(f"custom code assigns {name!r}: {self.resource.type} has no such stored attribute")
             self._assign(attribute, value, f"{self.change.pointer}/attributes/{escape_pointer(name)}")
+
+    def check_columns(self) -> None:
+        """Two fields may be declared over one column, such as `owner_id` beside `owner`: a document sends one."""
+        pointers: dict[str, str] = {}
+        for assignment in self._assignments:
+            pointer = self.pointers[assignment.slot]
+            other = pointers.setdefault(assignment.column, pointer)
+            if other != pointer:
+                detail = f"It sets what {other} sets: send one of the two."
+                self.errors.append(AttributeFault(detail, pointer=pointer))
 
     def _unknown_attribute(self, name: str, pointer: str) -> None:
         if self.resource.relationship(name) is not None:

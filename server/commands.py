@@ -120,7 +120,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
-        faults = (await read_live_schema(connection, catalog)).faults
+        faults = (await read_live_schema(connection, catalog, is_read_only=settings.read_only)).faults
         return Checked(not faults, pending, faults, await advice.suggest(connection, catalog))
 
     found = _with_connection(settings, work)

@@ -17,51 +17,30 @@ import msgspec
 from querybuild.catalog import Catalog
 from querybuild.errors import listed, nearest, quoted
 from querybuild.plan import ReadPlan, Reference, References, node_of
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
+from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
+from server.live_tables import (
+    CONSTRAINTS,
+    TYPE_NAME,
+    Column,
+    Columns,
+    Found,
+    Place,
+    Table,
+    find_oids,
+    read_table,
+)
+from server.live_writes import (
+    key_faults,
+    key_privileges,
+    link_faults,
+    read_privileges,
+    write_faults,
+    write_privileges,
+)
 
-_TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
-            WHEN e.typtype = 'e' THEN '_enum'
-            WHEN b.typelem <> 0 AND b.typcategory = 'A' THEN '_' || e.typname
-            ELSE b.typname END"""
-
-_TYPE = f"SELECT {_TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
-
-_COLUMNS = f"""
-SELECT a.attname AS name,
-       {_TYPE_NAME} AS type,
-       a.attnotnull OR d.typnotnull AS is_not_null,
-       a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default
-FROM pg_attribute a
-JOIN pg_type d ON d.oid = a.atttypid
-JOIN pg_type b ON b.oid = CASE WHEN d.typtype = 'd' THEN (
-    WITH RECURSIVE base AS (
-        SELECT d.typbasetype AS oid
-        UNION ALL
-        SELECT t.typbasetype FROM pg_type t JOIN base ON t.oid = base.oid WHERE t.typtype = 'd'
-    ) SELECT base.oid FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd' LIMIT 1
-) ELSE d.oid END
-LEFT JOIN pg_type e ON e.oid = b.typelem
-WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
-"""
-
-_CONSTRAINTS = """
-SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
-       ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
-             JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns
-FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
-WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u')
-UNION ALL
-SELECT n.nspname, r.relname, x.relname, i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
-       ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
-             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-             WHERE k.place <= i.indnkeyatts ORDER BY k.place)
-FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class r ON r.oid = i.indrelid
-JOIN pg_namespace n ON n.oid = r.relnamespace
-WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
-"""
-
+_TYPE = f"SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
 
 LEAST_BYTES, MOST_TIMES = 2**18, 10
 """Where there are few rows, PostgreSQL looks for what belongs to each in an index, and has soon read less than all of
@@ -84,28 +63,6 @@ AND NOT EXISTS (
 """
 
 
-class Column(msgspec.Struct, frozen=True):
-    type: str
-    is_not_null: bool
-    has_default: bool
-
-
-class Table(msgspec.Struct, frozen=True):
-    """columns: by name. unique: sets of columns whose values together stand in one row at most; None of a view, which
-    has no indexes to tell."""
-
-    columns: dict[str, Column]
-    unique: tuple[frozenset[str], ...] | None
-
-    def may_repeat(self, *names: str) -> bool:
-        """Whether two rows may have the same values in these columns."""
-        is_told = self.unique is not None and set(names) <= self.columns.keys()
-        return is_told and not any(columns <= set(names) for columns in self.unique or ())
-
-
-Columns = dict[str, Column]
-Place = tuple[str | None, str]
-"""Schema and table, as they are declared."""
 Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 """(schema, table, name) -> the columns that the constraint is about, in its order; none of an expression."""
 
@@ -119,28 +76,21 @@ class LiveSchema(msgspec.Struct, frozen=True):
     references: References = frozenset()
 
 
-async def read_live_schema(connection: asyncpg.Connection[Any], catalog: Catalog) -> LiveSchema:
-    """Looks every declared table up, the way the statements will: with its schema where one is declared."""
-    oids = {place: await _oid(connection, *place) for place in dict.fromkeys(_tables(catalog))}
+async def read_live_schema(
+    connection: asyncpg.Connection[Any], catalog: Catalog, *, is_read_only: bool = False
+) -> LiveSchema:
+    """is_read_only: whether the server answers no request that would write, so that nothing has to be writable."""
+    oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
-    tables: dict[int, Table] = {}
-    constraints = await connection.fetch(_CONSTRAINTS, known_oids)
+    constraints = await connection.fetch(CONSTRAINTS, known_oids)
     foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, LEAST_BYTES, MOST_TIMES)}
-    for oid in oids.values():
-        if oid is not None and oid not in tables:
-            rows = await connection.fetch(_COLUMNS, oid)
-            has_indexes = await connection.fetchval(
-                "SELECT relkind IN ('r', 'p', 'm') FROM pg_class WHERE oid = $1", oid
-            )
-            unique = [frozenset(row["columns"]) for row in constraints if row["oid"] == oid and row["is_unique"]]
-            tables[oid] = Table(
-                {row["name"]: Column(row["type"], row["is_not_null"], row["has_default"]) for row in rows},
-                tuple(unique) if has_indexes else None,
-            )
+    tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
     found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
     faults: list[str] = []
     for resource in catalog:
         own = list(_faults(catalog, resource, found))
+        if not is_read_only:
+            own += _write_faults(catalog, resource, found)
         table = found[resource.schema, resource.table]
         if table is not None and resource.id.column in table.columns:
             own += await _term_faults(connection, resource)
@@ -179,18 +129,8 @@ def _tables(catalog: Catalog) -> Iterator[Place]:
                 yield link.schema, link.table
 
 
-async def _oid(connection: asyncpg.Connection[Any], schema: str | None, table: str) -> int | None:
-    """The table's oid; quote_ident makes to_regclass take the names as they are."""
-    sql = "SELECT to_regclass(concat_ws('.', quote_ident($1), quote_ident($2)))::oid"
-    oid: int | None = await connection.fetchval(sql, schema, table)
-    return oid
-
-
 def _where(resource: Resource) -> str:
     return f"resource {quoted(resource.type)}: "
-
-
-Found = dict[Place, Table | None]
 
 
 def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
@@ -199,11 +139,46 @@ def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]
     if table is None:
         yield f"{where}there is no table {quoted(resource.table)} in the database"
         return
-    for fault in (*_id_faults(resource, table), *_attribute_faults(resource, table.columns)):
+    read = (resource.id.column, *_read_columns_of(resource))
+    for fault in (
+        *_id_faults(resource, table),
+        *_attribute_faults(resource, table.columns),
+        *read_privileges(table, read),
+    ):
         yield where + fault
     for relationship in resource.relationships:
         for fault in _relationship_faults(resource, relationship, catalog.target(relationship), found):
             yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+
+
+def _write_faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
+    """What the methods of the resource and of its relationships need, and the tables or the role do not allow."""
+    where = _where(resource)
+    table = found[resource.schema, resource.table]
+    if table is None:
+        return
+    for fault in (*write_faults(resource, table), *write_privileges(resource, table)):
+        yield where + fault
+    for relationship in resource.relationships:
+        for fault in _relationship_write_faults(resource, relationship, catalog.target(relationship), found):
+            yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+
+
+def _relationship_write_faults(
+    resource: Resource, relationship: Relationship, target: Resource, found: Found
+) -> Iterator[str]:
+    link = link_of(relationship)
+    own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
+    if link is not None:
+        links = found[link.schema, link.table]
+        if links is not None:
+            yield from link_faults(resource, relationship, link, links)
+    elif isinstance(relationship, ToOne) and relationship.is_own_key:
+        if own is not None:
+            yield from key_faults(resource, relationship, own, relationship.column_name)
+    elif theirs is not None:
+        yield from key_faults(target, relationship, theirs, relationship.foreign_key)
+        yield from key_privileges(resource, relationship, target, theirs)
 
 
 def _relationship_faults(
@@ -217,6 +192,7 @@ def _relationship_faults(
             return
         yield from _key_faults(link.source, link.table, links, resource)
         yield from _key_faults(link.target, link.table, links, target)
+        yield from read_privileges(links, (link.source, link.target))
         if links.may_repeat(link.source, link.target):
             yield f"the table {quoted(link.table)} has no unique index on {listed((link.source, link.target))}"
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
@@ -228,6 +204,8 @@ def _relationship_faults(
         theirs = found[target.schema, target.table]
         if theirs is not None:
             yield from _key_faults(relationship.foreign_key, target.table, theirs, resource)
+            if theirs.may_use_schema:
+                yield from read_privileges(theirs, (relationship.foreign_key,))
             if not relationship.is_to_many and theirs.may_repeat(relationship.foreign_key):
                 yield f"the table {quoted(target.table)} has no unique index on {relationship.foreign_key}"
 
@@ -239,6 +217,16 @@ def _key_faults(name: str, table_name: str, table: Table, holds: Resource) -> It
         yield from _missing(name, table_name, table.columns)
     elif column.type not in id_type.sql_names:
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
+
+
+def _read_columns_of(resource: Resource) -> Iterator[str]:
+    """The columns of its own table that reads of a resource name."""
+    for attribute in resource.attributes:
+        if attribute.is_stored:
+            yield attribute.column_name
+    for relationship in resource.relationships:
+        if (own := own_key_of(relationship)) is not None:
+            yield own.column_name
 
 
 def _missing(column: str, table: str, columns: Columns) -> Iterator[str]:
@@ -257,7 +245,7 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
         yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
     elif table.may_repeat(resource.id.column):
         yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
-    elif table.unique is not None and not column.is_not_null:
+    elif table.unique is not None and not column.is_not_null and table.kind != "m":
         yield f"its column {quoted(resource.id.column)} may be null, and an id is not: make it NOT NULL"
 
 
@@ -296,32 +284,56 @@ def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
         yield f"it is declared {declared}, and its column is {live}"
 
 
+_GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)
+
+
 class _Refused(Exception):
     """What is wrong with a statement of a declaration."""
 
 
 async def _read_columns(
-    connection: asyncpg.Connection[Any], resource: Resource, attributes: Sequence[Attribute]
+    connection: asyncpg.Connection[Any],
+    resource: Resource,
+    attributes: Sequence[Attribute],
+    *,
+    is_explained: bool = False,
 ) -> tuple[asyncpg.Attribute, ...]:
-    """What a list of the resource reads: its id and the attributes. Raises _Refused, and what asyncpg raises when the
-    database goes away."""
+    """What a list of the resource reads: its id and the attributes. is_explained: whether the privileges are checked,
+    those on functions and on what functions and computed attributes read among them.
+
+    Raises _Refused, and what asyncpg raises when the database goes away.
+    """
     plan = ReadPlan(node=node_of(resource, tuple(attributes)), conditions=(), is_collection=True)
     try:
         sql = compile_read(plan).primary.sql
     except Exception as error:  # of a declaration's own function
         raise _Refused(f"it raises {type(error).__name__}: {error}") from error
     try:
-        return (await connection.prepare(sql)).get_attributes()
-    except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError):
+        prepared = await connection.prepare(sql)
+        if is_explained:
+            await _explain(connection, sql)
+        return prepared.get_attributes()
+    except _GONE:
         raise
     except asyncpg.PostgresError as error:
         raise _Refused(error.args[0]) from error
 
 
+async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
+    """Raises InsufficientPrivilegeError; whatever else planning finds, a request would find for some rows only."""
+    try:
+        await connection.execute(f"EXPLAIN {sql}")
+    except asyncpg.InsufficientPrivilegeError:
+        raise
+    except asyncpg.PostgresError as error:
+        if isinstance(error, _GONE):
+            raise
+
+
 async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
     """Of the list of a resource as it is read without any parameter."""
     try:
-        await _read_columns(connection, resource, resource.readable_attributes)
+        await _read_columns(connection, resource, resource.readable_attributes, is_explained=True)
     except _Refused as error:
         return [f"{_where(resource)}it cannot be read: {error}"]
     return []

@@ -11,7 +11,7 @@ import pytest
 from server.resources.people import GROUP
 from tests.http.conftest import Api, Serve
 from tests.http.expected import Pairs, error, target
-from waterspout import INT, TEXT, Attribute, BadRequest, Catalog, Operator, Resource, Template, ToOne
+from waterspout import BIGINT, INT, TEXT, Attribute, BadRequest, Catalog, Operator, Resource, Template, ToOne
 
 ODD = 'a/1 "%'
 
@@ -288,3 +288,24 @@ async def test_a_read_only_server(read_only: Api) -> None:
         answer = await read_only.request(method, path)
         expected = error(403, "read_only", "Read-Only Server", "This server answers reads alone.")
         assert (answer.status, answer.errors) == (403, [expected])
+
+
+@pytest.fixture
+def devices(serve: Serve, database_url: str) -> Api:
+    """Over the computers: the key of the owner is an attribute, and a relationship."""
+    attributes = (Attribute("name", TEXT, required=True), Attribute("owner_id", BIGINT, nullable=True))
+    owner = ToOne("owner", "person", column="owner_id")
+    device = Resource("device", "/devices", "computers", attributes=attributes, relationships=(owner,))
+    return serve(database_url, Catalog([device, Resource("person", "/people", "users", methods=frozenset({"list"}))]))
+
+
+async def test_two_fields_over_one_column_are_not_sent_together(devices: Api) -> None:
+    """A column that a statement names twice would be a fault of ours."""
+    linkage = {"owner": {"data": {"type": "person", "id": "1"}}}
+    document: Any = {"data": {"type": "device", "attributes": {"name": "n", "owner_id": None}}}
+    assert (await devices.post("/devices", document)).status == 201
+    document["data"]["relationships"] = linkage
+    answer = await devices.post("/devices", document)
+    detail = "It sets what /data/attributes/owner_id sets: send one of the two."
+    source = {"pointer": "/data/relationships/owner/data"}
+    assert (answer.status, answer.errors[0]["detail"], answer.errors[0]["source"]) == (422, detail, source)

@@ -1,0 +1,163 @@
+"""The tables, views and columns that a catalogue names, as they are in the database. What comes in: a connection and
+names. What goes out: facts. Nothing here knows a declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
+            WHEN e.typtype = 'e' THEN '_enum'
+            WHEN b.typelem <> 0 AND b.typcategory = 'A' THEN '_' || e.typname
+            ELSE b.typname END"""
+
+
+# closed_sequences: those that its default takes a number from and that the role may not use.
+_COLUMNS = f"""
+SELECT a.attname AS name,
+       {TYPE_NAME} AS type,
+       a.attnotnull OR d.typnotnull AS is_not_null,
+       a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
+       a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
+       c.relkind = 'v' AND pg_relation_is_updatable(c.oid, false) & 20 = 20
+           AND NOT pg_column_is_updatable(c.oid, a.attnum, false) AS is_computed,
+       has_column_privilege(c.oid, a.attnum, 'SELECT') AS may_select,
+       has_column_privilege(c.oid, a.attnum, 'INSERT') AS may_insert,
+       has_column_privilege(c.oid, a.attnum, 'UPDATE') AS may_update,
+       ARRAY(SELECT s.relname::text FROM pg_attrdef f
+             JOIN pg_depend p ON (p.classid, p.objid, p.refclassid)
+                 = ('pg_attrdef'::regclass, f.oid, 'pg_class'::regclass)
+             JOIN pg_class s ON s.oid = p.refobjid
+             WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND CASE WHEN s.relkind = 'S'
+                 THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END) AS closed_sequences
+FROM pg_attribute a
+JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_type d ON d.oid = a.atttypid
+JOIN pg_type b ON b.oid = CASE WHEN d.typtype = 'd' THEN (
+    WITH RECURSIVE base AS (
+        SELECT d.typbasetype AS oid
+        UNION ALL
+        SELECT t.typbasetype FROM pg_type t JOIN base ON t.oid = base.oid WHERE t.typtype = 'd'
+    ) SELECT base.oid FROM base JOIN pg_type t ON t.oid = base.oid WHERE t.typtype <> 'd' LIMIT 1
+) ELSE d.oid END
+LEFT JOIN pg_type e ON e.oid = b.typelem
+WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+# takes: the bits of pg_relation_is_updatable, triggers and rules included. A table that others inherit from shows
+# their rows as its own, and no index of its own looks at these.
+_TABLE = """
+SELECT n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
+       pg_relation_is_updatable(c.oid, true) AS takes,
+       has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
+       has_table_privilege(c.oid, 'DELETE') AS may_delete,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_heirs,
+       EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+               AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS fills_in_rows
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
+"""
+
+# to_regclass fails for a schema that the role may not use, where that is named.
+_OID = """
+SELECT oid FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND oid = CASE
+    WHEN $1::text IS NULL THEN to_regclass(quote_ident($2))::oid
+    ELSE (SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+          WHERE n.nspname = $1 AND c.relname = $2) END
+"""
+
+CONSTRAINTS = """
+SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
+       ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)
+             JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns
+FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
+WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u')
+UNION ALL
+SELECT n.nspname, r.relname, x.relname, i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
+       ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
+             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+             WHERE k.place <= i.indnkeyatts ORDER BY k.place)
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class r ON r.oid = i.indrelid
+JOIN pg_namespace n ON n.oid = r.relnamespace
+WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
+"""
+
+
+INSERT, UPDATE, DELETE = 8, 4, 16
+"""Bits of pg_relation_is_updatable."""
+
+KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """is_generated: always by the database, so that no value can be given. is_computed: of a view, from other values,
+    so that it takes none. closed_sequences: those of its default that the role may not use."""
+
+    type: str
+    is_not_null: bool
+    has_default: bool
+    is_generated: bool
+    is_computed: bool
+    may_select: bool
+    may_insert: bool
+    may_update: bool
+    closed_sequences: tuple[str, ...]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
+    indexes to tell. kind: of KINDS. takes: the bits of the writes that it takes. fills_in_rows: whether a trigger sees
+    each new row before it is written."""
+
+    schema: str
+    name: str
+    kind: str
+    role: str
+    columns: dict[str, Column]
+    unique: tuple[frozenset[str], ...] | None
+    takes: int
+    may_use_schema: bool
+    may_delete: bool
+    fills_in_rows: bool
+
+    @property
+    def quoted_name(self) -> str:
+        """As a statement names it."""
+        return ".".join('"' + name.replace('"', '""') + '"' for name in (self.schema, self.name))
+
+    def may_repeat(self, *names: str) -> bool:
+        """Whether two rows may have the same values in these columns, although an index could forbid it."""
+        is_told = self.unique is not None and set(names) <= self.columns.keys()
+        return is_told and not any(columns <= set(names) for columns in self.unique or ())
+
+
+Columns = dict[str, Column]
+Place = tuple[str | None, str]
+"""Schema and table, as they are declared."""
+Found = dict[Place, Table | None]
+
+
+async def find_oids(connection: asyncpg.Connection[Any], places: Iterable[Place]) -> dict[Place, int | None]:
+    """Looks each up the way the statements will: with its schema where one is declared."""
+    return {place: await connection.fetchval(_OID, *place) for place in dict.fromkeys(places)}
+
+
+async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints: Sequence[asyncpg.Record]) -> Table:
+    """constraints: rows of CONSTRAINTS, of this table among others."""
+    row = await connection.fetchrow(_TABLE, oid)
+    assert row is not None
+    facts = dict(row)
+    has_heirs = facts.pop("has_heirs")
+    has_indexes = facts["kind"] in ("r", "p", "m") and not has_heirs
+    unique = [frozenset(one["columns"]) for one in constraints if one["oid"] == oid and one["is_unique"]]
+    columns = {one["name"]: Column(**_column(one)) for one in await connection.fetch(_COLUMNS, oid)}
+    return Table(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)
+
+
+def _column(row: asyncpg.Record) -> dict[str, Any]:
+    facts = dict(row)
+    del facts["name"]
+    return facts | {"closed_sequences": tuple(facts["closed_sequences"])}
