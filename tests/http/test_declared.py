@@ -28,7 +28,7 @@ async def test_what_is_found(corner_reader: Api) -> None:
         ("/authors", [("filter[full-name]", "Ann A")], ["1"]),
         ("/authors", [("sort", "-full-name")], ["2", "1"]),
         ("/authors", [("filter[profile.motto]", "go")], ["2"]),
-        ("/authors", [("filter[desk_id][is_]", "null")], []),
+        ("/authors", [("filter[desk_id][is_]", "null")], ["1", "2"]),
         ("/articles", [("filter[tags.name]", "xy")], [ODD, "b"]),
         ("/articles", [("filter[tags.id][in_]", "1,2")], [ODD, "b"]),
         ("/articles", [("filter[author_id]", "1"), ("sort", "-id")], ["b", ODD]),
