@@ -22,7 +22,7 @@ stay AssertionError or RuntimeError.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 MAX_ERRORS = 100
 """The most errors that one answer reports."""
@@ -35,7 +35,10 @@ class ApiError(Exception):
     parameter: a query parameter's name as it was sent, such as `filter[age]`.
     pointer: an RFC 6901 pointer into the request document, "" for the whole of it.
     header: a request header's name.
+    meta: what else there is to say, shown as the error object's `meta`.
     """
+
+    meta: Mapping[str, str] = {}
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ Source: JSON:API 1.0 "Document Structure", "Errors".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class ErrorObject(msgspec.Struct, omit_defaults=True):
     detail: str
     source: ErrorSource | None = None
     status_code: int | None = None
+    meta: Mapping[str, str] | None = None
 
 
 class ErrorDocument(msgspec.Struct):

@@ -107,6 +107,20 @@ class BodyValueRefused(DatabaseAnswer):
     """PostgreSQL refused a value of the document."""
 
 
+class DatabaseRule(DatabaseAnswer):
+    """A rule of the database's own refused it. status: 400 to 499, as the rule chooses."""
+
+    code, title = "database_rule", "Database Rule"
+
+    def __init__(self, detail: str, *, status: int = 422, pointer: str | None = None) -> None:
+        super().__init__(detail, pointer=pointer)
+        self.status = status
+
+
+class DatabaseForbids(DatabaseAnswer):
+    """The role of the server lacks a privilege, or row security keeps the row from it."""
+
+
 class TooManyIncluded(DatabaseAnswer):
     pass
 
@@ -172,6 +186,8 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
+    DatabaseRule: ErrorRow(422, DatabaseRule.code, DatabaseRule.title),
+    DatabaseForbids: ErrorRow(403, "database_forbids", "Database Forbids"),
     # HTTP
     ApiError: ErrorRow(400, "bad_request", "Bad Request"),
     BadRequest: ErrorRow(400, "bad_request", "Bad Request"),
@@ -264,6 +280,7 @@ def _error_object(error: BaseException, error_id: str) -> ErrorObject:
         detail=error.detail,
         source=None if source == ErrorSource() else source,
         status_code=row.status if isinstance(error, BadRequest) else None,
+        meta=error.meta or None,
     )
 
 

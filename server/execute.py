@@ -26,6 +26,7 @@ from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
+from server.postgres.rules import is_rule
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
 """How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
@@ -221,7 +222,9 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
 
 def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
     """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none that can be
-    the reason: then it is an expression of the declarations that cannot be had of some row."""
+    the reason: then an expression of the declarations fails for some row, or a function of its raises it."""
+    if is_rule(error):
+        raise error
     for node in field_filters(read.query.filter):
         if _is_suspect(node, error):
             detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {words(error)}.")

@@ -17,18 +17,31 @@ from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict
-from server.postgres.driver_errors import REFUSED, words
+from server.postgres.driver_errors import REFUSED, VIOLATED, words
+from server.postgres.rules import is_raised, is_rule, rule_answer
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether PostgreSQL refuses a write for what it is: what is refused once is refused again."""
+    return isinstance(error, (*VIOLATED, *REFUSED)) or is_rule(error)
 
 
 def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
-    """What a constraint amounts to that is looked at when all is written: of the write that it is most likely about."""
+    """What a constraint or a rule amounts to that is looked at when all is written: of the write that it is most likely
+    about. A rule that names no table is about none of several."""
     table = getattr(error, "table_name", None)
-    about = [write for write in planned if write.plan.resource.table == table] or planned
-    return refused_write(error, about[0], engine) if about else error
+    about = [write for write in planned if write.plan.resource.table == table]
+    if is_rule(error):
+        about = about or list(planned if len(planned) == 1 else ())
+        return refused_write(error, about[0], engine) if about else rule_answer(error) or error
+    about = about or list(planned)
+    return refused_write(error, about[0], engine) if about and isinstance(error, VIOLATED) else error
 
 
 def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
-    """What a constraint or a value's refusal amounts to; any other exception is itself."""
+    """What a constraint, a rule or a value's refusal amounts to; any other exception is itself."""
+    if is_rule(error):
+        return rule_answer(error, _place_of_rule(error, write, engine)) or error
     if isinstance(error, pg.IntegrityConstraintViolationError):
         return _violation(error, write, engine)
     if isinstance(error, REFUSED):
@@ -36,13 +49,38 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
     return error
 
 
+def _place_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
+    """Where the column or the constraint that a RAISE names stands in the document; else the resource object."""
+    assert isinstance(error, asyncpg.PostgresError)
+    if write.plan.kind == "delete":
+        return _whole(write)
+    fields = [field for column in _columns(error, write, engine) if (field := _field(column, error, write))]
+    return fields[0][1] if fields else write.pointer
+
+
+def _whole(write: PlannedWrite) -> str | None:
+    """The resource object; None where only the path names what is written."""
+    return None if write.plan.kind == "delete" and write.id_pointer is None else write.pointer
+
+
+def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
+    """What PostgreSQL says that the error is about. A RAISE may leave its table out."""
+    if error.column_name:
+        return (error.column_name,)
+    table = error.table_name or (write.plan.resource.table if is_raised(error) else "")
+    schema, name = error.schema_name or "", error.constraint_name or ""
+    known = engine.schema.constraints
+    if schema or not is_raised(error):
+        return known.get((schema, table, name), ())
+    return next((columns for key, columns in known.items() if key[1:] == (table, name)), ())
+
+
 def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
     plan = write.plan
     if plan.kind == "delete":
         detail = f"This {plan.resource.type} is still referred to by other resources."
-        return Conflict(detail, pointer=None if write.id_pointer is None else write.pointer)
-    key = (error.schema_name or "", error.table_name or "", error.constraint_name or "")
-    columns = (error.column_name,) if error.column_name else engine.schema.constraints.get(key, ())
+        return Conflict(detail, pointer=_whole(write))
+    columns = _columns(error, write, engine)
     fields = [field for column in columns if (field := _field(column, error, write))]
     pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else "The document"
@@ -112,4 +150,9 @@ def _key_name(column: str, plan: WritePlan) -> str:
 
 
 def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:
-    return error.table_name == resource.table and resource.schema in (None, error.schema_name)
+    """Whether the table is the resource's. A RAISE that names none is about the row that is written."""
+    if is_raised(error) and not error.table_name:
+        return True
+    return error.table_name == resource.table and (
+        resource.schema in (None, error.schema_name) or (is_raised(error) and not error.schema_name)
+    )

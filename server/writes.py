@@ -29,8 +29,9 @@ from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database, custom_code
-from server.postgres.driver_errors import ENDED, REFUSED, VIOLATED
-from server.refusals import refused_commit, refused_write
+from server.postgres.driver_errors import ENDED
+from server.postgres.rules import raise_rule, rule_answer
+from server.refusals import is_refusal, refused_commit, refused_write
 
 log = logging.getLogger("server")
 
@@ -136,8 +137,12 @@ class Transaction:
             await savepoint.commit()
         except ENDED as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error
-        except (*VIOLATED, *REFUSED) as error:
-            raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
+        except Exception as error:
+            if (answer := rule_answer(error)) is not None:
+                raise answer from error
+            if is_refusal(error):
+                raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
+            raise
         return result
 
     async def _before(self, writes: Sequence[PreparedWrite]) -> tuple[list[PreparedWrite], list[PlannedWrite]]:
@@ -183,8 +188,9 @@ class Transaction:
         rows: Sequence[Row] = ()
         try:
             rows = await self._rows(plan, statement, values)
-        except (*VIOLATED, *REFUSED):
-            pass
+        except Exception as error:
+            if not is_refusal(error):
+                raise
         if len(rows) < len(group):
             await savepoint.rollback()
             return None
@@ -255,9 +261,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             return None
         try:
             row = await self.client.run_statement(self.database.write_statement(lambda one: one.fetchrow(sql, *values)))
-        except (*VIOLATED, *REFUSED, asyncpg.FeatureNotSupportedError):
-            # The last is of tables with rules, which WITH does not write.
-            return None
+        except Exception as error:
+            # WITH does not write tables with rules.
+            if is_refusal(error) or isinstance(error, asyncpg.FeatureNotSupportedError):
+                return None
+            raise
         assert row is not None
         ends = list(accumulate([create.width for create in creates], initial=1))
         return [row[begin:end] for begin, end in pairwise(ends)]
@@ -277,9 +285,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         try:
             result = await self.client.run(self.database.write(run, committing=self.client.let_go))
-        except VIOLATED as error:
-            # Of a deferred constraint, at the commit.
+        except asyncpg.PostgresError as error:
+            # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
             answer = refused_commit(error, last.planned if last is not None else (), self.engine)
+            if answer is error:
+                raise
             raise answer from error
         for resource, written in last.written if last is not None else ():
             await _after_commit(resource, written)
@@ -373,7 +383,12 @@ async def run_write(
         row = await _write_row(connection, write, values, statements)
         row_id = row[0]
     for link, link_statements in zip(plan.links, statements.links, strict=True):
-        await _write_link(connection, write, values, link, link_statements, row_id)
+        try:
+            await _write_link(connection, write, values, link, link_statements, row_id)
+        except asyncpg.PostgresError as error:
+            # Its rows are other resources', and only the linkage stands in the document.
+            raise_rule(error, write.pointers[link.slot])
+            raise
     # A term that is computed in SQL may count what is linked.
     return Outcome(row_id, None if plan.links else row)
 

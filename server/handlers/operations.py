@@ -28,7 +28,7 @@ from serializers.operations import (
     uses_lid_of,
 )
 from server.engine import PreparedWrite
-from server.errors import ErrorAnswer, error_objects
+from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, error_objects
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import MEDIA_TYPE
 from server.writes import Transaction
@@ -65,7 +65,12 @@ class OperationsHandler(WritingHandler):
         self.stage("execute")
         objects = await self._created_together(items)
         if objects is None:
-            objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
+            try:
+                objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
+            except (Conflict, DatabaseForbids, DatabaseRule) as error:
+                # At the commit it may be about any of them.
+                _place(error, POINTER)
+                raise
         self.stage("encode")
         if all(operation.op == "remove" for operation in operations):
             self.set_status(204)

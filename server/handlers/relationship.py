@@ -60,7 +60,7 @@ class RelationshipHandler(WritingHandler):
         if linkage is None:
             return None
         relationships = {self.relationship.name: linkage}
-        return Change(kind="update", type=None, id=self.route.id, relationships=relationships)
+        return Change(kind="update", type=None, id=self.route.id, relationships=relationships, pointer=linkage.pointer)
 
     @property
     def _shape(self) -> ReadShape:

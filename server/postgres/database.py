@@ -40,6 +40,7 @@ from server.postgres.hosts import Hosts, silence_of_clients
 from server.postgres.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures
 from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
 from server.postgres.probe import FAILURES, Probe
+from server.postgres.rules import raise_rule
 from server.running import Lifeline
 from server.settings import Settings
 
@@ -283,6 +284,9 @@ class Database:
             except Exception as error:
                 answer = translated(error)
                 if answer is error:
+                    if is_repeatable is not _never:
+                        # What refuses a write is left to `refusals.py`, which knows where the document has it.
+                        raise_rule(error)
                     raise
                 raise answer from error
             # Two that were in each other's way must not meet again at once.
@@ -421,7 +425,11 @@ class HeldDatabase:
         return await self._lifeline.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
+        try:
+            return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
+        except pg.PostgresError as error:
+            raise_rule(error)
+            raise
 
 
 def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:

@@ -1,0 +1,94 @@
+"""What the database's own rules say, as answers: a trigger's RAISE, WITH CHECK OPTION, privileges and row security.
+
+    RAISE EXCEPTION                  422 `database_rule`, its message as the detail
+    RAISE SQLSTATE 'PT409'           the same with the status 409
+    RAISE ... ERRCODE = 'unique_violation' (23503, 23001, 23P01)    409 `conflict`, its message as the detail
+    WITH CHECK OPTION                422 `database_rule`
+    a missing privilege, row security                               403 `database_forbids`, and a line in the log
+
+A message is shown only where the author of a function wrote it, with RAISE. All other text of PostgreSQL names tables
+and columns, and stays in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from querybuild.errors import ApiError
+from server.errors import Conflict, DatabaseForbids, DatabaseRule
+from server.postgres.driver_errors import GONE, RETRIED, in_one_line
+
+log = logging.getLogger("server")
+
+MAX_MESSAGE_CHARACTERS = 4096
+"""A message may quote a value of the request, which may have megabytes."""
+
+_KEEPS_MEANING = (*RETRIED, *GONE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
+"""What these say of the database is true whoever raises them."""
+
+_CHOSEN_STATUS = re.compile("PT(4[0-9][0-9])")
+_CHOOSES_STATUS = re.compile("PT[0-9]{3}")
+_CONFLICTS = (
+    pg.UniqueViolationError,
+    pg.ForeignKeyViolationError,
+    pg.RestrictViolationError,
+    pg.ExclusionViolationError,
+)
+
+
+def is_rule(error: BaseException) -> bool:
+    """Whether `rule_answer` has an answer to it."""
+    if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _KEEPS_MEANING):
+        return False
+    if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError, pg.InsufficientPrivilegeError)):
+        return True
+    return is_raised(error) or _CHOOSES_STATUS.fullmatch(error.sqlstate or "") is not None
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether PL/pgSQL's RAISE made it, with whatever SQLSTATE (exec_stmt_raise in src/pl/plpgsql/src/pl_exec.c)."""
+    return getattr(error, "server_source_function", None) == "exec_stmt_raise"
+
+
+def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
+    """The answer to what a rule of the database refuses; None of any other error. pointer: to what was refused."""
+    if not is_rule(error):
+        return None
+    assert isinstance(error, asyncpg.PostgresError)
+    if isinstance(error, pg.InsufficientPrivilegeError):
+        return _forbidden(error, pointer)
+    if isinstance(error, pg.WithCheckOptionViolationError) and not is_raised(error):
+        detail = "The database does not allow these values: the view that holds the resource would not show it."
+        return DatabaseRule(detail, pointer=pointer)
+    detail = _shortened(error.message) or "A rule of the database refuses this."
+    made: ApiError
+    if isinstance(error, _CONFLICTS):
+        made = Conflict(detail, pointer=pointer)
+    else:
+        chosen = _CHOSEN_STATUS.fullmatch(error.sqlstate or "")
+        made = DatabaseRule(detail, status=422 if chosen is None else int(chosen[1]), pointer=pointer)
+    parts = {"detail": error.detail, "hint": error.hint}
+    made.meta = {name: _shortened(text) for name, text in parts.items() if text}
+    return made
+
+
+def raise_rule(error: Exception, pointer: str | None = None) -> None:
+    """Raises the answer to what a rule of the database refuses; returns from any other error."""
+    answer = rule_answer(error, pointer)
+    if answer is not None:
+        raise answer from error
+
+
+def _forbidden(error: asyncpg.PostgresError, pointer: str | None) -> DatabaseForbids:
+    log.warning("PostgreSQL forbids what a request needs: %s", in_one_line(error))
+    detail = "The database does not allow this server to do this. The server's log says what is missing."
+    return DatabaseForbids(_shortened(error.message) if is_raised(error) else detail, pointer=pointer)
+
+
+def _shortened(text: str | None) -> str:
+    text = text or ""
+    return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[: MAX_MESSAGE_CHARACTERS - 3] + "..."
