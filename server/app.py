@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
@@ -16,7 +16,7 @@ from tornado.web import Application
 from querybuild.catalog import Catalog
 from server.engine import Engine
 from server.gauges import Gauges
-from server.handlers import HANDLERS, AdminHandler, CustomHandler, NotFoundHandler, PreflightHandler
+from server.handlers import HANDLERS, AdminHandler, CustomHandler, NotFoundHandler, PreflightHandler, ServerHandler
 from server.handlers.base import Handler
 from server.health import Health
 from server.http import compression, cors
@@ -25,15 +25,28 @@ from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
 from server.http.proxies import request_maker, trust_in
 from server.http.request import Handling, Request
+from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
 from server.limits import connection_limits, share
 from server.live_schema import LiveSchema
 from server.observing.metrics import CLOSED
 from server.postgres.database import Database
-from server.routes import ADMIN, Route, Shape, below_prefix, match_route, plain_path
+from server.routes import ADMIN, Route, Shape, below_prefix, match_route
 from server.running import Running
 from server.settings import Settings
 
 CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
+
+
+class Match(NamedTuple):
+    """Who answers a request. arguments: for the method."""
+
+    handler: type[Handler]
+    route: Route | None = None
+    arguments: Sequence[bytes] = ()
+
+
+PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
+SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK))
 
 
 class Routes:
@@ -42,7 +55,7 @@ class Routes:
 
     def __init__(self, engine: Engine, database: Database, routes: CustomRoutes) -> None:
         self.engine = engine
-        self.routes = routes
+        self.routes = [(re.compile(pattern_text(one.pattern), one.flags), handler) for one, handler in routes]
         self.database = database
         settings = engine.settings
         self.running = Running(
@@ -55,40 +68,53 @@ class Routes:
         self.application = Application(transforms=transforms, log_function=database.watch.end)
 
     def find_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
+        return self._delegate(request, self._match(request, self._read_path(request)))
+
+    def _match(self, request: HTTPServerRequest, path: str | None) -> Match:
         settings = self.engine.settings
         if settings.cors_origins and cors.is_preflight(request, settings.cors_origins):
-            return self._delegate(request, PreflightHandler, None)
-        path = below_prefix(request.path, settings.path_prefix) if settings.path_prefix else request.path
+            return PREFLIGHT
+        if path is not None and settings.path_prefix:
+            path = below_prefix(path, settings.path_prefix)
         if path is None:
-            return self._delegate(request, NotFoundHandler, None)
-        for pattern, handler in self.routes:
-            found = pattern.fullmatch(path)
-            if found is not None:
-                arguments = [unquote_to_bytes(group or "") for group in found.groups()]
-                return self._delegate(request, handler, Route(Shape.CUSTOM, path), arguments)
+            return SERVER if request.path == ASTERISK else NOT_FOUND
+        if self.routes and (found := self._match_custom(path)) is not None:
+            return found
         route = match_route(path, self.engine.catalog, self.engine.fixed_paths)
-        return self._delegate(request, NotFoundHandler if route is None else HANDLERS[route.shape], route)
+        return NOT_FOUND if route is None else Match(HANDLERS[route.shape], route)
+
+    def _match_custom(self, path: str) -> Match | None:
+        text = path_text(path)
+        for pattern, handler in self.routes:
+            found = pattern.fullmatch(text)
+            if found is not None:
+                arguments = tuple([unquote_to_bytes(group or "") for group in found.groups()])
+                return Match(handler, Route(Shape.CUSTOM, path), arguments)
+        return None
 
     def find_admin_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         """On the port that has health and metrics alone."""
-        path = plain_path(request.path)
+        path = self._read_path(request)
         shape = None if path is None else ADMIN.get(path)
         if path is None or shape is None:
-            return self._delegate(request, Handler, None)
-        return self._delegate(request, HANDLERS[shape], Route(shape, path))
+            return self._delegate(request, Match(Handler))
+        return self._delegate(request, Match(HANDLERS[shape], Route(shape, path)))
 
-    def _delegate(
-        self,
-        request: HTTPServerRequest,
-        handler: type[Handler],
-        route: Route | None,
-        arguments: list[bytes] | None = None,
-    ) -> HTTPMessageDelegate:
+    def _read_path(self, request: HTTPServerRequest) -> str | None:
+        """The canonical path, which the request has from here on; None where it has none."""
+        assert request.uri is not None
+        is_short = len(request.uri) <= self.engine.settings.max_url_bytes
+        path = canonical_path(request.path) if is_short else None
+        request.path = shown_path(request.path) if path is None else path
+        return path
+
+    def _delegate(self, request: HTTPServerRequest, match: Match) -> HTTPMessageDelegate:
+        handler, route, arguments = match
         context = {"engine": self.engine, "database": self.database, "route": route, "running": self.running}
         if issubclass(handler, AdminHandler):
             context |= {"health": self.health, "gauges": self.gauges}
         assert isinstance(request, Request)
-        return Handling(self.application, request, handler, context, arguments or [])
+        return Handling(self.application, request, handler, context, arguments)
 
 
 def make_app(

@@ -11,7 +11,7 @@ from server.handlers.preflight import PreflightHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
-from server.handlers.root import RootHandler
+from server.handlers.root import RootHandler, ServerHandler
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {
@@ -26,4 +26,12 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.OPERATIONS: OperationsHandler,
 }
 
-__all__ = ["HANDLERS", "AdminHandler", "CustomHandler", "Handler", "NotFoundHandler", "PreflightHandler"]
+__all__ = [
+    "HANDLERS",
+    "AdminHandler",
+    "CustomHandler",
+    "Handler",
+    "NotFoundHandler",
+    "PreflightHandler",
+    "ServerHandler",
+]

@@ -182,7 +182,7 @@ class Handler(Watched):
         return MethodNotAllowed(detail, allow)
 
     def _no_route(self) -> RouteNotFound:
-        return RouteNotFound(f"There is nothing at {quoted(self.request.path)}.")
+        return RouteNotFound(f"There is nothing at {quoted(self.request.sent_path)}.")
 
     def allow(self) -> tuple[str, ...]:
         """What Allow names: a server that answers reads alone has no writes to offer."""
@@ -449,7 +449,7 @@ class NotFoundHandler(Handler):
     methods = ()
 
     def _no_route(self) -> RouteNotFound:
-        path, settings = self.request.path, self.engine.settings
+        path, settings = self.request.sent_path, self.engine.settings
         listed = [resource.path for resource in self.engine.catalog if "list" in resource.methods]
         found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
         known = [one for one in found if one.count("/") >= path.rstrip("/").count("/")]

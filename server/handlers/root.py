@@ -1,4 +1,4 @@
-"""/: links to every collection."""
+"""/: links to every collection. `*`: what there is to do on the server at all."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ class RootHandler(Handler):
             links["operations"] = base + operations_path
         self.tell_caches()
         self.finish_document(msgspec.json.encode(LinksDocument(links, {})))
+
+
+class ServerHandler(Handler):
+    """`OPTIONS *` (RFC 9110, 9.3.7). methods: of all routes together."""
+
+    methods = ("GET", "POST", "PATCH", "DELETE")

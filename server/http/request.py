@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -24,6 +24,8 @@ from tornado.httputil import (
 )
 from tornado.web import Application, RequestHandler
 
+from server.http.target import ASTERISK, read_target, shown_path
+
 MakeRequest = Callable[[HTTPConnection, object, RequestStartLine, HTTPHeaders], "Request"]
 Arguments = dict[str, list[bytes]]
 
@@ -38,7 +40,9 @@ class Request(HTTPServerRequest):
     """tornado's request, with all that its documentation names. It is filled here: tornado's own way parses the query,
     copies the result and looks at the host anew each time. Arguments are there for custom code that asks for them.
 
-    began_at: when it began to arrive, by the monotonic clock. has_body: whether a body comes, be it empty.
+    uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it by the canonical path
+    (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. has_body: whether a body
+    comes, be it empty.
     """
 
     began_at = 0.0
@@ -49,7 +53,6 @@ class Request(HTTPServerRequest):
     ) -> None:
         """Raises HTTPInputError."""
         self.method, self.uri, self.version = line
-        self.path, _, self.query = line.path.partition("?")
         self.headers = headers
         if "Host" in headers:
             self.host = headers["Host"]
@@ -58,6 +61,9 @@ class Request(HTTPServerRequest):
         else:
             raise HTTPInputError("there is no host")
         self.host_name = _host_name(self.host)
+        if not line.path.startswith("/"):
+            self._read_target(line)
+        self.path, _, self.query = self.uri.partition("?")
         context: Any = connection.context  # type: ignore[attr-defined]  # which every connection of ours has
         self.remote_ip, self.protocol = context.remote_ip, context.protocol
         self.connection = connection
@@ -67,6 +73,23 @@ class Request(HTTPServerRequest):
         self.body_arguments = {}
         self._start_time = time.monotonic()
         self._finish_time = None
+
+    def _read_target(self, line: RequestStartLine) -> None:
+        """The authority of an absolute-form takes the place of Host (RFC 9112, 3.2.2). Raises HTTPInputError."""
+        try:
+            authority, self.uri = read_target(line.path)
+        except ValueError as error:
+            raise HTTPInputError(str(error)) from None
+        if self.uri == ASTERISK and line.method != "OPTIONS":
+            raise HTTPInputError("only OPTIONS asks about the whole server")
+        if authority is not None:
+            self.host = self.headers["Host"] = authority
+            self.host_name = _host_name(authority)
+
+    @property
+    def sent_path(self) -> str:
+        """As it was sent, in visible ASCII, for a person."""
+        return shown_path((self.uri or "").partition("?")[0])
 
     def request_time(self) -> float:
         """Seconds since the request was there. tornado's goes by the clock on the wall, which may be put back: then a
@@ -107,7 +130,7 @@ class Handling(HTTPMessageDelegate):
         request: Request,
         handler: type[RequestHandler],
         context: dict[str, Any],
-        arguments: list[bytes],
+        arguments: Sequence[bytes],
     ) -> None:
         """context: for `initialize`. arguments: for the method."""
         self._application = application

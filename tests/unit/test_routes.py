@@ -1,4 +1,4 @@
-"""Paths -> routes."""
+"""Canonical paths -> routes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,18 @@ ARTICLES = AUTHOR.relationship("articles")
     ("path", "route"),
     [
         ("/", Route(Shape.ROOT, "/")),
-        ("http://example.com", Route(Shape.ROOT, "/")),
-        ("http://example.com:80/authors/7", Route(Shape.RESOURCE, "/authors/7", AUTHOR, "7")),
         ("/-/live", Route(Shape.LIVE, "/-/live")),
-        ("/-/ready/", Route(Shape.READY, "/-/ready")),
+        ("/-/ready", Route(Shape.READY, "/-/ready")),
         ("/authors", Route(Shape.COLLECTION, "/authors", AUTHOR)),
-        ("/authors/", Route(Shape.COLLECTION, "/authors", AUTHOR)),
         ("/office/desks", Route(Shape.COLLECTION, "/office/desks", DESK)),
         ("/authors/7", Route(Shape.RESOURCE, "/authors/7", AUTHOR, "7")),
-        ("/authors/7/", Route(Shape.RESOURCE, "/authors/7", AUTHOR, "7")),
         ("/office/desks/7", Route(Shape.RESOURCE, "/office/desks/7", DESK, "7")),
         ("/authors/x%20y", Route(Shape.RESOURCE, "/authors/x%20y", AUTHOR, "x y")),
         ("/countries/a%2Fb", Route(Shape.RESOURCE, "/countries/a%2Fb", COUNTRY, "a/b")),
         ("/countries/%C3%B6", Route(Shape.RESOURCE, "/countries/%C3%B6", COUNTRY, "ö")),
         ("/countries/relationships", Route(Shape.RESOURCE, "/countries/relationships", COUNTRY, "relationships")),
+        ("/countries/a%25%3Ab", Route(Shape.RESOURCE, "/countries/a%25%3Ab", COUNTRY, "a%:b")),
         ("/authors/7/articles", Route(Shape.RELATED, "/authors/7/articles", AUTHOR, "7", ARTICLES)),
-        ("/authors/7/%61rticles", Route(Shape.RELATED, "/authors/7/articles", AUTHOR, "7", ARTICLES)),
         (
             "/authors/7/relationships/articles",
             Route(Shape.RELATIONSHIP, "/authors/7/relationships/articles", AUTHOR, "7", ARTICLES),
@@ -48,15 +44,9 @@ def test_route(path: str, route: Route) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "",
-        "//",
-        "/authors//",
-        "/authors//articles",
         "/Authors",
         "/author",
         "/office",
-        "//authors",
-        "/authors/7//",
         "/authors/7/nope",
         "/authors/7/born",
         "/authors/7/relationships",
@@ -66,10 +56,8 @@ def test_route(path: str, route: Route) -> None:
         "/authors/7/relationships/articles/1",
         "/authors/%FF",
         "/-",
-        "/-/",
         "/-/nope",
         "/desks",
-        "/%61uthors",
     ],
 )
 def test_no_route(path: str) -> None:
@@ -80,24 +68,14 @@ def test_no_route(path: str) -> None:
     ("path", "below"),
     [
         ("/api", "/"),
-        ("/api/", "/"),
         ("/api/users/7", "/users/7"),
         ("/api/api", "/api"),
-        ("/api//users", "//users"),
-        ("http://example.com/api/users", "/users"),
-        ("http://example.com/api", "/"),
         ("/", None),
-        ("", None),
-        ("*", None),
         ("/users", None),
         ("/apis", None),
         ("/apis/users", None),
         ("/API/users", None),
-        ("//api/users", None),
         ("/x/api/users", None),
-        ("api/users", None),
-        ("http://example.com", None),
-        ("http://api/users", None),
     ],
 )
 def test_below_a_prefix(path: str, below: str | None) -> None:

@@ -1,0 +1,97 @@
+"""The target of a request, and its one canonical path.
+
+It must not know: routes, resources, settings.
+
+Sources: RFC 9112, 3.2 (forms of a target); RFC 3986, 6.2.2 (normalization).
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote_to_bytes
+
+ASTERISK = "*"
+"""The target of an OPTIONS request for the whole server (RFC 9112, 3.2.4)."""
+
+CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+"""For a character class: what is not text, but moves a cursor, ends a line or stands for a byte that is no text."""
+
+SHOWN_CHARACTERS = 1000
+"""The most of a path that logs and traces show."""
+
+_CANONICAL = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+").fullmatch
+_ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^?]*)?(\?.*)?", re.IGNORECASE | re.DOTALL)
+_ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_KEPT = re.compile(f"[/%{CONTROLS}]")
+_IN_A_PATTERN = re.compile(rf"\\?({_ENCODED.pattern})")
+_UNSEEN = re.compile(rb"[^\x21-\x7e]")
+_DOTS = frozenset({b"", b".", b".."})
+
+
+def read_target(target: str) -> tuple[str | None, str]:
+    """The authority of a target that does not begin with a slash, and what is left. Raises ValueError.
+
+    >>> read_target("http://localhost:8080/users?sort=name"), read_target("*")
+    (('localhost:8080', '/users?sort=name'), (None, '*'))
+    """
+    if target == ASTERISK:
+        return None, target
+    found = _ABSOLUTE.fullmatch(target)
+    if found is None or "@" in found[1]:
+        raise ValueError("not a target of this server")
+    return found[1], (found[2] or "/") + (found[3] or "")
+
+
+def canonical_path(path: str) -> str | None:
+    """The path in the only spelling that the server matches, logs and links to. None: no path of this server, because a
+    segment is empty, `.` or `..`.
+
+    A trailing slash is removed. Each segment is decoded and encoded again, as `links.self` has it. A dot segment is
+    not resolved: a proxy in front that does not resolve it either has decided about another path.
+
+    path: as it was sent, its bytes as characters of latin-1.
+
+    >>> canonical_path("/users/%31/"), canonical_path("/a%2fb/:"), canonical_path("/users/%2e%2e/operations")
+    ('/users/1', '/a%2Fb/%3A', None)
+    """
+    if _CANONICAL(path) is not None or path == "/":
+        return path
+    if not path.startswith("/"):
+        return None
+    segments = [unquote_to_bytes(one.encode("latin-1")) for one in path[1:].split("/")]
+    if len(segments) > 1 and not segments[-1]:
+        segments.pop()
+    if not _DOTS.isdisjoint(segments):
+        return None
+    return "".join([f"/{quote(one, safe='-._~')}" for one in segments])
+
+
+def path_text(path: str) -> str:
+    """A path as text, for people and their patterns: decoded, but for `/`, `%`, control characters and bytes that are
+    not UTF-8. So two paths never have the same text, and a dot in a pattern matches each character.
+
+    >>> path_text("/%C3%A9%20%3A/a%2Fb%0A%FF")
+    '/é :/a%2Fb%0A%FF'
+    """
+    return _ENCODED.sub(_readable, path) if "%" in path else path
+
+
+def pattern_text(pattern: str) -> str:
+    """A regular expression for the text of paths. What it has percent-encoded is written as that text has it; a slash
+    at its end is left out, because no path has one.
+
+    >>> pattern_text("/caf%C3%A9/(.*%2f.*)/")
+    '/café/(.*%2F.*)'
+    """
+    text = _IN_A_PATTERN.sub(lambda found: re.escape(path_text(found[1])), pattern)
+    return re.sub(r"(?<=.)(?<!\\)/$", "", text)
+
+
+def shown_path(path: str) -> str:
+    """A path that has no canonical form, for logs: in visible ASCII, and not all of it where it is long."""
+    return _UNSEEN.sub(lambda found: b"%%%02X" % found[0][0], path[:SHOWN_CHARACTERS].encode("latin-1")).decode("ascii")
+
+
+def _readable(found: re.Match[str]) -> str:
+    text = unquote_to_bytes(found[0]).decode("utf-8", "surrogateescape")
+    return _KEPT.sub(lambda kept: quote(kept[0].encode("utf-8", "surrogateescape"), safe=""), text)
