@@ -335,9 +335,12 @@ def array(element: ColumnType) -> ColumnType:
         if not isinstance(value, list):
             raise ValueFault(f"a list of {element.name} values")
         try:
-            return [element.from_json(item) for item in value]
+            items = [element.from_json(item) for item in value]
         except ValueFault as error:
             raise ValueFault(f"a list of {element.name} values, each {error}") from error
+        if element.sql_names == ("numeric",):
+            values.check_zeros(items)
+        return items
 
     def read_text(text: str) -> list[Any]:
         return [element.from_text(item) for item in split_list(text)]

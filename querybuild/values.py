@@ -14,7 +14,7 @@ import binascii
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -46,6 +46,12 @@ _INTERVAL = re.compile(
 
 _DIGITS = 400
 """Of a number in JSON, before the point and after it; a double has at most 309 and 324."""
+
+_LEAST_TOO_LARGE: int = 10**_DIGITS
+
+MOST_ZEROS = 4 * 1024 * 1024
+"""That the exponents of one value's numbers stand for. PostgreSQL writes them all: a body of 500 KB whose numbers are
+`1e399` would make a row of 40 MB, and a list of some of them is too much for an answer."""
 
 _JSON_OUT = msgspec.json.Encoder(decimal_format="number")
 
@@ -362,22 +368,42 @@ def bytes_of(value: Any) -> bytes:
 
 def json_of(value: Any) -> str:
     """JSON text for a column. PostgreSQL shows a number of jsonb in full, 131,072 digits of `1e131071`: a short body
-    could make rows too large to be read again."""
-    if not _has_plain_numbers(value):
+    could make rows too large to be read again. A number is the same however it is written: `1e400` is refused, and so
+    are its 401 digits."""
+    numbers = _numbers(value)
+    if not all(map(_is_plain, numbers)):
         raise ValueFault(f"JSON whose numbers are less than 1e{_DIGITS}, and no smaller than 1e-{_DIGITS}")
+    check_zeros(numbers)
     return dump_json(value)
 
 
-def _has_plain_numbers(tree: Any) -> bool:
-    match tree:
-        case Decimal():
-            return abs(tree.adjusted()) < _DIGITS
-        case dict():
-            return all(_has_plain_numbers(value) for value in tree.values())
-        case list():
-            return all(_has_plain_numbers(value) for value in tree)
-        case _:
-            return True
+def _numbers(tree: Any) -> list[int | Decimal]:
+    """All numbers of a tree. What stands at one level is looked at together, as in `_check_depth`."""
+    found: list[int | Decimal] = []
+    level = [tree]
+    while level:
+        found += [one for one in level if isinstance(one, (int, Decimal))]
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, _CONTAINERS)]
+        level = list(chain.from_iterable(inner))
+    return found
+
+
+def _is_plain(number: int | Decimal) -> bool:
+    if isinstance(number, int):
+        return -_LEAST_TOO_LARGE < number < _LEAST_TOO_LARGE
+    return bool(abs(number.adjusted()) < _DIGITS)
+
+
+def check_zeros(numbers: Sequence[Any]) -> None:
+    """Raises ValueFault where numbers take much more room in full than they were sent in."""
+    if sum([_zeros(one) for one in numbers if isinstance(one, Decimal)]) > MOST_ZEROS:
+        raise ValueFault(f"a value whose numbers have exponents for at most {MOST_ZEROS} zeros in all")
+
+
+def _zeros(number: Decimal) -> int:
+    """How many zeros its exponent stands for, about: 399 in `1e399`."""
+    exponent = number.as_tuple().exponent
+    return max(exponent, -number.adjusted(), 0) if isinstance(exponent, int) else 0
 
 
 def json_of_text(text: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import Api
+from server.http.negotiation import MEDIA_TYPE
+from tests.http.conftest import Answer, Api
 from tests.http.people import ADA, create_household, document, linked, one, user
 from tests.http.refusals import Refused, check_refused, error
 
@@ -290,28 +291,40 @@ async def test_faults_behind_a_missing_type(api: Api) -> None:
     ]
 
 
-async def test_a_number_that_jsonb_cannot_hold(api: Api) -> None:
-    await create_household(api)
-    body = '{"data":{"type":"photo","attributes":{"name":"n","words":{"a":1e400000}}}}'
-    await check_refused(
-        api,
-        [
-            Refused(
-                "POST",
-                "/photos",
-                None,
-                [
-                    error(
-                        "invalid_attribute",
-                        "“words” must be JSON whose numbers are less than 1e400, and no smaller than 1e-400, "
-                        'not {"a":1E+400000}.',
-                        "/data/attributes/words",
-                    )
-                ],
-                body=body,
-            )
-        ],
-    )
+SANE = "JSON whose numbers are less than 1e400, and no smaller than 1e-400"
+
+
+@pytest.mark.parametrize(
+    ("number", "count", "expected"),
+    [
+        ("1e400000", 1, SANE),
+        ("1e400", 1, SANE),
+        # The same number.
+        ("1" + "0" * 400, 1, SANE),
+        ("1e399", 99_900, "a value whose numbers have exponents for at most 4194304 zeros in all"),
+    ],
+    ids=lambda value: str(value)[:10],
+)
+async def test_numbers_of_jsonb_that_are_too_long_in_full(api: Api, number: str, count: int, expected: str) -> None:
+    answer = await post_photo(api, f"[{','.join([number] * count)}]")
+    [told] = answer.errors
+    refused, _, sent = told.pop("detail").partition(", not ")
+    source = {"pointer": "/data/attributes/words"}
+    assert told == {"status": "422", "code": "invalid_attribute", "title": "Invalid Attribute", "source": source}
+    assert refused == f"“words” must be {expected}"
+    assert len(sent) < 100
+    assert (await api.get("/photos")).document["meta"]["total"] == 0
+
+
+async def test_a_number_of_jsonb_is_as_long_as_it_may_be(api: Api) -> None:
+    for number in ("1e399", "1" + "0" * 399):
+        answer = await post_photo(api, number)
+        assert (answer.status, answer.body.count(b"0" * 399)) == (201, 1)
+
+
+async def post_photo(api: Api, number: str) -> Answer:
+    body = f'{{"data":{{"type":"photo","attributes":{{"name":"n","words":{{"a":{number}}}}}}}}}'
+    return await api.request("POST", "/photos", headers={"Content-Type": MEDIA_TYPE}, body=body)
 
 
 async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:

@@ -203,7 +203,17 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
     (
         JSONB,
         "JSON whose numbers are less than 1e400, and no smaller than 1e-400",
-        [Decimal("1e400"), [[Decimal("1e-401")]], {"a": Decimal("1e999999")}],
+        [Decimal("1e400"), [[Decimal("1e-401")]], {"a": Decimal("1e999999")}, 10**400, [-(10**400)]],
+    ),
+    (
+        JSONB,
+        "a value whose numbers have exponents for at most 4194304 zeros in all",
+        [[Decimal("1e399")] * 10513, {"a": [[Decimal("2.5e-399")]] * 10513}],
+    ),
+    (
+        array(NUMERIC),
+        "a value whose numbers have exponents for at most 4194304 zeros in all",
+        [["1e131071"] * 33, ["1e-16383"] * 257],
     ),
     (OPAQUE, "a string", [1, [1]]),
 ]
@@ -218,6 +228,22 @@ def test_refused(column_type: ColumnType, expected: str, value: Any) -> None:
     with pytest.raises(ValueFault) as raised:
         column_type.from_json(value)
     assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        (JSONB, [Decimal("1e399")] * 10512),
+        (JSONB, [10**399, -(10**399), Decimal("1e-399")]),
+        # What is written in full takes no more room than it was sent in.
+        (JSONB, [10**399] * 20_000),
+        (array(NUMERIC), ["9" * 131072] * 33),
+        (array(NUMERIC), ["1e131071"] * 32),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_long_numbers_that_are_taken(column_type: ColumnType, value: Any) -> None:
+    column_type.from_json(value)
 
 
 @pytest.mark.parametrize(
