@@ -19,7 +19,7 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Field
 
 from querybuild.binds import Binds
-from querybuild.clauses import column, columns, link_table, table
+from querybuild.clauses import column, columns, join, link_table, table
 from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, node_of
 from querybuild.resource import Relationship, Resource, link_of, own_key_of
 from querybuild.select import KEYS, compile_read, matching
@@ -34,13 +34,15 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     """Resources of one type that stand together in the document. node: how they are shown; what it branches to is only
     identified. linkage: the statement of each branch; None where the rows themselves have the keys. linked: the
     statement that gives, of some ids, those of the resources that show the linkage of each branch; None where all do.
-    count: how many rows there are, up to a number."""
+    count: how many rows there are, up to a number. ambiguous: an id that is null or of two rows, if
+    there is one."""
 
     node: Node
     rows: Statement
     linkage: tuple[Statement | None, ...]
     linked: tuple[Statement | None, ...]
     count: Statement
+    ambiguous: Statement
 
 
 class StreamStatements(msgspec.Struct, frozen=True, eq=False):
@@ -117,9 +119,10 @@ def _data(plan: ReadPlan, places: Sequence[Place]) -> Part:
     statements = compile_read(msgspec.structs.replace(plan, node=node, limit=None))
     binds = Binds()
     count = _count(matching(plan, binds), binds)
+    ambiguous = _ambiguous(plan.node.resource, join(matching(plan, asked := Binds()), plan.joins), "t0", asked)
     # All of them are at the first place.
     linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
-    return Part(node, statements.primary, statements.branches, linked, count)
+    return Part(node, statements.primary, statements.branches, linked, count, ambiguous)
 
 
 def _included(plan: ReadPlan, places: Sequence[Place]) -> Part:
@@ -129,7 +132,8 @@ def _included(plan: ReadPlan, places: Sequence[Place]) -> Part:
     count = _count(_reached_rows(plan, node, chains, counted), counted)
     linkage = compile_read(ReadPlan(node=node, conditions=(), is_collection=True)).branches
     linked = tuple([_linked(plan, branch, places) for branch in node.branches])
-    return Part(node, Statement(query.get_sql(), binds.slots), linkage, linked, count)
+    ambiguous = _ambiguous(node.resource, _reached_rows(plan, node, chains, asked := Binds()), "i0", asked)
+    return Part(node, Statement(query.get_sql(), binds.slots), linkage, linked, count, ambiguous)
 
 
 def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Statement | None:
@@ -195,6 +199,13 @@ def _hop(rows: QueryBuilder, hop: Hop, source: str, target: str) -> QueryBuilder
     else:
         found = Template("{}={}", column(target, hop.relationship.foreign_key), _id(source, hop.source))
     return rows.where(found).select(1)
+
+
+def _ambiguous(resource: Resource, rows: QueryBuilder, alias: str, binds: Binds) -> Statement:
+    """`SELECT "t0"."id" FROM ... GROUP BY "t0"."id" HAVING COUNT(*)>1 OR "t0"."id" IS NULL LIMIT 1`"""
+    found = _id(alias, resource)
+    query = rows.select(found).groupby(found).having(Template("COUNT(*)>1 OR {} IS NULL", found)).limit(1)
+    return Statement(query.get_sql(), binds.slots)
 
 
 def _count(rows: QueryBuilder, binds: Binds) -> Statement:

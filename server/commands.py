@@ -25,6 +25,7 @@ from server import advice, migrating
 from server.advice import Suggestion
 from server.embedded import dumps
 from server.embedded import postgres as embedded
+from server.live_ids import id_faults
 from server.live_schema import read_live_schema
 from server.observing.logs import configure_logging
 from server.settings import Settings, StartError
@@ -105,11 +106,12 @@ def seed(settings: Settings) -> None:
 
 class Checked(msgspec.Struct, frozen=True):
     """What `check --json` prints. pending: files that are not applied. faults: where declarations and tables differ.
-    suggestions: of indexes."""
+    warnings: what the tables do not say. suggestions: of indexes."""
 
     fits: bool
     pending: tuple[str, ...]
     faults: tuple[str, ...]
+    warnings: tuple[str, ...]
     suggestions: tuple[Suggestion, ...]
 
 
@@ -120,8 +122,10 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
-        faults = (await read_live_schema(connection, catalog, is_read_only=settings.read_only)).faults
-        return Checked(not faults, pending, faults, await advice.suggest(connection, catalog))
+        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
+        faults = schema.faults or await id_faults(connection, catalog, schema.uncertain)
+        suggestions = await advice.suggest(connection, catalog)
+        return Checked(not faults, pending, faults, schema.warnings, suggestions)
 
     found = _with_connection(settings, work)
     if as_json:
@@ -136,6 +140,8 @@ def _print_checked(found: Checked) -> None:
         print(f"pending   {name} is not applied")
     for fault in found.faults:
         print(f"fault     {fault}")
+    for warning in found.warnings:
+        print(f"warning   {warning}")
     for suggestion in found.suggestions:
         columns = ", ".join(suggestion.columns)
         print(f"{suggestion.rank:8}  {suggestion.table} ({columns}): {suggestion.reason}\n          {suggestion.sql}")

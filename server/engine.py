@@ -47,12 +47,13 @@ nodes 76 KB."""
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
-    the row of a resource is all there is to read."""
+    the row of a resource is all there is to read. uncertain: the types in it whose ids no constraint keeps unique."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
     has_computed: bool
     is_one_row: bool
+    uncertain: tuple[str, ...] = ()
 
 
 class CompiledStream(msgspec.Struct, frozen=True, eq=False):
@@ -249,7 +250,13 @@ class Engine:
         statements = compile_read(plan)
         has_parts = any(branch.needs_rows for branch in plan.node.branches)
         is_one_row = plan.scope is None and not has_parts and not reads_other_rows(plan.node)
-        return CompiledRead(statements, DocumentEncoder(plan, self.base_url), has_computed, is_one_row)
+        encoder = DocumentEncoder(plan, self.base_url)
+        return CompiledRead(statements, encoder, has_computed, is_one_row, self._uncertain(plan))
+
+    def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
+        """The types that a read shows, or joins to sort by, and whose ids no constraint keeps unique and not null."""
+        shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]
+        return tuple(name for name in dict.fromkeys(shown) if name in self.schema.uncertain)
 
 
 def _text_bytes(sql: str) -> int:

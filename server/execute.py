@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
-from querybuild.errors import PageError, quoted, resource_not_found
+from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.operators import all_names
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
@@ -82,6 +82,8 @@ async def run_read(
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
         primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
+        if read.compiled.uncertain:
+            _check_ids(read, None, primary)
         rows, has_more = _page(primary, read, engine)
         if is_first and len(rows) > FIRST_ROWS:
             return _ALL
@@ -185,9 +187,33 @@ def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:
 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
+    if read.compiled.uncertain:
+        for (_, branch), those in zip(nodes(read.plan.node), rows, strict=True):
+            _check_ids(read, branch, those)
     if not read.compiled.has_computed:
         return rows
     return [with_computed(node, those) for (node, _), those in zip(nodes(read.plan.node), rows, strict=True)]
+
+
+class AmbiguousIds(RuntimeError):
+    """Rows that no document can hold: no constraint keeps the ids of their resource unique and not null."""
+
+
+def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
+    names = listed(map(quoted, read.compiled.uncertain))
+    what = "a row has no id" if id_value is None else f"two rows have the id {id_value}"
+    return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which resource it is")
+
+
+def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:
+    """Raises AmbiguousIds. branch: how the rows were reached; those of a link table come once a parent."""
+    has_parents = branch is not None and link_of(branch.relationship) is not None
+    place = branch.node.position_of_parent if branch is not None and has_parents else 0
+    seen: set[tuple[Any, Any]] = set()
+    for row in rows:
+        if row[0] is None or (row[0], row[place]) in seen:
+            raise ambiguous_ids(read, row[0])
+        seen.add((row[0], row[place]))
 
 
 async def lock_row(connection: Connection, read: PreparedRead, path_id: Any) -> Any:

@@ -20,6 +20,7 @@ from querybuild.plan import ReadPlan, Reference, References, node_of
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
+from server.live_ids import Uncertain, find_uncertain, warnings_of
 from server.live_tables import (
     CONSTRAINTS,
     TYPE_NAME,
@@ -68,10 +69,13 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 
 
 class LiveSchema(msgspec.Struct, frozen=True):
-    """faults: lines for a person. constraints: by (schema, table, name). references: of declared relationships those
-    that a foreign key bears out, and that it is worth to count by."""
+    """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
+    name). references: of declared relationships those that a foreign key bears out, and that it is worth to count by.
+    uncertain: types whose ids no constraint keeps unique and not null, with their tables."""
 
     faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    uncertain: Uncertain = {}
     constraints: Constraints = {}
     references: References = frozenset()
 
@@ -96,8 +100,11 @@ async def read_live_schema(
             own += await _term_faults(connection, resource)
         # A column that is at fault is told already, and better.
         faults += own or await _read_faults(connection, resource)
+    uncertain = await find_uncertain(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
+        warnings=warnings_of(uncertain),
+        uncertain=uncertain,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
         references=frozenset(
             reference

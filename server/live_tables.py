@@ -51,7 +51,7 @@ WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 # takes: the bits of pg_relation_is_updatable, triggers and rules included. A table that others inherit from shows
 # their rows as its own, and no index of its own looks at these.
 _TABLE = """
-SELECT n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
+SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
        pg_relation_is_updatable(c.oid, true) AS takes,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
@@ -112,6 +112,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     indexes to tell. kind: of KINDS. takes: the bits of the writes that it takes. fills_in_rows: whether a trigger sees
     each new row before it is written."""
 
+    oid: int
     schema: str
     name: str
     kind: str

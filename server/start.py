@@ -99,6 +99,8 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
         if schema.faults:
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
+        for warning in schema.warnings:
+            log.warning("%s", warning)
         if settings.demo and settings.resources is not None:
             raise StartError("the sample rows are of the built-in resources: leave out --demo or --resources")
         if settings.demo:

@@ -18,7 +18,7 @@ from querybuild.stream import Part
 from serializers.objects import Meta
 from serializers.streams import Batch, Linked
 from server.engine import Engine, PreparedRead
-from server.execute import arguments, raise_refusal, too_many_included, too_many_rows
+from server.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED
 
@@ -125,9 +125,11 @@ class Stream:
     async def begin(self) -> bytes:
         """The first piece. Whatever can be said against the request is said before it.
 
-        Raises ValueRefused, TooManyRows, TooManyIncluded.
+        Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds.
         """
         try:
+            if self._read.compiled.uncertain:
+                await self._check_ids()
             await self._check_rows()
             await self._check_included()
             await self._data.open()
@@ -151,6 +153,13 @@ class Stream:
 
     def tail(self, links: dict[str, str], meta: Meta) -> bytes:
         return self._encoder.tail(links, meta)
+
+    async def _check_ids(self) -> None:
+        for part in self._statements.parts:
+            statement = part.ambiguous
+            values = arguments(statement, self._read.values, self._path_id)
+            if (row := await self._connection.fetchrow(statement.sql, *values)) is not None:
+                raise ambiguous_ids(self._read, row[0])
 
     async def _check_rows(self) -> None:
         most = self._limits.unpaginated

@@ -105,7 +105,7 @@ async def test_verify_misses_the_last_file(on, database, connect, folder):
 
 async def test_a_reload_migrates_nothing(database, connect, folder):
     """Those who answer would have to go on with what it did, if what follows is refused."""
-    path = folder({"0001_things.sql": "CREATE TABLE things (id bigint PRIMARY KEY)"})
+    path = folder({"0001_things.sql": "CREATE TABLE things (id bigserial PRIMARY KEY)"})
     settings = Settings(database_url=database, migrations=path, migrate=True)
     catalog = Catalog([Resource("thing", "/things", "things")])
     with pytest.raises(StartError, match=r"the schema is behind: 0001_things\.sql"):
@@ -117,7 +117,7 @@ async def test_a_reload_migrates_nothing(database, connect, folder):
 
 async def test_the_log_says_which_database_is_served(database, folder, caplog):
     caplog.set_level("INFO", "server")
-    path = folder({"0001_things.sql": "CREATE TABLE things (id bigint PRIMARY KEY)"})
+    path = folder({"0001_things.sql": "CREATE TABLE things (id bigserial PRIMARY KEY)"})
     parts = urlsplit(database)
     url = parts._replace(query=f"{parts.query}&sslpassword=secret".lstrip("&")).geturl()
     settings = Settings(database_url=url, migrations=path, migrate=True)
@@ -221,6 +221,7 @@ async def test_check_for_programs(database, connect, cars):
             "resource “maker”: relationship “cars”: its column “maker_id” is int4, and the id it holds is int8",
             "resource “car”: relationship “maker”: its column “maker_id” is int4, and the id it holds is int8",
         ],
+        "warnings": [],
         "suggestions": [
             {
                 "rank": "consider",
