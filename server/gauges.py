@@ -15,6 +15,7 @@ from typing import Protocol
 
 from server.engine import Engine
 from server.observing import metrics
+from server.observing.output import dropped_lines
 from server.postgres.database import Database
 from server.running import Running
 
@@ -78,6 +79,7 @@ class Gauges:
 
     def _look_at_process(self) -> None:
         meter = self._meter
+        meter.put(metrics.DROPPED_LINES, dropped_lines())
         meter.put(metrics.RESIDENT, _resident_bytes())
         meter.put(metrics.OPEN_FDS, _open_descriptors())
         meter.put(metrics.MAX_FDS, resource.getrlimit(resource.RLIMIT_NOFILE)[0])

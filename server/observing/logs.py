@@ -4,21 +4,21 @@ finished requests. What goes out: lines on standard error, as text, as JSON obje
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import msgspec
 from tornado.web import RequestHandler
 
+from server.observing.output import Output
 from server.settings import Settings
 
 Format = Literal["text", "json", "journald"]
@@ -95,8 +95,12 @@ def is_read_by_journald() -> bool:
 
 
 def configure_logging(settings: Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_FORMATTERS[log_format(settings)]())
+    handler, formatter = logging.StreamHandler(sys.stderr), _FORMATTERS[log_format(settings)]()
+    handler.setFormatter(formatter)
+    if isinstance(sys.stderr, Output):
+        sys.stderr.describe = partial(_dropped, formatter)
+    # They have the form of all other lines.
+    logging.captureWarnings(True)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     # What no line shows is not looked up: nearly a tenth of a small request went there ("Logging HOWTO", Optimization).
     logging._srcfile = None
@@ -105,32 +109,32 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("tornado.general").setLevel(logging.WARNING)
 
 
+def _dropped(formatter: logging.Formatter, count: int) -> str:
+    """The line about lines that were not written."""
+    message = f"{count} lines of the log were dropped because nobody read them"
+    record = logging.LogRecord("server", logging.WARNING, "", 0, message, (), None)
+    # It is about no request, whoever is the reason for the next line.
+    return Context().run(formatter.format, record) + "\n"
+
+
 class AccessLog:
     """A line for each request, never with the query, which may hold what nobody should read.
 
-    The lines of one turn of the loop are written together and by no logger, which takes 15 microseconds a line, a tenth
-    of a small request. Whether there are any is the logger's word. To be made in the process that logs.
+    No logger writes them, which takes 15 microseconds a line, a tenth of a small request. Whether there are any is the
+    logger's word. To be made in the process that logs.
     """
 
     def __init__(self, chosen: Format) -> None:
         self._line = _LINES[chosen]
         self._pid = os.getpid()
-        self._lines: list[str] = []
 
     def __call__(self, handler: RequestHandler, *, is_quiet: bool = False) -> None:
         """is_quiet: a line for who wants to see everything."""
         if not access.isEnabledFor(logging.DEBUG if is_quiet else logging.INFO):
             return
-        if not self._lines:
-            asyncio.get_running_loop().call_soon(self.write)
-        self._lines.append(self._line(handler, time.time(), self._pid))
-
-    def write(self) -> None:
-        """What cannot be written is lost, and no request with it."""
-        lines, self._lines = self._lines, []
+        # What cannot be written is lost, and no request with it.
         with suppress(OSError, ValueError):
-            sys.stderr.write("".join(lines))
-            sys.stderr.flush()
+            sys.stderr.write(self._line(handler, time.time(), self._pid))
 
 
 def _text_line(handler: RequestHandler, now: float, pid: int) -> str:

@@ -102,6 +102,7 @@ CACHE_ENTRIES = _gauge("cache_entries", "What a cache holds.", "cache")
 CACHE_BYTES = _gauge("cache_bytes", "What this weighs.", "cache")
 
 LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a timer.", bounds=LAG_SECONDS)
+DROPPED_LINES = _counter("log_lines_dropped_total", "Lines of the log that were dropped because nobody read them.")
 WORKERS = _gauge("workers", "Processes that answer.")
 STOPPING = _gauge("workers_stopping", "Processes that finish what they have, and then end.")
 WORKERS_ENDED = Metric(
@@ -138,6 +139,7 @@ METRICS = (
     CACHE_ENTRIES,
     CACHE_BYTES,
     LAG,
+    DROPPED_LINES,
     WORKERS,
     STOPPING,
     WORKERS_ENDED,

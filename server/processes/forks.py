@@ -16,10 +16,12 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
+from server.observing import output
 from server.settings import StartError
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -105,7 +107,10 @@ def fork(name: str, signals: Signals, work: Callable[[], None]) -> int:
     # A signal that came between the fork and the reset of its handler would be lost on the child.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.numbers)
     try:
-        pid = os.fork()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads. Those of here only write and wait, and hold nothing that a child uses.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
         if pid == 0:
             _be_child(name, signals, mask, work)
         return pid
@@ -132,6 +137,7 @@ def _exit(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+        output.finish()
     finally:
         os._exit(code)
 

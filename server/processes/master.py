@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from typing import NoReturn
 
 from server.limits import raise_descriptors
+from server.observing import output
 from server.observing.board import Board
 from server.observing.logs import configure_logging
 from server.processes import systemd
@@ -49,6 +50,7 @@ ReadSettings = Callable[[], Settings]
 
 def serve(settings: Settings, read_settings: ReadSettings) -> None:
     """Answers requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError."""
+    output.take_over()
     configure_logging(settings)
     with ExitStack() as cleanup:
         # Until there is someone to end in order, a signal ends the start, and what was started is stopped.

@@ -1,0 +1,157 @@
+"""Output that never waits for who reads it: over pipes of the test's own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from server.observing import output
+from server.observing.output import MOST_CHARACTERS, STALLED_FLUSH_SECONDS, Output
+from tests.waiting import wait_until
+
+PIPE_BYTES = 4096
+
+
+class Pipe(msgspec.Struct):
+    output: Output
+    descriptor: int
+
+    def read(self) -> str:
+        """What has come."""
+        found = b""
+        while select.select([self.descriptor], [], [], 0)[0] and (piece := os.read(self.descriptor, 1 << 20)):
+            found += piece
+        return found.decode()
+
+    def until(self, end: str) -> str:
+        """All that comes, up to this."""
+        found = ""
+
+        def is_there() -> bool:
+            nonlocal found
+            found += self.read()
+            return found.endswith(end)
+
+        wait_until(is_there)
+        return found
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    made = Pipe(Output(writing), reading)
+    yield made
+    # Who still writes has an error, and goes on to the end.
+    os.close(reading)
+    made.output.finish()
+
+
+def test_lines_come_in_their_order(pipe: Pipe) -> None:
+    """Of print each is whole, although it writes the end by itself."""
+    for number in range(100):
+        print("line", number, file=pipe.output)
+    pipe.output.write("two\nlines\n")
+    pipe.output.finish()
+    assert pipe.read() == "".join(f"line {number}\n" for number in range(100)) + "two\nlines\n"
+
+
+def test_half_a_line_comes_at_the_end(pipe: Pipe) -> None:
+    pipe.output.write("half")
+    pipe.output.finish()
+    assert pipe.read() == "half"
+
+
+def test_what_no_encoding_has_comes_all_the_same(pipe: Pipe) -> None:
+    pipe.output.write("\udc80é\n")
+    pipe.output.finish()
+    assert pipe.read() == "\\udc80é\n"
+
+
+def test_lines_that_nobody_reads(pipe: Pipe) -> None:
+    """They are kept up to a limit, and the gap is told in its place, once."""
+    line = "x" * 999 + "\n"
+    begin = time.monotonic()
+    for _ in range(3 * MOST_CHARACTERS // len(line)):
+        pipe.output.write(line)
+    assert time.monotonic() - begin < 1.0
+    dropped = pipe.output.dropped
+    assert dropped >= MOST_CHARACTERS // len(line)
+    came = pipe.until("because nobody read them\n")
+    pipe.output.write("next\n")
+    came += pipe.until("next\n")
+    *whole, told, last = came.splitlines(keepends=True)
+    assert set(whole) == {line}
+    assert len(whole) == 3 * MOST_CHARACTERS // len(line) - dropped
+    assert (told, last) == (f"{dropped} lines were dropped because nobody read them\n", "next\n")
+
+
+def test_the_end_is_not_waited_for_where_nobody_reads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "STALLED_SECONDS", 0.0)
+    pipe.output.write("x" * 10 * PIPE_BYTES + "\n")
+    wait_until(lambda: len(pipe.read()) > 0)
+    begin = time.monotonic()
+    pipe.output.finish()
+    assert time.monotonic() - begin < STALLED_FLUSH_SECONDS + 0.3
+
+
+def test_nobody_there_to_read(pipe: Pipe) -> None:
+    """The lines are counted, and nothing else happens."""
+    other, writing = os.pipe()
+    os.close(other)
+    gone = Output(writing)
+    gone.write("one\ntwo\n")
+    gone.finish()
+    assert gone.dropped == 2
+    os.close(writing)
+
+
+def test_a_child_writes_its_own_lines(pipe: Pipe) -> None:
+    """And none of its parent, whose thread it has not got."""
+    pipe.output.write("x" * 10 * PIPE_BYTES + "\n")
+    wait_until(lambda: select.select([pipe.descriptor], [], [], 0)[0])
+    pipe.output.write("parent\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            pipe.output.renew()
+            pipe.output.write("child\n")
+            pipe.output.finish()
+        finally:
+            os._exit(0)
+    came = pipe.until("parent\n")
+    os.waitpid(pid, 0)
+    came += pipe.read()
+    assert sorted(line for line in came.splitlines() if "x" not in line) == ["child", "parent"]
+
+
+PROGRAM = """
+import sys, threading, warnings
+from server.observing import output
+output.take_over()
+print("printed", end="")
+print("told", file=sys.stderr)
+warnings.warn("warned")
+threading.Thread(target=lambda: 1 / 0).start()
+raise ValueError("raised")
+"""
+
+
+def test_everything_that_a_program_writes_comes_before_its_end() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "printed")
+    found = [
+        word for word in ("told\n", "warned\n", "ZeroDivisionError", "ValueError: raised\n") if word in done.stderr
+    ]
+    assert found == ["told\n", "warned\n", "ZeroDivisionError", "ValueError: raised\n"]
