@@ -281,9 +281,8 @@ def _state(error: Exception) -> str:
 
 _SUSPECTS: dict[str, frozenset[str]] = {
     "2201B": frozenset({"match"}),
-    "22025": frozenset({"like", "ilike", "notlike", "notilike"}),
-    # Of arithmetic, parts of texts, and subscripts, which are in none.
-    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E"), frozenset()),
+    # Of arithmetic, parts of texts, subscripts, and LIKE patterns that end in a backslash, which are in none.
+    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
 }
 """The operators that can be the reason, by SQLSTATE; of any other one all can."""
 

@@ -77,7 +77,8 @@ def page_meta(asked: Asked, count: int, total: int | None) -> bytes:
 
 def read_cursor(text: str) -> tuple[str, int]:
     """Of a list in the order of its ids: the server's mark of that list, and the id of the row before the page."""
-    mark, own_id = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=tuple[str, str])
+    held = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    mark, _, own_id = msgspec.json.decode(held, type=tuple[str, str, str])
     return mark, int(own_id)
 
 
@@ -91,4 +92,4 @@ def cursor_links(asked: Asked, mark: str, rows: list[Any], *, has_more: bool) ->
 
 
 def _cursor(mark: str, own_id: int) -> bytes:
-    return base64.urlsafe_b64encode(b'["%b","%d"]' % (mark.encode(), own_id)).rstrip(b"=")
+    return base64.urlsafe_b64encode(b'["%b","","%d"]' % (mark.encode(), own_id)).rstrip(b"=")

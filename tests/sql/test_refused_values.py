@@ -28,7 +28,6 @@ FILTERS: list[tuple[str, str, Any]] = [
     ("words", "match", "("),
     ("words", "match", "a{1000}"),
     ("words", "match", "\\"),
-    ("words", "like", "%\\"),
     ("span", "gt", "P9999999999Y"),
     ("span", "in_", ["PT9999999999H"]),
 ]
