@@ -34,6 +34,8 @@ from querybuild.types import ID_TYPES, is_bound_of
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
 """JSON:API 1.0 "Member Names", without the space that it allows and warns of."""
 _PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
+TAKING_AWAY = frozenset({"replace", "remove"})
+"""Methods of a relationship that may take links away."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
 
 
@@ -70,6 +72,7 @@ class Catalog:
             if (own := own_key_of(relationship)) is not None
         }
 
+        self._lock_ranks = {resource: rank for rank, resource in enumerate(_referenced_first(self))}
         # Plans compare declarations by identity: each has to be made once.
         self._turned = {
             one: ToMany(one.name, resource.type, through=turned_link(link))
@@ -115,6 +118,20 @@ class Catalog:
         """A many-to-many relationship seen from its target, declared or not."""
         return self._declared_turned.get(relationship) or self._turned[relationship]
 
+    def lock_rank(self, resource: Resource) -> int:
+        """The rows of a smaller rank are locked first."""
+        return self._lock_ranks[resource]
+
+    def is_written_from_owner(self, resource: Resource, own: ToOne) -> bool:
+        """Whether links that this key makes may be taken away from their other side, by a write that locks the row
+        there. Of a resource that is not updated the database may give us no right to lock rows."""
+        target = self.target(own)
+        return "update" in target.methods and any(
+            other.foreign_key == own.column_name and other.target == resource.type and other.methods & TAKING_AWAY
+            for other in target.relationships
+            if own_key_of(other) is None
+        )
+
     def is_detachable(self, relationship: Relationship) -> bool:
         """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
         link table."""
@@ -123,6 +140,31 @@ class Catalog:
             return own.nullable
         holder = self.holder(relationship)
         return holder is None or holder.nullable
+
+
+def _referenced_first(catalog: Catalog) -> list[Resource]:
+    """All resources, each after those whose ids its rows hold. Where they form a ring, in the order of declaration."""
+    holds: dict[Resource, list[Resource]] = {resource: [] for resource in catalog}
+    for resource in catalog:
+        for relationship in resource.relationships:
+            target = catalog.target(relationship)
+            if own_key_of(relationship) is not None:
+                holds[resource].append(target)
+            elif relationship.foreign_key:
+                holds[target].append(resource)
+    seen: set[Resource] = set()
+    order: list[Resource] = []
+
+    def visit(resource: Resource) -> None:
+        if resource not in seen:
+            seen.add(resource)
+            for referenced in holds[resource]:
+                visit(referenced)
+            order.append(resource)
+
+    for resource in catalog:
+        visit(resource)
+    return order
 
 
 def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:

@@ -32,7 +32,7 @@ from querybuild.errors import (
     resource_not_found,
     shown_json,
 )
-from querybuild.plan import Assignment, LinkWrite, OwnerRow, Unchanged, Values, WritePlan
+from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.values import ValueFault, dump_json
@@ -73,21 +73,26 @@ def plan_write(
     return planner.planned(id_slot, owner)
 
 
-def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any]]:
-    """The rows of before the request that it writes, by a column and its value: its own, and those whose keys it sets
-    or takes away."""
+def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, LockStrength]]:
+    """The rows that a write locks and that are there before the request, each by a column and its value: its own, those
+    whose keys it sets or takes away, and those that it links to."""
     plan = write.plan
     row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
     is_there = row_id is not None and not isinstance(row_id, Lid)
     if is_there:
-        yield plan.resource, plan.resource.id.column, row_id
+        yield plan.resource, plan.resource.id.column, row_id, plan.lock_strength
+    for assignment in plan.assignments:
+        owner, owner_id = assignment.owner, write.values[assignment.slot]
+        if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
+            yield owner, owner.id.column, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
         key = link.relationship.foreign_key
-        for one in write.values[link.slot] if key else ():
+        strength = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE
+        for one in write.values[link.slot] if key or link.mode != "remove" else ():
             if not isinstance(one, Lid):
-                yield link.target, link.target.id.column, one
+                yield link.target, link.target.id.column, one, strength
         if key and is_there and link.mode == "replace":
-            yield link.target, key, row_id
+            yield link.target, key, row_id, strength
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:
@@ -323,12 +328,20 @@ class _WritePlanner:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(self._null_refused(own, linkage.pointer))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            self._assignments.append(Assignment(own.column_name, slot))
+            owner = target if self.catalog.is_written_from_owner(self.resource, own) else None
+            self._assignments.append(Assignment(own.column_name, slot, owner=owner))
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
-            self._links.append(LinkWrite(self.resource, relationship, target, slot, linkage.mode, is_detachable))
+            link = LinkWrite(self.resource, relationship, target, slot, linkage.mode, is_detachable)
+            self._links.append(self._in_order(link))
+
+    def _in_order(self, link: LinkWrite) -> LinkWrite:
+        """Says which end of a link table is locked first."""
+        ranks = self.catalog.lock_rank(link.target), self.catalog.lock_rank(link.resource)
+        is_target_first = link_of(link.relationship) is not None and ranks[0] < ranks[1]
+        return msgspec.structs.replace(link, is_target_first=True) if is_target_first else link
 
     def _linked_id(self, identifier: Identifier, target: Resource, linkage: LinkageChange) -> Any:
         """The id that a resource identifier names, or None: after its fault was kept, or where what cannot be there
@@ -373,7 +386,8 @@ class _WritePlanner:
         parent = self.catalog.by_type[owner.type]
         slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
         self.item_pointers[slot] = (self.change.pointer,)
-        return LinkWrite(self.resource, self.catalog.turned(relationship), parent, slot, "add", is_detachable=True)
+        turned = self.catalog.turned(relationship)
+        return LinkWrite(self.resource, turned, parent, slot, "add", is_detachable=True)
 
     def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:

@@ -1,8 +1,7 @@
 """WritePlan -> INSERT, UPDATE, DELETE and the statements of links. What comes in: a plan. What goes out:
 statements, in the order in which they run.
 
-Nothing here knows a value. The row is locked first and then the related rows in the order of their ids, so
-that two writes of one relationship leave what one order of the two would leave.
+Nothing here knows a value. Which rows are locked, and why, is told in `locks.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
 from querybuild.clauses import columns, link_table, table
-from querybuild.plan import Assignment, LinkWrite, OwnerRow, Slot, Statement, WritePlan, node_of
+from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
 from querybuild.terms import Template, equals_any
 from querybuild.types import BIGINT, INT
@@ -27,10 +26,8 @@ VALUES_TOGETHER = 96
 single ones, and more of them hardly less."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
-_KEY_SHARE = " FOR KEY SHARE"
-_NO_KEY_UPDATE = " FOR NO KEY UPDATE"
-"""As UPDATE itself locks: rows that refer to the locked one may be written meanwhile. With FOR UPDATE, writes of one
-relationship from both its sides deadlocked most of the time. PyPika knows FOR UPDATE alone."""
+_KEY_SHARE = LockStrength.KEY_SHARE.clause
+_NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
 
 class LinkStatements(msgspec.Struct, frozen=True):
@@ -43,12 +40,14 @@ class LinkStatements(msgspec.Struct, frozen=True):
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
-    """owner: the row that a new one is linked to, kept from going. lock: the row itself, before links of it are
+    """owner: the row that a new one is linked to, kept from going. joined: locks of the rows whose ids become keys of
+    the written row, where that is locked by a statement of its own. lock: the row itself, before links of it are
     written; it is absent on create. row: writes it and returns its id; absent when nothing of it changes.
     skip_taken: moves the id's sequence past ids that clients have taken.
     """
 
     owner: Statement | None
+    joined: tuple[Statement, ...]
     lock: Statement | None
     row: Statement | None
     skip_taken: Statement | None
@@ -81,9 +80,11 @@ class Create(msgspec.Struct, frozen=True):
 
 def compile_write(plan: WritePlan) -> WriteStatements:
     is_update = plan.kind == "update"
+    has_lock = is_update and bool(plan.links or plan.unchanged or not plan.assignments)
     return WriteStatements(
         owner=None if plan.owner is None else _lock_owner(plan.owner),
-        lock=_lock_row(plan) if is_update and (plan.links or plan.unchanged or not plan.assignments) else None,
+        joined=tuple(_lock_joined(plan)) if has_lock else (),
+        lock=_lock_row(plan) if has_lock else None,
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
         skip_taken=_skip_taken(plan.resource) if _may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
@@ -207,7 +208,8 @@ def _update(plan: WritePlan) -> Statement:
     rows = table(plan.resource)
     query = _update_of(rows)
     for assignment in plan.assignments:
-        query = query.set(rows.field(assignment.column), _assigned(assignment, binds.request(assignment.slot)))
+        value = _assigned(assignment, binds.request(assignment.slot))
+        query = query.set(rows.field(assignment.column), _joined(assignment, value))
     return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan), binds.slots)
 
 
@@ -235,20 +237,7 @@ def _lock_row(plan: WritePlan) -> Statement:
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
-    return Statement(query.where(_is_row(plan, binds)).get_sql() + _NO_KEY_UPDATE, binds.slots)
-
-
-def compile_locks(resource: Resource, columns: Sequence[str]) -> str:
-    """Of rows that are going to be written, all at once and in the order of their ids, so that two requests that write
-    the same ones in different orders wait for each other and do not deadlock. An array is bound for each column.
-
-    `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
-    """
-    rows = table(resource)
-    id_column = rows.field(resource.id.column)
-    meets = [equals_any(rows.field(name), Parameter(f"${number}")) for number, name in enumerate(columns, 1)]
-    query = PostgreSQLQuery.from_(rows).select(id_column).where(Template(" OR ".join(["{}"] * len(meets)), *meets))
-    return query.orderby(id_column).get_sql() + _NO_KEY_UPDATE
+    return Statement(query.where(_is_row(plan, binds)).get_sql() + plan.lock_strength.clause, binds.slots)
 
 
 def _lock_owner(owner: OwnerRow) -> Statement:
@@ -260,6 +249,13 @@ def _lock_owner(owner: OwnerRow) -> Statement:
     return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
 
 
+def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
+    """`SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
+    for assignment in plan.assignments:
+        if assignment.owner is not None:
+            yield _lock_owner(OwnerRow(assignment.owner, assignment.slot))
+
+
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
     assert plan.id_slot is not None
     return table(plan.resource).field(plan.resource.id.column) == binds.request(plan.id_slot)
@@ -268,6 +264,20 @@ def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
 def _assigned(assignment: Assignment, parameter: Parameter) -> Term:
     bound = assignment.attribute.type.bound if assignment.attribute is not None else None
     return parameter if bound is None else bound(parameter)
+
+
+def _joined(assignment: Assignment, value: Term) -> Term:
+    """The key of an owner that may be written from its own side, which is locked before the row that joins it:
+    `COALESCE((SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE),$1)`. The foreign key refuses what is not there.
+
+    The foreign key would lock it after the row, and two writes from both sides would wait for each other."""
+    owner = assignment.owner
+    if owner is None:
+        return value
+    rows = table(owner)
+    id_column = rows.field(owner.id.column)
+    query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
+    return Template("COALESCE((" + query.get_sql() + _KEY_SHARE + "),{})", value)
 
 
 def _link_statements(link: LinkWrite) -> LinkStatements:

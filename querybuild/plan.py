@@ -8,6 +8,7 @@ Declarations in a plan compare by identity: one catalogue, one set of plans.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Literal
 
 import msgspec
@@ -244,10 +245,6 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_linkage or not self.is_collection
 
     @property
-    def is_to_one_linkage(self) -> bool:
-        return self.is_linkage and not self.is_collection
-
-    @property
     def is_single_statement(self) -> bool:
         """Whether the primary statement reads all that there is to read, unless it finds no rows."""
         return self.total != "estimated" and not _has_statements(self.node)
@@ -274,13 +271,30 @@ class Statement(msgspec.Struct, frozen=True):
     slots: tuple[Slot, ...]
 
 
+class LockStrength(IntEnum):
+    """How a row is locked. A greater strength excludes all that a smaller one excludes."""
+
+    KEY_SHARE = 1
+    """The row and its id stay. Excludes UPDATE alone."""
+    NO_KEY_UPDATE = 2
+    """As UPDATE statements lock: nobody else writes the row, but rows that refer to it may be written."""
+    UPDATE = 3
+    """Nor can a row begin to refer to it."""
+
+    @property
+    def clause(self) -> str:
+        """`FOR NO KEY UPDATE`, after a blank. PyPika knows FOR UPDATE alone."""
+        return " FOR " + self.name.replace("_", " ")
+
+
 class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value; attribute is None for a key of a relationship and
-    for the id."""
+    for the id. owner: of a key whose links may be taken away from the other side, the resource there."""
 
     column: str
     slot: int
     attribute: Attribute | None = None
+    owner: Resource | None = None
 
 
 class Unchanged(msgspec.Struct, frozen=True):
@@ -295,6 +309,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
 
     slot: of the ids, an array.
     is_detachable: whether rows that leave may be left without their key.
+    is_target_first: whether the targets of a link table are locked before the written row.
     """
 
     resource: Resource
@@ -303,6 +318,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     slot: int
     mode: LinkMode
     is_detachable: bool
+    is_target_first: bool = False
 
 
 class OwnerRow(msgspec.Struct, frozen=True):
@@ -326,6 +342,12 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     unchanged: tuple[Unchanged, ...] = ()
     owner: OwnerRow | None = None
     returning: Node | None = None
+
+    @property
+    def lock_strength(self) -> LockStrength:
+        """Of the lock on the written row. Nothing may join it where links may be taken away."""
+        takes_away = self.kind == "delete" or any(link.mode != "add" for link in self.links)
+        return LockStrength.UPDATE if takes_away else LockStrength.NO_KEY_UPDATE
 
 
 Values = tuple[Any, ...]

@@ -48,8 +48,7 @@ class ReadStatements(msgspec.Struct, frozen=True):
     """primary, and the count where the plan wants one. branches: of the whole tree in pre-order; None where a
     branch's linkage needs no rows, or these come with the primary ones. parent: whether the resource is there that the
     rows are related to. at_once: primary and branches as one statement, for a read that has no snapshot of its own;
-    None where it would have one part. locked: the one row of a to-one, kept from being written by others; None of
-    other reads.
+    None where it would have one part.
     """
 
     primary: Statement
@@ -57,7 +56,6 @@ class ReadStatements(msgspec.Struct, frozen=True):
     branches: tuple[Statement | None, ...]
     parent: Statement | None
     at_once: Statement | None
-    locked: Statement | None
 
     def all(self) -> Iterator[Statement]:
         for statement in (self.primary, self.count, self.parent, self.at_once, *self.branches):
@@ -72,13 +70,7 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
         at_once=_at_once(plan) if plan.answers_writes and _fits_at_once(plan.node) else None,
-        locked=_locked(plan) if plan.is_to_one_linkage else None,
     )
-
-
-def _locked(plan: ReadPlan) -> Statement:
-    primary = _primary(plan)
-    return Statement(f'{primary.sql} FOR UPDATE OF "t0"', primary.slots)
 
 
 def _fits_at_once(root: Node) -> bool:

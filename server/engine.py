@@ -18,9 +18,10 @@ from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.forms import Form, form_key, form_of, planned_alike
+from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
-from querybuild.plan import Node, ReadPlan, Scope, Values, WritePlan, node_of
+from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, counted, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Query
 from querybuild.resource import Relationship, Resource
@@ -218,6 +219,13 @@ class Engine:
     def rows_statement(self, plan: WritePlan) -> str:
         """Of as many rows as `rows_together` says."""
         return self.caches.compiled_together.get_or_make(plan, lambda: compile_rows(plan), _text_bytes)
+
+    def locks_statement(
+        self, resource: Resource, columns: tuple[str, ...], strength: LockStrength | None, shown: tuple[str, ...] = ()
+    ) -> str:
+        key = (resource, columns, strength, shown)
+        make = lambda: compile_locks(resource, columns, strength, shown)  # noqa: E731
+        return self.caches.compiled_together.get_or_make(key, make, _text_bytes)
 
     def statement_together(self, creates: tuple[Create, ...]) -> str:
         return self.caches.compiled_together.get_or_make(creates, lambda: compile_together(creates), _text_bytes)

@@ -216,17 +216,6 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
         seen.add((row[0], row[place]))
 
 
-async def lock_row(connection: Connection, read: PreparedRead, path_id: Any) -> Any:
-    """The id at the other end of a to-one, its row locked; None where there is none. Raises ResourceNotFound of the
-    resource of the path."""
-    statement = read.compiled.statements.locked
-    assert statement is not None
-    found = await connection.fetchval(statement.sql, *arguments(statement, read.values, path_id))
-    if found is None:
-        await _check_parent(connection, read, path_id)
-    return found
-
-
 def _check_cursor(read: PreparedRead, path_id: Any) -> None:
     """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
     parent = "" if read.plan.scope is None else str(path_id)

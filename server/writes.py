@@ -16,17 +16,18 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 import msgspec
 
-from querybuild.changes import PlannedWrite, related_not_found, rows_to_lock
+from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import AttributeFault, Errors, RequiredLink, quoted, raise_all, resource_not_found
 from querybuild.hooks import Writing, Written
-from querybuild.modify import Create, LinkStatements, WriteStatements, compile_locks, rows_together
-from querybuild.plan import LinkWrite, Node, Statement, Values, WritePlan, node_of
+from querybuild.modify import Create, LinkStatements, WriteStatements, rows_together
+from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
 from querybuild.query import Lid
-from querybuild.resource import Resource, link_of
+from querybuild.resource import Relationship, Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
+from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database, custom_code
 from server.postgres.driver_errors import ENDED
@@ -99,17 +100,16 @@ class Transaction:
         return [Outcome(outcome.id, None) for outcome in outcomes]
 
     async def lock(self, writes: Sequence[PreparedWrite]) -> None:
-        """Keeps the rows that exist and are going to be written from being written by others, type by type and in the
-        order of their ids. A write of one row locks it by itself."""
-        found: dict[Resource, dict[str, set[Any]]] = {}
-        for planned in [write.planned for write in writes if write.planned is not None]:
-            for resource, column, value in rows_to_lock(planned):
-                found.setdefault(resource, {}).setdefault(column, set()).add(value)
-        if sum(len(values) for columns in found.values() for values in columns.values()) < 2:
-            return
-        for resource in sorted(found, key=lambda resource: resource.type):
-            columns = found[resource]
-            await self.connection.fetch(compile_locks(resource, list(columns)), *map(list, columns.values()))
+        """Locks what all of them are going to lock. A single write does that by itself."""
+        if len(writes) > 1:
+            planned = [write.planned for write in writes if write.planned is not None]
+            await lock_rows(self.connection, self._engine, planned)
+
+    async def lock_related(
+        self, resource: Resource, relationship: Relationship, row_id: Any, strength: LockStrength
+    ) -> Any:
+        """The id at the other end of a to-one; see `server/locks.py`."""
+        return await lock_related(self.connection, self._engine, resource, relationship, row_id, strength)
 
     async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         node = returned(write, read)
@@ -374,6 +374,13 @@ async def run_write(
         owner_id = values[plan.owner.slot]
         if await connection.fetchval(statements.owner.sql, owner_id) is None:
             raise resource_not_found(plan.owner.resource.type, str(owner_id))
+    for joined in statements.joined:
+        await connection.fetch(joined.sql, *arguments(joined, values))
+    related = {
+        place: await connection.fetch(first.sql, *arguments(first, values))
+        for place, (link, one) in enumerate(zip(plan.links, statements.links, strict=True))
+        if link.is_target_first and (first := one.lock) is not None
+    }
     if statements.lock is not None:
         locked = await connection.fetchrow(statements.lock.sql, *arguments(statements.lock, values))
         if locked is None:
@@ -382,9 +389,9 @@ async def run_write(
     if statements.row is not None:
         row = await _write_row(connection, write, values, statements)
         row_id = row[0]
-    for link, link_statements in zip(plan.links, statements.links, strict=True):
+    for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
-            await _write_link(connection, write, values, link, link_statements, row_id)
+            await _write_link(connection, write, values, link, link_statements, row_id, related.get(place))
         except asyncpg.PostgresError as error:
             # Its rows are other resources', and only the linkage stands in the document.
             raise_rule(error, write.pointers[link.slot])
@@ -444,14 +451,18 @@ async def _write_link(
     link: LinkWrite,
     statements: LinkStatements,
     row_id: Any,
+    rows: Sequence[Row] | None,
 ) -> None:
+    """rows: the related rows, (id, key or null), where they are locked already."""
+
     async def run(statement: Statement) -> list[asyncpg.Record]:
         return await connection.fetch(statement.sql, *arguments(statement, values, keys=leaving, row_id=row_id))
 
     leaving: list[Any] = []
     wanted: list[Any] = values[link.slot]
     named = frozenset(wanted)
-    rows = [] if statements.lock is None else await run(statements.lock)
+    if rows is None:
+        rows = [] if statements.lock is None else await run(statements.lock)
     if link.mode != "remove":
         _check_there(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]

@@ -37,9 +37,14 @@ class LinkCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AUTHOR_LOCK = Sent('SELECT "authors"."author_no" FROM "authors" WHERE "author_no"=$1 FOR NO KEY UPDATE', (1,))
+AUTHOR_TAKEN = Sent('SELECT "authors"."author_no" FROM "authors" WHERE "author_no"=$1 FOR UPDATE', (1,))
 NODE_LOCK = Sent('SELECT "nodes"."id" FROM "corner"."nodes" WHERE "id"=$1 FOR NO KEY UPDATE', (UUID(TOKEN),))
 ARTICLE_LOCK = Sent('SELECT "articles"."id" FROM "corner"."articles" WHERE "id"=$1 FOR NO KEY UPDATE', ("a",))
 TAG_LOCK = Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR NO KEY UPDATE', (1,))
+
+NODE_TAKEN = Sent('SELECT "nodes"."id" FROM "corner"."nodes" WHERE "id"=$1 FOR UPDATE', (UUID(TOKEN),))
+ARTICLE_TAKEN = Sent('SELECT "articles"."id" FROM "corner"."articles" WHERE "id"=$1 FOR UPDATE', ("a",))
+TAG_TAKEN = Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,))
 
 LINKS = [
     # the key in the row itself
@@ -50,7 +55,12 @@ LINKS = [
         mode="replace",
         data=("author", "1"),
         left=[("a", 1), ("b", None)],
-        row=Sent('UPDATE "corner"."articles" SET "editor_id"=$1 WHERE "id"=$2 RETURNING "articles"."id"', (1, "a")),
+        row=Sent(
+            'UPDATE "corner"."articles" SET "editor_id"='
+            'COALESCE((SELECT "author_no" FROM "authors" WHERE "author_no"=$1 FOR KEY SHARE),$1)'
+            ' WHERE "id"=$2 RETURNING "articles"."id"',
+            (1, "a"),
+        ),
     ),
     LinkCase(
         type="node",
@@ -60,7 +70,10 @@ LINKS = [
         data=None,
         left=[(False,)],
         row=Sent(
-            'UPDATE "corner"."nodes" SET "parent_id"=$1 WHERE "id"=$2 RETURNING "nodes"."id"', (None, UUID(TOKEN))
+            'UPDATE "corner"."nodes" SET "parent_id"='
+            'COALESCE((SELECT "id" FROM "corner"."nodes" WHERE "id"=$1 FOR KEY SHARE),$1)'
+            ' WHERE "id"=$2 RETURNING "nodes"."id"',
+            (None, UUID(TOKEN)),
         ),
     ),
     # the key in the rows of a to-many
@@ -88,7 +101,7 @@ LINKS = [
         mode="remove",
         data=[("article", "b"), ("article", "a")],
         left=[("a", None), ("b", None)],
-        owner_lock=Sent(AUTHOR_LOCK.sql, (2,)),
+        owner_lock=Sent(AUTHOR_TAKEN.sql, (2,)),
         lock=Sent(
             'SELECT "id","editor_id" FROM "corner"."articles" WHERE "id"=ANY($1) AND "editor_id"=$2'
             ' ORDER BY "id" FOR NO KEY UPDATE',
@@ -106,7 +119,7 @@ LINKS = [
         mode="replace",
         data=[("article", "a")],
         left=[("a", 1), ("b", None)],
-        owner_lock=AUTHOR_LOCK,
+        owner_lock=AUTHOR_TAKEN,
         lock=Sent(
             'SELECT "id","editor_id" FROM "corner"."articles" WHERE "id"=ANY($1) OR "editor_id"=$2'
             ' ORDER BY "id" FOR NO KEY UPDATE',
@@ -143,7 +156,7 @@ LINKS = [
         mode="remove",
         data=[("node", TOKEN)],
         left=[(False,)],
-        owner_lock=NODE_LOCK,
+        owner_lock=NODE_TAKEN,
         lock=Sent(
             'SELECT "id","parent_id" FROM "corner"."nodes" WHERE "id"=ANY($1) AND "parent_id"=$2'
             ' ORDER BY "id" FOR NO KEY UPDATE',
@@ -162,7 +175,7 @@ LINKS = [
         mode="replace",
         data=("desk", "2"),
         left=[(1, None), (2, 1)],
-        owner_lock=AUTHOR_LOCK,
+        owner_lock=AUTHOR_TAKEN,
         lock=Sent(
             'SELECT "id","author_no" FROM "corner"."desks" WHERE "id"=ANY($1) OR "author_no"=$2'
             ' ORDER BY "id" FOR NO KEY UPDATE',
@@ -181,7 +194,7 @@ LINKS = [
         mode="replace",
         data=None,
         left=[(1, None), (2, None)],
-        owner_lock=AUTHOR_LOCK,
+        owner_lock=AUTHOR_TAKEN,
         lock=Sent(
             'SELECT "id","author_no" FROM "corner"."desks" WHERE "id"=ANY($1) OR "author_no"=$2'
             ' ORDER BY "id" FOR NO KEY UPDATE',
@@ -216,7 +229,7 @@ LINKS = [
         mode="remove",
         data=[("tag", "2"), ("tag", "77")],
         left=[("a", 1)],
-        owner_lock=ARTICLE_LOCK,
+        owner_lock=ARTICLE_TAKEN,
         detach=Sent('DELETE FROM "corner"."article_tags" WHERE "article_id"=$1 AND "tag_id"=ANY($2)', (ROW, [2, 77])),
     ),
     LinkCase(
@@ -226,7 +239,7 @@ LINKS = [
         mode="remove",
         data=[("article", "a")],
         left=[("a", 2)],
-        owner_lock=TAG_LOCK,
+        owner_lock=TAG_TAKEN,
         detach=Sent('DELETE FROM "corner"."article_tags" WHERE "tag_id"=$1 AND "article_id"=ANY($2)', (ROW, ["a"])),
     ),
     LinkCase(
@@ -236,7 +249,7 @@ LINKS = [
         mode="replace",
         data=[("article", "b")],
         left=[("a", 2), ("b", 1)],
-        owner_lock=TAG_LOCK,
+        owner_lock=TAG_TAKEN,
         lock=Sent('SELECT "id",null FROM "corner"."articles" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE', (["b"],)),
         detach=Sent('DELETE FROM "corner"."article_tags" WHERE "tag_id"=$1 AND "article_id"<>ALL($2)', (ROW, ["b"])),
         attach=Sent(

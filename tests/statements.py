@@ -778,8 +778,9 @@ WRITES = [
         id=TOKEN,
         data={"attributes": {"title": "x", "weight": 2}, "relationships": linked(parent=("node", TOKEN))},
         row=Sent(
-            'UPDATE "corner"."nodes" SET "Mixed Case"=$1,"weight"=$2,"parent_id"=$3 WHERE "id"=$4'
-            ' RETURNING "nodes"."id"',
+            'UPDATE "corner"."nodes" SET "Mixed Case"=$1,"weight"=$2,"parent_id"='
+            'COALESCE((SELECT "id" FROM "corner"."nodes" WHERE "id"=$3 FOR KEY SHARE),$3)'
+            ' WHERE "id"=$4 RETURNING "nodes"."id"',
             ("x", 2, UUID(TOKEN), UUID(TOKEN)),
         ),
     ),
@@ -806,7 +807,7 @@ WRITES = [
         type="tag",
         id="1",
         data={"relationships": linked(articles=[])},
-        lock=Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR NO KEY UPDATE', (1,)),
+        lock=Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR UPDATE', (1,)),
         links=(
             (
                 Sent('SELECT "id",null FROM "corner"."articles" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE', ([],)),
@@ -824,7 +825,7 @@ WRITES = [
         type="author",
         id="1",
         data={"relationships": linked(articles=[("article", "b"), ("article", "a")], desk=("desk", "2"))},
-        lock=Sent('SELECT "authors"."author_no" FROM "authors" WHERE "author_no"=$1 FOR NO KEY UPDATE', (1,)),
+        lock=Sent('SELECT "authors"."author_no" FROM "authors" WHERE "author_no"=$1 FOR UPDATE', (1,)),
         links=(
             (
                 Sent(
@@ -864,7 +865,7 @@ WRITES = [
         type="node",
         id=TOKEN,
         data={"relationships": linked(children=[("node", TOKEN)])},
-        lock=Sent('SELECT "nodes"."id" FROM "corner"."nodes" WHERE "id"=$1 FOR NO KEY UPDATE', (UUID(TOKEN),)),
+        lock=Sent('SELECT "nodes"."id" FROM "corner"."nodes" WHERE "id"=$1 FOR UPDATE', (UUID(TOKEN),)),
         links=(
             (
                 Sent(

@@ -9,10 +9,11 @@ import msgspec
 
 from querybuild.changes import addressed, check_method
 from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
+from querybuild.plan import LockStrength
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
 from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.execute import ReadResult, lock_row
+from server.execute import ReadResult
 from server.handlers.resource import DELETED
 from server.handlers.writing import WritingHandler
 from server.writes import Transaction
@@ -67,12 +68,13 @@ class RelatedHandler(WritingHandler):
         self.finish_document(DELETED)
 
     async def _update(self, transaction: Transaction, path_id: Any, change: Change, read: PreparedRead) -> ReadResult:
-        related_id = await self._related_id(transaction, path_id)
+        strength = LockStrength.UPDATE if change.relationships else LockStrength.NO_KEY_UPDATE
+        related_id = await self._related_id(transaction, path_id, strength)
         _, result = await transaction.write_and_read(self._prepared(change, related_id), read)
         return result
 
     async def _delete(self, transaction: Transaction, path_id: Any) -> None:
-        related_id = await self._related_id(transaction, path_id)
+        related_id = await self._related_id(transaction, path_id, LockStrength.UPDATE)
         await transaction.run([self._prepared(Change(kind="delete", type=None), related_id)])
 
     def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
@@ -84,12 +86,11 @@ class RelatedHandler(WritingHandler):
         raise_all(errors)
         return write
 
-    async def _related_id(self, transaction: Transaction, path_id: Any) -> str:
-        """Raises ResourceNotFound: of the path's resource, or where nothing is related to it."""
+    async def _related_id(self, transaction: Transaction, path_id: Any, strength: LockStrength) -> str:
+        """Of the related row, locked as strongly as the write needs it. Raises ResourceNotFound: of the path's
+        resource, or where nothing is related to it."""
         assert self.route is not None
-        linkage = self.engine.prepare_read(ReadShape("linkage", self.resource, self.relationship), "")
-        # Locked, so that it is not another's by the time that it is written.
-        related_id = await lock_row(transaction.connection, linkage, path_id)
+        related_id = await transaction.lock_related(self.resource, self.relationship, path_id, strength)
         if related_id is None:
             owner = f"The {self.resource.type} {quoted(self.route.id)}"
             raise ResourceNotFound(f"{owner} has no {quoted(self.relationship.name)} to write.")

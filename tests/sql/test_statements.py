@@ -166,7 +166,7 @@ def statements_of(write: PlannedWrite) -> list[tuple[str, Statement, Any]]:
     row_id = ANY_ID[plan.resource.type] if plan.id_slot is None and plan.links else None
     row_id = write.values[plan.id_slot] if plan.id_slot is not None else row_id
     links = [one for link in statements.links for one in (link.lock, link.detach, link.attach)]
-    every = (statements.owner, statements.lock, statements.row, statements.skip_taken, *links)
+    every = (statements.owner, *statements.joined, statements.lock, statements.row, statements.skip_taken, *links)
     return [(statement.sql, statement, row_id) for statement in every if statement is not None]
 
 

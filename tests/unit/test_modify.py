@@ -72,7 +72,9 @@ def test_delete() -> None:
     assert sent(statements.row, write) == Sent(
         'DELETE FROM "corner"."nodes" WHERE "id"=$1 RETURNING "nodes"."id"', (UUID(TOKEN),)
     )
-    assert statements == WriteStatements(owner=None, lock=None, row=statements.row, skip_taken=None, links=())
+    assert statements == WriteStatements(
+        owner=None, joined=(), lock=None, row=statements.row, skip_taken=None, links=()
+    )
 
 
 def test_a_write_returns_what_its_answer_shows() -> None:
