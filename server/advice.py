@@ -23,6 +23,7 @@ from querybuild.catalog import Catalog
 from querybuild.errors import quoted
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
+from server.live_tables import PARTITION_KEY, can_be_unique, partition_key_of
 
 FEW_ROWS = 1000
 NAME_BYTES = 63
@@ -32,10 +33,14 @@ LONG_TEXT = 600
 Rank = Literal["missing", "consider"]
 Method = Literal["btree", "hash", "gin"]
 
-_TABLES = """
+# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v).
+_TABLES = f"""
 SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
        c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows,
-       ARRAY(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) AS columns
+       c.relispopulated AND has_table_privilege(c.oid, 'SELECT') AS is_countable,
+       ARRAY(SELECT attname FROM pg_attribute
+             WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated <> 'v') AS columns,
+       {PARTITION_KEY} AS partition_key
 FROM unnest($1::text[], $2::text[]) AS given (schema, name)
 JOIN pg_class c ON c.oid = to_regclass(concat_ws('.', quote_ident(given.schema), quote_ident(given.name)))
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -82,13 +87,15 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """rows: as PostgreSQL estimates them, and below FEW_ROWS counted."""
+    """rows: as PostgreSQL estimates them, and below FEW_ROWS counted. columns: those that an index can be on.
+    partition_key: as in `live_tables.Table`."""
 
     schema: str
     name: str
     columns: frozenset[str]
     rows: int
     is_partitioned: bool
+    partition_key: frozenset[str] | None
     indexes: tuple[Index, ...]
 
 
@@ -196,6 +203,9 @@ def _ranked(want: Wanted, table: Table) -> Wanted | None:
     """None where there is such an index, no need of one, or no such column, which is another fault."""
     if not table.columns.issuperset(want.columns):
         return None
+    if want.is_unique and not can_be_unique(table.partition_key, want.columns):
+        reason = f"{want.reason} (PostgreSQL has no unique index without the key of the partitions)"
+        want = msgspec.structs.replace(want, is_unique=False, reason=reason)
     if any(index.is_valid and _serves(index, want) for index in table.indexes):
         return None
     if table.rows >= FEW_ROWS or want.is_unique:
@@ -222,7 +232,8 @@ def _serves(index: Index, want: Wanted) -> bool:
 
 def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Suggestion:
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
-    if invalid:
+    # That of a partitioned table is invalid as long as a partition lacks it, which REINDEX does not make.
+    if invalid and not table.is_partitioned:
         sql = f"REINDEX INDEX CONCURRENTLY {_quoted(invalid[0].schema)}.{_quoted(invalid[0].name)};"
         reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its making was cut short"
     else:
@@ -279,6 +290,7 @@ async def _tables(
             columns=frozenset(row["columns"]),
             rows=await _rows(connection, row),
             is_partitioned=row["is_partitioned"],
+            partition_key=partition_key_of(row["partition_key"]),
             indexes=tuple(_index(index) for index in indexes if index["oid"] == row["oid"]),
         )
         for row in found
@@ -286,8 +298,8 @@ async def _tables(
 
 
 async def _rows(connection: asyncpg.Connection[Any], table: asyncpg.Record) -> int:
-    if table["rows"] >= FEW_ROWS:
-        return int(table["rows"])
+    if table["rows"] >= FEW_ROWS or not table["is_countable"]:
+        return max(0, int(table["rows"]))
     # Statistics may be old, or not there at all; so few rows are soon counted.
     name = f"{_quoted(table['schema'])}.{_quoted(table['name'])}"
     return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {FEW_ROWS}) few"))

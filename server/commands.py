@@ -123,7 +123,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
-        faults = schema.faults or await id_faults(connection, catalog, schema.uncertain)
+        faults = schema.faults or await id_faults(connection, schema.uncertain)
         suggestions = await advice.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions)
 

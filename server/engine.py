@@ -48,7 +48,8 @@ nodes 76 KB."""
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
-    the row of a resource is all there is to read. uncertain: the types in it whose ids no constraint keeps unique."""
+    the row of a resource is all there is to read. uncertain: the types in it of whose rows no constraint
+    says that there is one."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
@@ -262,9 +263,15 @@ class Engine:
         return CompiledRead(statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
-        """The types that a read shows, or joins to sort by, and whose ids no constraint keeps unique and not null."""
+        """The types that a read shows, or joins to sort by, and of whose rows no constraint says that there is one."""
+        if not self.schema.uncertain:
+            return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]
-        return tuple(name for name in dict.fromkeys(shown) if name in self.schema.uncertain)
+        keys = [(name, "") for name in shown]
+        keys += [(node.resource.type, one.relationship.name) for node, _ in nodes(plan.node) for one in node.branches]
+        if plan.scope is not None:
+            keys.append((plan.scope.parent.type, plan.scope.relationship.name))
+        return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.uncertain))
 
 
 def _text_bytes(sql: str) -> int:

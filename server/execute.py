@@ -196,19 +196,26 @@ def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Ro
 
 
 class AmbiguousIds(RuntimeError):
-    """Rows that no document can hold: no constraint keeps the ids of their resource unique and not null."""
+    """Rows that no document can hold: no constraint says that there is one of each."""
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
     names = listed(map(quoted, read.compiled.uncertain))
-    what = "a row has no id" if id_value is None else f"two rows have the id {id_value}"
-    return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which resource it is")
+    what = "a row has no id" if id_value is None else f"there is another row beside that with the id {id_value}"
+    return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which declaration it is")
 
 
 def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:
     """Raises AmbiguousIds. branch: how the rows were reached; those of a link table come once a parent."""
-    has_parents = branch is not None and link_of(branch.relationship) is not None
-    place = branch.node.position_of_parent if branch is not None and has_parents else 0
+    place = 0
+    if branch is None:
+        if not read.plan.is_collection and len(rows) > 1:
+            raise ambiguous_ids(read, rows[0][0])
+    elif not branch.relationship.is_own_key:
+        position = branch.node.position_of_parent
+        if not branch.relationship.is_to_many and len({row[position] for row in rows}) < len(rows):
+            raise ambiguous_ids(read, rows[0][0])
+        place = position if link_of(branch.relationship) is not None else 0
     seen: set[tuple[Any, Any]] = set()
     for row in rows:
         if row[0] is None or (row[0], row[place]) in seen:

@@ -8,14 +8,14 @@ It must not know: requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.errors import quoted
-from querybuild.resource import Resource
 from server.live_tables import KINDS, Found, Table
 
 # A view that PostgreSQL itself can write shows each row of its one table once. Its rule says which column of which
@@ -30,7 +30,7 @@ JOIN pg_attribute a ON a.attrelid = found[1]::oid AND a.attnum = found[2]::int2
 WHERE r.ev_class = $1::oid AND r.rulename = '_RETURN' AND pg_relation_is_updatable(r.ev_class, false) <> 0
 """
 _IS_KEY = """
-SELECT a.attnotnull AND c.relkind IN ('r', 'p')
+SELECT (a.attnotnull OR NOT $3) AND c.relkind IN ('r', 'p', 'm')
        AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'r')
        AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
                    AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum)
@@ -40,23 +40,46 @@ WHERE a.attrelid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that stands in a rule as it is."""
 
-Uncertain = dict[str, Table]
-"""Types whose ids no constraint keeps unique and not null, with the table of each."""
+
+class Uncertain(msgspec.Struct, frozen=True):
+    """A column that has to be of one row a value, and that no constraint keeps so: an id, or the key of a to-one that
+    is in its target's rows. where: the declaration."""
+
+    where: str
+    table: Table
+    column: str
+    is_id: bool
 
 
-async def find_uncertain(connection: asyncpg.Connection[Any], catalog: Catalog, found: Found) -> Uncertain:
-    """found: the tables of the declarations. One that is not there is another fault."""
-    uncertain: Uncertain = {}
+Uncertainties = dict[tuple[str, str], Uncertain]
+"""By type, and the name of the relationship; empty of an id."""
+
+
+async def find_uncertain(connection: asyncpg.Connection[Any], catalog: Catalog, found: Found) -> Uncertainties:
+    """found: the tables of the declarations. What is not there is another fault."""
+    return {
+        key: one
+        for key, one in _unique_columns(catalog, found)
+        if one.column in one.table.columns and not await _is_key(connection, one)
+    }
+
+
+def _unique_columns(catalog: Catalog, found: Found) -> Iterator[tuple[tuple[str, str], Uncertain]]:
     for resource in catalog:
-        table = found[resource.schema, resource.table]
-        is_there = table is not None and resource.id.column in table.columns
-        if table is not None and is_there and not await _is_key(connection, table.oid, resource.id.column):
-            uncertain[resource.type] = table
-    return uncertain
+        where = f"resource {quoted(resource.type)}"
+        if (table := found[resource.schema, resource.table]) is not None:
+            yield (resource.type, ""), Uncertain(where, table, resource.id.column, True)
+        for relationship in resource.relationships:
+            target = catalog.target(relationship)
+            theirs = found[target.schema, target.table]
+            if relationship.foreign_key and not relationship.is_to_many and theirs is not None:
+                label = f"{where}: relationship {quoted(relationship.name)}"
+                yield (resource.type, relationship.name), Uncertain(label, theirs, relationship.foreign_key, False)
 
 
-async def _is_key(connection: asyncpg.Connection[Any], oid: int, column: str) -> bool:
-    while not await connection.fetchval(_IS_KEY, oid, column):
+async def _is_key(connection: asyncpg.Connection[Any], one: Uncertain) -> bool:
+    oid, column = one.table.oid, one.column
+    while not await connection.fetchval(_IS_KEY, oid, column, one.is_id):
         origins = await connection.fetch(_ORIGIN, oid, column) if _PLAIN_NAME.fullmatch(column) else []
         # More than one: a query inside the view has a column of this name, too.
         if len(origins) != 1:
@@ -65,34 +88,40 @@ async def _is_key(connection: asyncpg.Connection[Any], oid: int, column: str) ->
     return True
 
 
-def warnings_of(uncertain: Mapping[str, Table]) -> tuple[str, ...]:
+def warnings_of(uncertain: Uncertainties) -> tuple[str, ...]:
     """A line for each."""
-    return tuple(
-        f"resource {quoted(name)}: no constraint of the {_kind(table)} {quoted(table.name)} keeps its ids unique and "
-        "not null: an answer with such rows is a 500; `waterspout check` looks for them"
-        for name, table in uncertain.items()
+    return tuple(_warning(one) for one in uncertain.values())
+
+
+def _warning(one: Uncertain) -> str:
+    names = "its ids unique and not null" if one.is_id else f"{quoted(one.column)} unique"
+    return (
+        f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with rows that are not so is a "
+        "500; `waterspout check` looks for them"
     )
 
 
-def _kind(table: Table) -> str:
-    return "inherited table" if table.kind == "r" else KINDS[table.kind]
+def _name(table: Table) -> str:
+    return f"{'inherited table' if table.has_heirs else KINDS[table.kind]} {quoted(table.name)}"
 
 
-async def id_faults(
-    connection: asyncpg.Connection[Any], catalog: Catalog, uncertain: Mapping[str, Table]
-) -> tuple[str, ...]:
-    """What the rows of the uncertain resources say. Reads all of them."""
-    faults = [await _id_fault(connection, catalog.by_type[name], table) for name, table in uncertain.items()]
+async def id_faults(connection: asyncpg.Connection[Any], uncertain: Uncertainties) -> tuple[str, ...]:
+    """What the rows say of what is uncertain. Reads all of them."""
+    faults = [await _id_fault(connection, one) for one in uncertain.values()]
     return tuple(fault for fault in faults if fault)
 
 
-async def _id_fault(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> str:
-    column = '"' + resource.id.column.replace('"', '""') + '"'
-    groups = f"SELECT {column}::text, count(*) FROM {table.quoted_name} GROUP BY {column}"
-    row = await connection.fetchrow(f"{groups} HAVING count(*) > 1 OR {column} IS NULL LIMIT 1")
+async def _id_fault(connection: asyncpg.Connection[Any], one: Uncertain) -> str:
+    column = '"' + one.column.replace('"', '""') + '"'
+    groups = f"SELECT {column}::text, count(*) FROM {one.table.quoted_name} GROUP BY {column}"
+    of_null = f"OR {column} IS NULL" if one.is_id else f"AND {column} IS NOT NULL"
+    row = await connection.fetchrow(f"{groups} HAVING count(*) > 1 {of_null} LIMIT 1")
     if row is None:
         return ""
-    where = f"resource {quoted(resource.type)}: the {_kind(table)} {quoted(table.name)}"
     if row[0] is None:
-        return f"{where} has rows whose id is null: leave them out of it, or declare another column as the id"
-    return f"{where} has {row[1]} rows with the id {quoted(row[0])}: an id is of one row"
+        return (
+            f"{one.where}: the {_name(one.table)} has rows whose id is null: leave them out of it, or declare another "
+            "column as the id"
+        )
+    what = "the id" if one.is_id else f"the {quoted(one.column)}"
+    return f"{one.where}: the {_name(one.table)} has {row[1]} rows with {what} {quoted(row[0])}: one is allowed"

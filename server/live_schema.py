@@ -20,7 +20,7 @@ from querybuild.plan import ReadPlan, Reference, References, node_of
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
-from server.live_ids import Uncertain, find_uncertain, warnings_of
+from server.live_ids import Uncertainties, find_uncertain, warnings_of
 from server.live_tables import (
     CONSTRAINTS,
     TYPE_NAME,
@@ -71,11 +71,11 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 class LiveSchema(msgspec.Struct, frozen=True):
     """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
     name). references: of declared relationships those that a foreign key bears out, and that it is worth to count by.
-    uncertain: types whose ids no constraint keeps unique and not null, with their tables."""
+    uncertain: what has to be of one row each, and no constraint keeps so."""
 
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    uncertain: Uncertain = {}
+    uncertain: Uncertainties = {}
     constraints: Constraints = {}
     references: References = frozenset()
 

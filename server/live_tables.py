@@ -48,13 +48,24 @@ LEFT JOIN pg_type e ON e.oid = b.typelem
 WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 
+PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
+           SELECT CASE
+               WHEN p.partexprs IS NULL AND NOT EXISTS (
+                   SELECT FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE l.relkind = 'f'
+               ) THEN ARRAY(SELECT a.attname::text FROM pg_attribute a
+                            WHERE a.attrelid = c.oid AND a.attnum = ANY(p.partattrs::int2[]))
+               ELSE ARRAY[NULL] END
+           FROM pg_partitioned_table p WHERE p.partrelid = c.oid) ELSE ARRAY[]::text[] END"""
+"""Of pg_class `c`, the columns that each of its unique indexes has to have; a null where it can have none."""
+
 # takes: the bits of pg_relation_is_updatable, triggers and rules included. A table that others inherit from shows
 # their rows as its own, and no index of its own looks at these.
-_TABLE = """
+_TABLE = f"""
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
        pg_relation_is_updatable(c.oid, true) AS takes,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
+       {PARTITION_KEY} AS partition_key,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_heirs,
        EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
                AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS fills_in_rows
@@ -109,7 +120,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
-    indexes to tell. kind: of KINDS. takes: the bits of the writes that it takes. fills_in_rows: whether a trigger sees
+    indexes to tell. kind: of KINDS. partition_key: the columns that each unique index has to have; None where there
+    can be none. takes: the bits of the writes that it takes. has_heirs:
+    whether it shows the rows of tables that inherit from it. fills_in_rows: whether a trigger sees
     each new row before it is written."""
 
     oid: int
@@ -119,9 +132,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     columns: dict[str, Column]
     unique: tuple[frozenset[str], ...] | None
+    partition_key: frozenset[str] | None
     takes: int
     may_use_schema: bool
     may_delete: bool
+    has_heirs: bool
     fills_in_rows: bool
 
     @property
@@ -132,7 +147,22 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def may_repeat(self, *names: str) -> bool:
         """Whether two rows may have the same values in these columns, although an index could forbid it."""
         is_told = self.unique is not None and set(names) <= self.columns.keys()
-        return is_told and not any(columns <= set(names) for columns in self.unique or ())
+        return (
+            is_told
+            and can_be_unique(self.partition_key, names)
+            and not any(columns <= set(names) for columns in self.unique or ())
+        )
+
+
+def partition_key_of(names: Sequence[str | None]) -> frozenset[str] | None:
+    """What PARTITION_KEY gives."""
+    known = [name for name in names if name is not None]
+    return frozenset(known) if len(known) == len(names) else None
+
+
+def can_be_unique(partition_key: frozenset[str] | None, names: Sequence[str]) -> bool:
+    """Whether a table can have a unique index on the columns alone."""
+    return partition_key is not None and partition_key <= set(names)
 
 
 Columns = dict[str, Column]
@@ -151,8 +181,8 @@ async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints:
     row = await connection.fetchrow(_TABLE, oid)
     assert row is not None
     facts = dict(row)
-    has_heirs = facts.pop("has_heirs")
-    has_indexes = facts["kind"] in ("r", "p", "m") and not has_heirs
+    facts["partition_key"] = partition_key_of(facts["partition_key"])
+    has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_heirs"]
     unique = [frozenset(one["columns"]) for one in constraints if one["oid"] == oid and one["is_unique"]]
     columns = {one["name"]: Column(**_column(one)) for one in await connection.fetch(_COLUMNS, oid)}
     return Table(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)

@@ -30,6 +30,8 @@ CREATE VIEW "Odd Name" AS SELECT id AS "the id", name FROM makers;
 CREATE MATERIALIZED VIEW stored AS SELECT id, name FROM rows WHERE id IS NOT NULL;
 CREATE UNIQUE INDEX ON stored (id);
 CREATE TABLE parts (id bigint PRIMARY KEY, name text) PARTITION BY HASH (id);
+CREATE TABLE dated (id bigint, name text, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+CREATE TABLE computed (id bigint NOT NULL, day date) PARTITION BY RANGE ((day + 1));
 """
 READS = frozenset({"list", "detail"})
 NAME = Attribute("name", TEXT, nullable=True)
@@ -39,8 +41,29 @@ def of(table: str, column: str = "id") -> Resource:
     return Resource("thing", "/things", table, id=Id(column), methods=READS)
 
 
+KEYED = Resource(
+    "keyed", "/keyed", "seen", methods=READS, relationships=(ToOne("maker", "keeper", methods=frozenset({"read"})),)
+)
+KEEPER = Resource(
+    "keeper",
+    "/keepers",
+    "makers",
+    methods=READS,
+    relationships=(ToOne("kept", "keyed", foreign_key="maker_id", methods=frozenset({"read"})),),
+)
+
 CERTAIN = [of("makers"), of("over", "number"), of("over over", "number"), of("parts")]
-UNCERTAIN = [of("seen"), of("heirs"), of("other"), of("joined"), of("nested"), of("Odd Name", "the id"), of("stored")]
+UNCERTAIN = [
+    of("seen"),
+    of("heirs"),
+    of("other"),
+    of("joined"),
+    of("nested"),
+    of("Odd Name", "the id"),
+    of("stored"),
+    of("dated"),
+    of("computed"),
+]
 
 
 @pytest.fixture
@@ -57,7 +80,7 @@ async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSche
             await connection.execute(statement)
         catalog = Catalog([resource])
         schema = await read_live_schema(connection, catalog)
-        return schema, await id_faults(connection, catalog, schema.uncertain)
+        return schema, await id_faults(connection, schema.uncertain)
     finally:
         await connection.close()
 
@@ -71,10 +94,12 @@ async def test_what_a_constraint_keeps_unique(things_url: str, resource: Resourc
 @pytest.mark.parametrize("resource", UNCERTAIN, ids=lambda resource: resource.table)
 async def test_what_no_constraint_keeps_unique_is_a_warning(things_url: str, resource: Resource) -> None:
     schema, found = await live(things_url, resource)
-    kind = {"heirs": "inherited table", "stored": "materialized view"}.get(resource.table, "view")
+    kind = {"heirs": "inherited table", "stored": "materialized view", "dated": "table", "computed": "table"}.get(
+        resource.table, "view"
+    )
     assert schema.warnings == (
         f"resource “thing”: no constraint of the {kind} “{resource.table}” keeps its ids unique and not null: "
-        "an answer with such rows is a 500; `waterspout check` looks for them",
+        "an answer with rows that are not so is a 500; `waterspout check` looks for them",
     )
     assert (schema.faults, found) == ((), ())
 
@@ -83,7 +108,7 @@ async def test_what_no_constraint_keeps_unique_is_a_warning(things_url: str, res
     ("rows", "fault"),
     [
         ("(1, 'a'), (2, 'b')", ()),
-        ("(1, 'a'), (1, 'b')", ("has 2 rows with the id “1”: an id is of one row",)),
+        ("(1, 'a'), (1, 'b')", ("has 2 rows with the id “1”: one is allowed",)),
         (
             "(1, 'a'), (NULL, 'b')",
             ("has rows whose id is null: leave them out of it, or declare another column as the id",),
@@ -192,4 +217,34 @@ async def test_the_log_names_the_resource(shop: Api, caplog: pytest.LogCaptureFi
     await shop.sql(f"INSERT INTO rows (id, name, maker_id) VALUES {TWICE}")
     await shop.get("/seen")
     await asyncio.sleep(0)
-    assert "two rows have the id 2 where “seen” is read" in caplog.text
+    assert "there is another row beside that with the id 2 where “seen” is read" in caplog.text
+
+
+@pytest.fixture
+def keepers(serve: Serve, things_url: str) -> Api:
+    on_server(things_url, "INSERT INTO makers (name) VALUES ('m'), ('n')")
+    return serve(things_url, Catalog([KEYED, KEEPER]))
+
+
+TO_ONE = ["/keepers?include=kept", "/keepers/1?include=kept", "/keepers/1/kept", "/keepers/1/relationships/kept"]
+
+
+async def test_the_other_side_of_a_to_one_is_one(keepers: Api) -> None:
+    await keepers.sql("INSERT INTO rows (id, maker_id) VALUES (1, 1), (3, NULL), (4, NULL)")
+    paths = [*TO_ONE, "/keepers?page[size]=0&include=kept"]
+    assert await statuses(keepers, paths) == dict.fromkeys(paths, (200, ""))
+    await keepers.sql("INSERT INTO rows (id, maker_id) VALUES (2, 1)")
+    assert await statuses(keepers, paths) == dict.fromkeys(paths, (500, "internal_error"))
+
+
+async def test_check_reads_the_keys_of_a_to_one(keepers: Api) -> None:
+    await keepers.sql("INSERT INTO rows (id, maker_id) VALUES (1, 1), (2, 1), (3, NULL), (4, NULL)")
+    connection = await asyncpg.connect(keepers.database_url)
+    try:
+        schema = await read_live_schema(connection, Catalog([KEYED, KEEPER]))
+        assert await id_faults(connection, schema.uncertain) == (
+            "resource “keeper”: relationship “kept”: the view “seen” has 2 rows with the “maker_id” “1”: "
+            "one is allowed",
+        )
+    finally:
+        await connection.close()

@@ -18,6 +18,7 @@ from waterspout import (
     BYTEA,
     CHAR,
     INT,
+    INTERVAL,
     JSON,
     JSONB,
     OPAQUE,
@@ -264,6 +265,87 @@ async def test_what_is_suggested(
         statements = []
     found = await suggested(shop_url, Catalog(tuple(resources)), *statements)
     assert [(suggestion.rank, suggestion.sql) for suggestion in found] == expected
+
+
+COLUMNS = 'owner_id bigint, word text, "the List" text[], doc jsonb, span interval, number int'
+ZOO = f"""
+CREATE SCHEMA "zoo's things";
+CREATE TABLE plain (id bigint, {COLUMNS});
+CREATE UNLOGGED TABLE unlogged (id bigint, {COLUMNS});
+CREATE TEMP TABLE temporary (id bigint, {COLUMNS});
+CREATE TABLE "zoo's things"."It's a %table" (id bigint, {COLUMNS});
+CREATE TABLE parent (id bigint, {COLUMNS});
+CREATE TABLE child () INHERITS (parent);
+CREATE TABLE by_id (id bigint NOT NULL, {COLUMNS}) PARTITION BY HASH (id);
+CREATE TABLE a_part PARTITION OF by_id FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+CREATE TABLE by_number (id bigint, {COLUMNS}) PARTITION BY RANGE (number, id);
+CREATE TABLE by_sum (id bigint, {COLUMNS}) PARTITION BY RANGE ((number + 1));
+CREATE TABLE half_indexed (id bigint, {COLUMNS}) PARTITION BY RANGE (id);
+CREATE TABLE half_part PARTITION OF half_indexed FOR VALUES FROM (0) TO (1);
+CREATE INDEX half ON ONLY half_indexed (owner_id, id);
+CREATE VIEW a_view AS SELECT * FROM plain;
+CREATE MATERIALIZED VIEW stored AS SELECT * FROM plain;
+CREATE MATERIALIZED VIEW unfilled AS SELECT * FROM plain WITH NO DATA;
+CREATE TABLE {"x" * 63} (id bigint, {COLUMNS});
+"""
+ZOO_TABLES = (
+    *("plain", "unlogged", "temporary", "It's a %table", "parent", "by_id", "a_part", "by_number", "by_sum"),
+    *("half_indexed", "half_part", "a_view", "stored", "unfilled", "x" * 63),
+)
+VIRTUAL = (
+    'CREATE TABLE virtual (id bigint, owner_id bigint, word text, "the List" text[], doc jsonb, span interval,'
+    " number int GENERATED ALWAYS AS (1) VIRTUAL)"
+)
+
+
+def kept(table: str) -> Resource:
+    attributes = (
+        *(Attribute("word", TEXT, nullable=True), Attribute("list", array(TEXT), column="the List", nullable=True)),
+        *(Attribute("doc", JSONB, nullable=True), Attribute("span", INTERVAL, nullable=True)),
+        Attribute("number", INT, nullable=True),
+    )
+    relationships = (
+        ToOne("owner", "kept"),
+        ToMany("owned", "kept", foreign_key="owner_id"),
+        ToOne("only", "kept", foreign_key="number"),
+        ToMany("linked", "kept", through=Link(table, "owner_id", "id", schema=_schema(table))),
+    )
+    return Resource("kept", "/kept", table, attributes, relationships, schema=_schema(table))
+
+
+def _schema(table: str) -> str | None:
+    return "zoo's things" if "'" in table else None
+
+
+@pytest.mark.parametrize("table", [*ZOO_TABLES, "virtual"])
+@pytest.mark.parametrize("few_rows", [0, 1000])
+async def test_every_suggestion_can_be_executed_whatever_it_is_for(
+    corner_url: str, monkeypatch: pytest.MonkeyPatch, table: str, few_rows: int
+) -> None:
+    monkeypatch.setattr(advice, "FEW_ROWS", few_rows)
+    connection = await asyncpg.connect(corner_url)
+    try:
+        await connection.execute(ZOO)
+        if table == "virtual":
+            if connection.get_server_version().major < 18:
+                pytest.skip("columns are VIRTUAL from PostgreSQL 18 on")
+            await connection.execute(VIRTUAL)
+        catalog = Catalog([kept(table)])
+        found = await suggest(connection, catalog)
+        assert bool(found) == (table != "a_view")
+        for suggestion in found:
+            await connection.execute(suggestion.sql)
+        assert await suggest(connection, catalog) == ()
+    finally:
+        await connection.close()
+
+
+async def test_what_the_key_of_the_partitions_is_not_in_is_suggested_without_unique(corner_url: str) -> None:
+    found = await suggested(corner_url, Catalog([kept("by_number")]), ZOO)
+    reason = "resource “kept”: the id (PostgreSQL has no unique index without the key of the partitions)"
+    assert [one.sql for one in found if one.reason.startswith(reason)] == [
+        'CREATE INDEX "by_number_id_idx" ON "public"."by_number" ("id");'
+    ]
 
 
 async def test_a_suggestion_says_what_asks_for_it(shop_url: str) -> None:
