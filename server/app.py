@@ -16,13 +16,25 @@ from tornado.web import Application
 from querybuild.catalog import Catalog
 from server.engine import Engine
 from server.gauges import Gauges
-from server.handlers import HANDLERS, AdminHandler, CustomHandler, NotFoundHandler, PreflightHandler, ServerHandler
+from server.handlers import (
+    HANDLERS,
+    AdminHandler,
+    CustomHandler,
+    ForeignOriginHandler,
+    LiveHandler,
+    NotFoundHandler,
+    PreflightHandler,
+    ReadyHandler,
+    ServerHandler,
+    UnknownHostHandler,
+)
 from server.handlers.base import Handler
 from server.health import Health
 from server.http import compression, cors
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
+from server.http.hosts import Hosts
 from server.http.proxies import request_maker, trust_in
 from server.http.request import Handling, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
@@ -46,6 +58,9 @@ class Match(NamedTuple):
 
 
 PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
+UNKNOWN_HOST, FOREIGN_ORIGIN = Match(UnknownHostHandler), Match(ForeignOriginHandler)
+PROBES = (LiveHandler, ReadyHandler)
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK))
 
 
@@ -61,6 +76,7 @@ class Routes:
         self.running = Running(
             share(settings.max_requests, settings.workers), share(settings.max_buffered_bytes, settings.workers)
         )
+        self._hosts, self._admin_hosts = Hosts(settings), Hosts(settings, is_admin=True)
         self.health = Health(database)
         self.gauges = Gauges(engine, database, self.running)
         # What makes a transform will do for its class.
@@ -68,7 +84,8 @@ class Routes:
         self.application = Application(transforms=transforms, log_function=database.watch.end)
 
     def find_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
-        return self._delegate(request, self._match(request, self._read_path(request)))
+        match = self._match(request, self._read_path(request))
+        return self._delegate(request, self._admitted(request, match, self._hosts))
 
     def _match(self, request: HTTPServerRequest, path: str | None) -> Match:
         settings = self.engine.settings
@@ -96,9 +113,18 @@ class Routes:
         """On the port that has health and metrics alone."""
         path = self._read_path(request)
         shape = None if path is None else ADMIN.get(path)
-        if path is None or shape is None:
-            return self._delegate(request, Match(Handler))
-        return self._delegate(request, Match(HANDLERS[shape], Route(shape, path)))
+        match = Match(Handler) if path is None or shape is None else Match(HANDLERS[shape], Route(shape, path))
+        return self._delegate(request, self._admitted(request, match, self._admin_hosts))
+
+    def _admitted(self, request: HTTPServerRequest, match: Match, hosts: Hosts) -> Match:
+        """Instead of what was asked for, what refuses it. Probes of health come under any name, and are told nothing
+        that matters."""
+        assert isinstance(request, Request)
+        if not hosts.knows(request) and match.handler not in PROBES:
+            return UNKNOWN_HOST
+        if request.method not in SAFE_METHODS and hosts.is_foreign(request):
+            return FOREIGN_ORIGIN
+        return match
 
     def _read_path(self, request: HTTPServerRequest) -> str | None:
         """The canonical path, which the request has from here on; None where it has none."""

@@ -93,6 +93,30 @@ def _host(host: str) -> str:
         raise ValueError(f"{host} is no IPv6 address") from None
 
 
+def allowed_hosts(text: str) -> str:
+    """Names and addresses as the header Host has them, without a port, with commas between, or `*`.
+
+    >>> allowed_hosts("API.example.org., 10.0.0.5, [0::1], ::2")
+    'api.example.org,10.0.0.5,[::1],[::2]'
+    """
+    if text.strip() == "*":
+        return "*"
+    return ",".join(dict.fromkeys(_allowed_host(one.strip().lower()) for one in text.split(",")))
+
+
+def _allowed_host(text: str) -> str:
+    name = text.removesuffix(".")
+    if re.fullmatch(_NAME, name):
+        return name
+    try:
+        return f"[{IPv6Address(text.removeprefix('[').removesuffix(']'))}]"
+    except ValueError:
+        raise ValueError(
+            "expected names such as api.example.org or 10.0.0.5, without a scheme, port or path, with commas between, "
+            f"or * alone for all of them; {text!r} is none"
+        ) from None
+
+
 def trusted_proxies(text: str) -> str:
     """Networks (RFC 4632, RFC 4291), with commas between, and `unix`.
 

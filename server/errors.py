@@ -5,7 +5,7 @@ comes in: any exception. What goes out: an error document with its status.
     ├── BadRequest             raised by custom code; defined there
     ├── RequestFault           the request as HTTP
     │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong, BodyTimeout
-    │   └── PreconditionUnsupported, ReadOnlyServer
+    │   └── ForeignOrigin, UnknownHost, PreconditionUnsupported, ReadOnlyServer
     ├── Overload               the server has as much to do as it may, or has worked on the request for as long
     │   └── TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
@@ -69,6 +69,14 @@ class UrlTooLong(RequestFault):
 
 class BodyTimeout(RequestFault):
     pass
+
+
+class ForeignOrigin(RequestFault):
+    """A web page of another origin wants to write."""
+
+
+class UnknownHost(RequestFault):
+    """The request is for a name that is not the server's."""
 
 
 class PreconditionUnsupported(RequestFault):
@@ -201,6 +209,8 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     BodyTooLarge: ErrorRow(413, "body_too_large", "Body Too Large"),
     UrlTooLong: ErrorRow(414, "url_too_long", "URL Too Long"),
     UnsupportedMediaType: ErrorRow(415, "unsupported_media_type", "Unsupported Media Type"),
+    UnknownHost: ErrorRow(421, "unknown_host", "Unknown Host"),
+    ForeignOrigin: ErrorRow(403, "foreign_origin", "Foreign Origin"),
     # load
     TooManyRequests: ErrorRow(503, "too_many_requests", "Too Many Requests"),
     RequestTimeout: ErrorRow(504, "request_timeout", "Request Timeout"),

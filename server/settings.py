@@ -138,6 +138,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
         About(FRONT, metavar="ORIGINS", check=checks.cors_origins),
     ] = None
+    allowed_hosts: Annotated[
+        Text | None,
+        Meta(
+            description="Names that the Host of a request may have, with commas between, or * for all; else a 421. "
+            "Without it the addresses that are listened on, those of the loopback, and the host of public_url; on a "
+            "Unix socket all."
+        ),
+        About(FRONT, metavar="NAMES", check=checks.allowed_hosts),
+    ] = None
     compression: Annotated[
         Literal["off", "gzip"],
         Meta(description="Whether answers over 1 KB are compressed for clients that take it; a proxy does it cheaper."),

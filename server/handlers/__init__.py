@@ -8,6 +8,7 @@ from server.handlers.collection import CollectionHandler
 from server.handlers.custom import CustomHandler
 from server.handlers.operations import OperationsHandler
 from server.handlers.preflight import PreflightHandler
+from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
@@ -30,8 +31,12 @@ __all__ = [
     "HANDLERS",
     "AdminHandler",
     "CustomHandler",
+    "ForeignOriginHandler",
     "Handler",
+    "LiveHandler",
     "NotFoundHandler",
     "PreflightHandler",
+    "ReadyHandler",
     "ServerHandler",
+    "UnknownHostHandler",
 ]

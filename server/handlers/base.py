@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from tornado.httputil import HTTPHeaders, format_timestamp
 from tornado.web import HTTPError, stream_request_body
 
-from querybuild.errors import nearest, quoted, resource_not_found
+from querybuild.errors import ApiError, nearest, quoted, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.engine import Engine
@@ -181,7 +181,8 @@ class Handler(Watched):
         detail = f"{quoted(self.request.method or '')} is not for this route; there are {', '.join(allow)}."
         return MethodNotAllowed(detail, allow)
 
-    def _no_route(self) -> RouteNotFound:
+    def _no_route(self) -> ApiError:
+        """Why there is no route."""
         return RouteNotFound(f"There is nothing at {quoted(self.request.sent_path)}.")
 
     def allow(self) -> tuple[str, ...]:

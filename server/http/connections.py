@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, RequestStartLine
@@ -76,6 +77,7 @@ class Server:
     and other workers may take them.
 
     head_bytes: the longest request line with headers. is_ending, spare: as `server.http.http1.Host` has them.
+    addresses, is_loopback: as `server.http.request.Listener` has them.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class Server:
         self._looked_at = time.monotonic()
         self._lacked_at = float("-inf")
         self._sockets: list[socket.socket] = []
+        self.addresses: frozenset[IPv4Address | IPv6Address] = frozenset()
+        self.is_loopback = False
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_full = False
         self._closed = asyncio.Event()
@@ -113,6 +117,9 @@ class Server:
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
         """Takes connections of listening sockets, which are closed by `stop`. To be called in the loop."""
         self._sockets += sockets
+        addresses = [_address(one) for one in self._sockets]
+        self.addresses = frozenset([one for one in addresses if one is not None])
+        self.is_loopback = all(one is not None and one.is_loopback for one in addresses)
         self._listen()
 
     def stop(self) -> None:
@@ -359,3 +366,10 @@ class Server:
                 excess -= unread
                 self._closings.note(Reason.MEMORY, one.client)
                 one.connection.reset()
+
+
+def _address(one: socket.socket) -> IPv4Address | IPv6Address | None:
+    """That a socket listens on; None of a Unix socket."""
+    if one.family == socket.AF_UNIX:
+        return None
+    return ip_address(one.getsockname()[0].partition("%")[0])

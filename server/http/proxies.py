@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import msgspec
-from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine
+from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPInputError, RequestStartLine
 
-from server.http.request import UNIX, MakeRequest, Request
+from server.http.request import UNIX, Listener, MakeRequest, Request, host_name
 
 MOST_HOPS = 20
 MAX_FORWARDED_LENGTH = 4000
@@ -25,7 +26,6 @@ _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _PAIR = re.compile(rf'[ \t]*({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*)")[ \t]*(;|,|$)')
 _PORT = r"(?::[0-9]{1,5})?"
 _NODE = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
-_HOST = re.compile(rf"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]){_PORT}")
 _MAX_NODE_LENGTH = 60
 
 Address = IPv4Address | IPv6Address
@@ -127,8 +127,15 @@ def _followed(hops: Iterator[Hop], proxies: Proxies) -> Sender:
         if not proxies.trusts(address):
             break
     protocol = (hop.protocol or "").lower()
-    is_host = hop.host is not None and _HOST.fullmatch(hop.host) is not None
-    return Sender(known, protocol if protocol in ("http", "https") else None, hop.host if is_host else None)
+    return Sender(known, protocol if protocol in ("http", "https") else None, _host(hop.host))
+
+
+def _host(text: str | None) -> str | None:
+    """None: it is none."""
+    with suppress(HTTPInputError):
+        if text and host_name(text):
+            return text
+    return None
 
 
 def _x_forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
@@ -176,14 +183,14 @@ class ProxiedRequest(Request):
         self,
         proxies: Proxies,
         connection: HTTPConnection,
-        server: object,
+        server: Listener,
         line: RequestStartLine,
         headers: HTTPHeaders,
     ) -> None:
         super().__init__(connection, server, line, headers)
         self._proxies = proxies
         self._direct = Sender(self.remote_ip, self.protocol, self.host)
-        del self.remote_ip, self.protocol, self.host
+        del self.remote_ip, self.protocol, self.host, self.host_name
 
     @cached_property
     def _sender(self) -> Sender:
@@ -208,3 +215,7 @@ class ProxiedRequest(Request):
     @cached_property
     def host(self) -> str | None:  # type: ignore[override]  # as above
         return self._sender.host
+
+    @cached_property
+    def host_name(self) -> str:  # type: ignore[override]  # as above
+        return host_name(self.host or "")

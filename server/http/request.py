@@ -7,10 +7,12 @@ Nothing here knows a route, a document or the database.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Protocol
 
 from tornado.escape import parse_qs_bytes
 from tornado.httputil import (
@@ -26,7 +28,7 @@ from tornado.web import Application, RequestHandler
 
 from server.http.target import ASTERISK, read_target, shown_path
 
-MakeRequest = Callable[[HTTPConnection, object, RequestStartLine, HTTPHeaders], "Request"]
+MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, HTTPHeaders], "Request"]
 Arguments = dict[str, list[bytes]]
 
 HOST_CHARACTERS = 300
@@ -34,6 +36,19 @@ HOST_CHARACTERS = 300
 
 UNIX = "unix"
 """The address of whoever connects to a Unix socket."""
+
+NO_HOST = "127.0.0.1"
+"""The host of a request without one, which HTTP/1.0 allows."""
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|(?:[a-z0-9._~!$&'()*+;=-]|%[0-9a-f]{2})+)(?::([0-9]{0,5}))?")
+
+
+class Listener(Protocol):
+    """The server that a request came to. addresses: that it listens on; none of a Unix socket. is_loopback: whether
+    only this machine can reach it, and not by a Unix socket, which a proxy may serve."""
+
+    addresses: frozenset[IPv4Address | IPv6Address]
+    is_loopback: bool
 
 
 class Request(HTTPServerRequest):
@@ -45,11 +60,12 @@ class Request(HTTPServerRequest):
     comes, be it empty.
     """
 
+    server_connection: Listener
     began_at = 0.0
     has_body = False
 
     def __init__(
-        self, connection: HTTPConnection, server: object, line: RequestStartLine, headers: HTTPHeaders
+        self, connection: HTTPConnection, server: Listener, line: RequestStartLine, headers: HTTPHeaders
     ) -> None:
         """Raises HTTPInputError."""
         self.method, self.uri, self.version = line
@@ -57,10 +73,10 @@ class Request(HTTPServerRequest):
         if "Host" in headers:
             self.host = headers["Host"]
         elif line.version == "HTTP/1.0":
-            self.host = "127.0.0.1"
+            self.host = NO_HOST
         else:
             raise HTTPInputError("there is no host")
-        self.host_name = _host_name(self.host)
+        self.host_name = host_name(self.host)
         if not line.path.startswith("/"):
             self._read_target(line)
         self.path, _, self.query = self.uri.partition("?")
@@ -84,7 +100,7 @@ class Request(HTTPServerRequest):
             raise HTTPInputError("only OPTIONS asks about the whole server")
         if authority is not None:
             self.host = self.headers["Host"] = authority
-            self.host_name = _host_name(authority)
+            self.host_name = host_name(authority)
 
     @property
     def sent_path(self) -> str:
@@ -109,12 +125,25 @@ class Request(HTTPServerRequest):
 
 
 @lru_cache(maxsize=128)
-def _host_name(host: str) -> str:
-    """Without its port, as tornado reads it. Raises HTTPInputError."""
-    if len(host) > HOST_CHARACTERS:
+def host_name(host: str) -> str:
+    """Without its port, and in one spelling. Raises HTTPInputError.
+
+    >>> host_name("API.example.org.:8080"), host_name("[0::1]"), host_name("[::ffff:127.0.0.1]:80")
+    ('api.example.org', '[::1]', '127.0.0.1')
+    """
+    found = _HOST.fullmatch(host.lower()) if len(host) <= HOST_CHARACTERS else None
+    name = "" if found is None else found[1].removesuffix(".")
+    if found is None or not name or int(found[2] or 0) > 65_535:
         raise HTTPInputError("a host that is none")
-    line = RequestStartLine("GET", "/", "HTTP/1.1")
-    return HTTPServerRequest(start_line=line, headers=HTTPHeaders({"Host": host})).host_name
+    return _address_name(name[1:-1]) if name.startswith("[") else name
+
+
+def _address_name(text: str) -> str:
+    try:
+        address = IPv6Address(text)
+    except ValueError:
+        raise HTTPInputError("a host that is none") from None
+    return f"[{address}]" if address.ipv4_mapped is None else str(address.ipv4_mapped)
 
 
 class Handling(HTTPMessageDelegate):

@@ -98,7 +98,7 @@ async def test_those_that_wait_when_it_stops_are_taken() -> None:
     """Else the system would reset them, and what they ask would be lost."""
     async with workers(1) as ([server], _, port):
         with socket.create_connection(("127.0.0.1", port), timeout=1) as client:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             server.stop()
             server.end_after_answers()
             async with asyncio.timeout(SECONDS):
@@ -128,7 +128,7 @@ class Client:
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
             self.times_connected += 1
-        self.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = await self.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
         if b"\r\nConnection: close\r\n" in head:

@@ -76,7 +76,7 @@ def test_an_answer_that_is_being_sent_is_sent_to_its_end(database_url: str) -> N
                 fill.request("POST", "/photos", body, {"Content-Type": "application/json"})
                 assert fill.getresponse().read()
         with socket.create_connection(("127.0.0.1", port)) as slow:
-            slow.sendall(b"GET /photos HTTP/1.1\r\nHost: a\r\n\r\n")
+            slow.sendall(b"GET /photos HTTP/1.1\r\nHost: localhost\r\n\r\n")
             received = slow.recv(1000)
             process.send_signal(signal.SIGTERM)
             while chunk := slow.recv(1 << 20):

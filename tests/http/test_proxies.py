@@ -33,6 +33,7 @@ class Who(CustomHandler):
         self.finish({"remote_ip": request.remote_ip, "url": request.full_url()})
 
 
+NAMES = "localhost,api.example.org"
 WHO = [("/who", Who)]
 DIRECT = {"remote_ip": "127.0.0.1", "url": "http://localhost/who"}
 BELIEVED = {"remote_ip": CLIENT, "url": "https://api.example.org/who"}
@@ -55,14 +56,14 @@ async def asked(wire: Wire, *headers: str) -> Any:
 async def test_only_a_trusted_proxy_is_believed(
     start: Start, rows_url: str, trusted_proxies: str | None, who: dict[str, str]
 ) -> None:
-    api = await start(rows_url, built_in(), WHO, trusted_proxies=trusted_proxies)
+    api = await start(rows_url, built_in(), WHO, trusted_proxies=trusted_proxies, allowed_hosts=NAMES)
     async with connected(api.port) as wire:
         assert await asked(wire, *FORWARDED) == who
 
 
 async def test_each_request_of_a_connection_is_one_clients_own(start: Start, rows_url: str) -> None:
     """A proxy sends those of many on one."""
-    api = await start(rows_url, built_in(), WHO, trusted_proxies="127.0.0.1/32")
+    api = await start(rows_url, built_in(), WHO, trusted_proxies="127.0.0.1/32", allowed_hosts=NAMES)
     async with connected(api.port) as wire:
         assert await asked(wire, *FORWARDED) == BELIEVED
         assert await asked(wire) == DIRECT
@@ -79,7 +80,7 @@ async def logged(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 async def test_links_stay_paths(start: Start, rows_url: str) -> None:
-    api = await start(rows_url, built_in(), trusted_proxies="127.0.0.1/32")
+    api = await start(rows_url, built_in(), trusted_proxies="127.0.0.1/32", allowed_hosts=NAMES)
     async with connected(api.port) as wire:
         await wire.send("GET /groups/1 HTTP/1.1", *FORWARDED)
         answer = await wire.answer()
@@ -96,7 +97,7 @@ async def test_the_log_has_the_client(
     remote: str,
 ) -> None:
     caplog.set_level(logging.INFO, "server.access")
-    api = await start(rows_url, built_in(), trusted_proxies=trusted_proxies, log_format="json")
+    api = await start(rows_url, built_in(), trusted_proxies=trusted_proxies, allowed_hosts=NAMES, log_format="json")
     async with connected(api.port) as wire:
         await wire.send("GET /groups/1 HTTP/1.1", *FORWARDED)
         await wire.answer()

@@ -47,7 +47,7 @@ async def test_custom_code_has_all_of_a_request(start: Start, database_url: str)
     ],
 )
 async def test_hosts(start: Start, database_url: str, headers: str, expected: list[str]) -> None:
-    api = await start(database_url, built_in(), [("/-/asked", Asked)])
+    api = await start(database_url, built_in(), [("/-/asked", Asked)], allowed_hosts="*")
     async with connected(api.port) as wire:
         await wire.send_bytes(f"GET /-/asked HTTP/1.0\r\n{headers}\r\n".encode())
         assert (await wire.answer()).document["host"] == expected
@@ -64,6 +64,6 @@ async def test_a_request_without_a_body_runs_at_once(start: Start, database_url:
     """And pipelined ones are answered in their order."""
     api = await start(database_url, built_in())
     async with connected(api.port) as wire:
-        head = "GET /-/live HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
-        await wire.send_bytes(head.encode() + b"POST /groups HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        head = "GET /-/live HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        await wire.send_bytes(head.encode() + b"POST /groups HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         assert [(await wire.answer()).status for _ in range(3)] == [200, 404, 400]

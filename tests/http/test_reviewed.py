@@ -101,7 +101,12 @@ async def test_a_length_that_is_no_number(api: Api, length: str, caplog: pytest.
     """tornado refuses it, or we do; neither is a fault of ours."""
     with caplog.at_level(logging.ERROR, "server"):
         async with connected(api.port) as wire:
-            lines = ("POST /groups HTTP/1.1", "Host: a", "Content-Type: application/json", f"Content-Length: {length}")
+            lines = (
+                "POST /groups HTTP/1.1",
+                "Host: localhost",
+                "Content-Type: application/json",
+                f"Content-Length: {length}",
+            )
             await wire.send_bytes("\r\n".join((*lines, "", "")).encode("latin-1"))
             assert (await wire.rest()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 "))
     assert caplog.records == []

@@ -175,7 +175,7 @@ async def _recovered(port: int) -> float:
 
 
 async def _until_done(port: int, method: str, path: str, body: bytes) -> None:
-    head = f"{method} {path} HTTP/1.1\r\nHost: soak\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
     head += "Content-Type: application/vnd.api+json\r\n\r\n"
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

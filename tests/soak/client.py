@@ -184,7 +184,7 @@ class Client:
     async def _ask(self, method: str, path: str, document: Any = None) -> Answer:
         """Raises Lost. A connection that was closed while nothing was asked is opened anew, as HTTP clients do."""
         body = b"" if document is None else json.dumps(document).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         head += "Content-Type: application/vnd.api+json\r\n\r\n" if body else "\r\n"
         is_sent = False
         try:

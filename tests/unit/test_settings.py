@@ -136,6 +136,8 @@ def test_a_data_folder_beside_a_database_is_told(
         ("path_prefix", "/api/v1", "/api/v1"),
         ("trusted_proxies", "10.0.0.5, unix", "10.0.0.5/32,unix"),
         ("cors_origins", "https://App.example.org", "https://app.example.org"),
+        ("allowed_hosts", "API.example.org., [0::1], ::2, a, a", "api.example.org,[::1],[::2],a"),
+        ("allowed_hosts", " * ", "*"),
         ("compression", "gzip", "gzip"),
         ("cache_control", "public,max-age=60", "public, max-age=60"),
         ("database_url", URL, URL),
@@ -150,6 +152,10 @@ def test_text_becomes_a_value(name: str, text: str, value: object) -> None:
     assert type(from_flag) is type(value) or isinstance(value, Path)
 
 
+HOST_FORM = (
+    "expected names such as api.example.org or 10.0.0.5, without a scheme, port or path, with commas between, "
+    "or * alone for all of them"
+)
 DATABASE_FORM = "expected postgresql://user:password@host:port/database"
 PUBLIC_FORM = "expected an absolute URL such as https://api.example.org or https://example.org/api"
 PUBLIC_PLAIN = f"{PUBLIC_FORM}, without query and fragment, other characters percent-encoded"
@@ -202,6 +208,11 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("trusted_proxies", "", "expected a text that is not empty, not ''"),
         ("trusted_proxies", "10.0.0.1/8", "10.0.0.1/8 has bits beyond its length: write 10.0.0.0/8"),
         ("cors_origins", "https://a:443", "'https://a:443' is no origin as browsers write it: leave out :443"),
+        ("allowed_hosts", "a:80", f"{HOST_FORM}; 'a:80' is none"),
+        ("allowed_hosts", "http://a", f"{HOST_FORM}; 'http://a' is none"),
+        ("allowed_hosts", "a,*", f"{HOST_FORM}; '*' is none"),
+        ("allowed_hosts", "a,,b", f"{HOST_FORM}; '' is none"),
+        ("allowed_hosts", "[::g]", f"{HOST_FORM}; '[::g]' is none"),
         ("compression", "br", "expected off or gzip, not 'br'"),
         ("cache_control", "max-age", "max-age wants a number of seconds: max-age=60"),
         ("database_url", "", DATABASE_FORM),

@@ -1,0 +1,89 @@
+"""Under which names and from which origins the server is used. This keeps a web page of somebody else from using a
+server that its browser can reach (DNS rebinding).
+
+It must not know: routes, documents.
+
+Sources: RFC 9110, 7.4 (misdirected requests); RFC 6454 (origins).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+from server.http.request import NO_HOST, UNIX, Request, host_name
+from server.settings import Settings
+
+ALL = "*"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+NAMES_KEPT = 128
+"""Names that are no fixed ones, and what became of them."""
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+Addresses = frozenset[IPv4Address | IPv6Address]
+
+
+class Hosts:
+    """The names of one server: those of the setting `allowed_hosts`, else its own.
+
+    Its own are the addresses that it listens on, those of the loopback, the host of `public_url` and the name in the
+    setting `host`. Where it listens on all addresses, every address is one of them: a name can be made to lead to
+    another machine, an address cannot. The admin port always has its own names too.
+    """
+
+    def __init__(self, settings: Settings, *, is_admin: bool = False) -> None:
+        given = frozenset((settings.allowed_hosts or "").split(",")) - {""}
+        self._is_open = ALL in given
+        self._has_own = is_admin or not given
+        own = LOOPBACK_NAMES | _public_names(settings) | {settings.host.lower()}
+        self._names = given | own if self._has_own else given
+        self._is_own_address = lru_cache(NAMES_KEPT)(_is_own_address)
+        self._origins = frozenset((settings.cors_origins or "").split(",")) - {""}
+        if _public_names(settings):
+            self._origins |= {_origin_of(settings.public_url or "")}
+
+    def knows(self, request: Request) -> bool:
+        """Whether the request is for a name of the server. Requests on a Unix socket may have any name, unless the
+        setting has some; those of HTTP/1.0 may have none."""
+        return request.host_name in self._names or self._is_open or self._is_own(request)
+
+    def _is_own(self, request: Request) -> bool:
+        if not self._has_own:
+            return request.host == NO_HOST and "Host" not in request.headers
+        peer = request.connection.context.remote_ip  # type: ignore[union-attr]  # which every connection of ours has
+        return peer == UNIX or self._is_own_address(request.host_name, request.server_connection.addresses)
+
+    def is_foreign(self, request: Request) -> bool:
+        """Whether the page of another origin asks, which is none of the setting `cors_origins`."""
+        if "Origin" not in request.headers or ALL in self._origins:
+            return False
+        origin = request.headers["Origin"].lower()
+        return origin not in self._origins and origin != own_origin(request)
+
+
+def own_origin(request: Request) -> str:
+    """As a browser writes the origin of the server that it asks."""
+    port = request.host.lower().rpartition("]")[2].partition(":")[2]
+    port = f":{port}" if port else ""
+    protocol = request.protocol or "http"
+    return f"{protocol}://{request.host_name}{'' if port == _DEFAULT_PORTS.get(protocol) else port}"
+
+
+def _public_names(settings: Settings) -> frozenset[str]:
+    netloc = "" if settings.public_url is None else urlsplit(settings.public_url).netloc
+    return frozenset({host_name(netloc)} if netloc else ())
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url.lower())
+    return f"{parts.scheme}://{parts.netloc.removesuffix(_DEFAULT_PORTS.get(parts.scheme, ''))}"
+
+
+def _is_own_address(name: str, listened: Addresses) -> bool:
+    try:
+        address = ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address in listened or any(one.is_unspecified for one in listened)
