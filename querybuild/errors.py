@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 MAX_ERRORS = 100
 """The most errors that one answer reports."""
@@ -154,6 +155,35 @@ class Errors(list[ApiError]):
     def extend(self, errors: Iterable[ApiError]) -> None:
         for error in errors:
             self.append(error)
+
+
+def raise_as(answer: BaseException, error: BaseException) -> NoReturn:
+    """Raises the answer, which the error is the cause of; the error itself where that is the answer. A frame that holds
+    what it raises is a reference cycle: this one holds neither when it is left."""
+    try:
+        if answer is error:
+            raise error
+        raise answer from error
+    finally:
+        del answer, error
+
+
+def release_frames(error: BaseException) -> None:
+    """Cuts an error that has been handled, and the errors behind it, from the frames through which they came. The
+    frames hold bodies and documents, and often the error itself: only the cycle collector would free that memory."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        pending += [one.__cause__, one.__context__]
+        one.__traceback__ = one.__cause__ = one.__context__ = None
+        if isinstance(one, Several):
+            pending += one.errors
+        elif isinstance(one, BaseExceptionGroup):
+            pending += one.exceptions
 
 
 def raise_all(errors: Sequence[ApiError]) -> None:

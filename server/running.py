@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from server.errors import OutcomeUnknown, RequestTimeout
@@ -35,7 +35,8 @@ class Lifeline:
         self.is_let_go = False
         # More than one where custom code waits for several things at once.
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._error: Exception | None = None
+        # What the work ends with. Not an exception, which would hold the frames that hold this.
+        self._ending: Callable[[], Exception] | None = None
         self._is_unsure = False
 
     async def run(self, work: Awaitable[Result]) -> Result:
@@ -46,10 +47,10 @@ class Lifeline:
         try:
             return await work
         except asyncio.CancelledError as error:
-            if self._error is None:
+            if self._ending is None:
                 raise RuntimeError("what the request was waiting for has been cancelled") from error
             task.uncancel()
-            raise self._error from None
+            raise self._ending() from None
         finally:
             self._tasks.discard(task)
 
@@ -71,23 +72,33 @@ class Lifeline:
 
     def cut(self) -> None:
         """The client has gone."""
-        self._cut(ClientGone())
+        self._cut(ClientGone)
 
     def time_out(self) -> None:
-        self._cut(self.too_late())
+        self._cut(self._lateness)
 
     def too_late(self) -> Exception:
         """What a client is told whose time is up: not that nothing was written, where that is not known."""
-        if self.is_let_go or self._is_unsure:
-            return OutcomeUnknown("The write was not done in time: look whether it was done after all.")
-        return RequestTimeout("The request took longer than a request may.")
+        return self._lateness()
 
-    def _cut(self, error: Exception) -> None:
+    @property
+    def _lateness(self) -> Callable[[], Exception]:
+        return _unsure if self.is_let_go or self._is_unsure else _late
+
+    def _cut(self, ending: Callable[[], Exception]) -> None:
         if self._tasks:
-            self._error = error
+            self._ending = ending
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
+
+
+def _unsure() -> Exception:
+    return OutcomeUnknown("The write was not done in time: look whether it was done after all.")
+
+
+def _late() -> Exception:
+    return RequestTimeout("The request took longer than a request may.")
 
 
 class Underway(Protocol):

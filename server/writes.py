@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import AttributeFault, Errors, RequiredLink, quoted, raise_all, resource_not_found
+from querybuild.errors import AttributeFault, Errors, RequiredLink, quoted, raise_all, raise_as, resource_not_found
 from querybuild.hooks import Writing, Written
 from querybuild.modify import Create, LinkStatements, WriteStatements, rows_together
 from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
@@ -31,7 +31,7 @@ from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database, custom_code
 from server.postgres.driver_errors import ENDED
-from server.postgres.rules import raise_rule, rule_answer
+from server.postgres.rules import raise_rule
 from server.refusals import is_refusal, refused_commit, refused_write
 
 log = logging.getLogger("server")
@@ -138,8 +138,7 @@ class Transaction:
         except ENDED as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error
         except Exception as error:
-            if (answer := rule_answer(error)) is not None:
-                raise answer from error
+            raise_rule(error)
             if is_refusal(error):
                 raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
             raise
@@ -287,10 +286,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             result = await self.client.run(self.database.write(run, committing=self.client.let_go))
         except asyncpg.PostgresError as error:
             # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
-            answer = refused_commit(error, last.planned if last is not None else (), self.engine)
-            if answer is error:
-                raise
-            raise answer from error
+            raise_as(refused_commit(error, last.planned if last is not None else (), self.engine), error)
         for resource, written in last.written if last is not None else ():
             await _after_commit(resource, written)
         return result
@@ -355,10 +351,7 @@ async def _run_told(
     try:
         return await run_write(connection, write, write.values, statements)
     except Exception as error:
-        answer = refused_write(error, write, engine)
-        if answer is error:
-            raise
-        raise answer from error
+        raise_as(refused_write(error, write, engine), error)
 
 
 async def run_write(

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from tornado.httputil import HTTPHeaders, format_timestamp
 from tornado.web import HTTPError, stream_request_body
 
-from querybuild.errors import ApiError, nearest, quoted, resource_not_found
+from querybuild.errors import ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.engine import Engine
@@ -343,6 +343,12 @@ class Handler(Watched):
         self.answer_error(error)
 
     def answer_error(self, error: BaseException) -> None:
+        try:
+            self._answer_error(error)
+        finally:
+            release_frames(error)
+
+    def _answer_error(self, error: BaseException) -> None:
         if isinstance(error, ClientGone):
             self._end_unsent(CLIENT_GONE)
             return
@@ -357,13 +363,12 @@ class Handler(Watched):
         self._chunks.clear()
         try:
             made = self.error_answer(error)
+            self._log_fault(made, error)
         except Exception as fault:
             # An error that cannot be shown, such as one of custom code, must not leave the client without an answer.
-            error, made = fault, answer(fault, self.request_id)
-        if made.is_fault:
-            log.error(
-                "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error
-            )
+            made = answer(fault, self.request_id)
+            self._log_fault(made, fault)
+            release_frames(fault)
         self.clear()
         self.set_status(made.status)
         if self.engine.settings.cache_control:
@@ -373,6 +378,12 @@ class Handler(Watched):
         if self._is_given_up:
             self.exchange.end_after_answer()
         self.finish(made.body)
+
+    def _log_fault(self, made: ErrorAnswer, error: BaseException) -> None:
+        if made.is_fault:
+            log.error(
+                "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error
+            )
 
     def _end_unsent(self, status: int) -> None:
         """There will be no answer, or no end of one: for logs and figures it had this status."""

@@ -14,7 +14,7 @@ import msgspec
 from tornado.web import HTTPError
 
 from querybuild.changes import check_method
-from querybuild.errors import ApiError, Errors, MethodForbidden, Several, nearest, quoted, raise_all
+from querybuild.errors import ApiError, Errors, MethodForbidden, Several, nearest, quoted, raise_all, release_frames
 from querybuild.query import Lid
 from querybuild.resource import Resource
 from querybuild.rows import Row
@@ -99,6 +99,7 @@ class OperationsHandler(WritingHandler):
                 check_method(resource, change.kind)
             write = self.engine.prepare_write(resource, change, faults)
         except MethodForbidden as error:
+            release_frames(error)
             faults.append(error)
         for fault in faults:
             _place(fault, operation.pointer)

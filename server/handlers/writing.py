@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from querybuild.changes import written_relationships
-from querybuild.errors import ApiError, raise_all
+from querybuild.errors import ApiError, raise_all, release_frames
 from querybuild.query import Change, LinkageChange, LinkMode
 from querybuild.resource import Resource
 from serializers.decode import decode_linkage_document, decode_resource_document
@@ -48,6 +48,7 @@ class WritingHandler(ReadingHandler):
         try:
             return self.engine.prepare_read(shape, self.request.query)
         except ApiError as error:
+            release_frames(error)
             errors.append(error)
             return None
 

@@ -145,7 +145,7 @@ class Exchange(HTTPConnection):
             self._wire.reset()
 
     def is_gone(self, delegate: HTTPMessageDelegate | None) -> None:
-        """delegate: the handler's, where its request was not all there."""
+        """delegate: the handler's, where there is one already."""
         closed, self._wire, self._closed = self._closed, None, None
         if delegate is not None:
             delegate.on_connection_close()

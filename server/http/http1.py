@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
             self._read(self._kept + data if self._kept else data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        exchange, delegate, is_half = self._exchange, self._delegate, self._phase is BODY
+        exchange, delegate = self._exchange, self._delegate
         self._phase, self._exchange, self._delegate, self._kept = LAST, None, None, b""
         self._is_full, self._parser = False, None
         self.host.leaves(self)
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
                 fail(future)
         self._drained.clear()
         if exchange is not None:
-            exchange.is_gone(delegate if is_half else None)
+            exchange.is_gone(delegate)
 
     def pause_writing(self) -> None:
         self._is_full = True

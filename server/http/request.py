@@ -26,6 +26,7 @@ from tornado.httputil import (
 )
 from tornado.web import Application, RequestHandler
 
+from querybuild.errors import release_frames
 from server.http.target import ASTERISK, read_target, shown_path
 
 MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, HTTPHeaders], "Request"]
@@ -196,3 +197,11 @@ class Handling(HTTPMessageDelegate):
         # There is none where its class could not make one.
         if self._handler is not None:
             self._handler.on_connection_close()
+        if self._task is not None:
+            self._task.add_done_callback(self._release)
+
+    def _release(self, _: asyncio.Task[None]) -> None:
+        """Cuts the reference cycles of a handler that has not finished its answer."""
+        arrived, self._handler.ui = self._request._body_future, None
+        if arrived.done() and not arrived.cancelled() and (error := arrived.exception()) is not None:
+            release_frames(error)

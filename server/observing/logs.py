@@ -25,8 +25,16 @@ Format = Literal["text", "json", "journald"]
 
 access = logging.getLogger("server.access")
 
-current: ContextVar[RequestHandler | None] = ContextVar("current", default=None)
-"""Whom the code at work answers, for what it logs."""
+
+class CurrentRequest(msgspec.Struct, frozen=True):
+    """The request that the code at work answers. It holds no handler: connections and timers that begin in a request
+    keep its context, some of them for hours."""
+
+    request_id: str
+    route: str
+
+
+current: ContextVar[CurrentRequest | None] = ContextVar("current", default=None)
 
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
@@ -51,8 +59,8 @@ class JsonFormatter(logging.Formatter):
             "pid": os.getpid(),
             "message": record.getMessage(),
         }
-        if handler := current.get():
-            fields["request_id"] = _request_id(handler)
+        if request := current.get():
+            fields["request_id"] = request.request_id
         fields.update(getattr(record, "fields", {}))
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
@@ -68,9 +76,9 @@ class JournalFormatter(logging.Formatter):
 
 
 def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    message, handler = record.getMessage(), current.get()
-    if handler is not None and (request_id := _request_id(handler)) not in message:
-        message = f"{message} (request {request_id})"
+    message, request = record.getMessage(), current.get()
+    if request is not None and request.request_id not in message:
+        message = f"{message} (request {request.request_id})"
     return f"{message}\n{formatter.formatException(record.exc_info)}" if record.exc_info else message
 
 

@@ -18,7 +18,7 @@ from tornado.web import RequestHandler
 from server.errors import causes
 from server.observing import metrics
 from server.observing.board import Board
-from server.observing.logs import AccessLog, current, log_format
+from server.observing.logs import AccessLog, CurrentRequest, current, log_format
 from server.observing.metrics import Meter, Metric
 from server.observing.slow import shape_of
 from server.routes import Route
@@ -74,9 +74,10 @@ class Watch:
 
     def begin(self, handler: Watched) -> None:
         """To be called in the task that answers."""
-        current.set(handler)
+        route = _route(handler)
+        current.set(CurrentRequest(handler.request_id, route))
         if self.tracer is not None:
-            self.tracer.begin(handler, _route(handler))
+            self.tracer.begin(handler, route)
 
     def end(self, handler: RequestHandler) -> None:
         """All that is written down of a request, when its answer has been handed over."""
@@ -100,8 +101,8 @@ class Watch:
 
     def _tell_slow(self, sql: str, seconds: float) -> None:
         self.meter.add(metrics.SLOW_STATEMENTS)
-        shape, handler = shape_of(sql), current.get()
-        route = _route(handler) if isinstance(handler, Watched) else ""
+        shape, request = shape_of(sql), current.get()
+        route = "" if request is None else request.route
         fields = {"seconds": round(seconds, 3), "route": route, "sql": shape}
         log.warning("a statement took %.3f s: %s: %s", seconds, route or "no request", shape, extra={"fields": fields})
 

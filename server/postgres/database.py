@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.errors import ApiError
+from querybuild.errors import ApiError, raise_as
 from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
 from server.limits import share
 from server.observing import metrics
@@ -282,13 +282,10 @@ class Database:
             except ApiError:
                 raise
             except Exception as error:
-                answer = translated(error)
-                if answer is error:
-                    if is_repeatable is not _never:
-                        # What refuses a write is left to `refusals.py`, which knows where the document has it.
-                        raise_rule(error)
-                    raise
-                raise answer from error
+                if translated(error) is error and is_repeatable is not _never:
+                    # What refuses a write is left to `refusals.py`, which knows where the document has it.
+                    raise_rule(error)
+                raise_as(translated(error), error)
             # Two that were in each other's way must not meet again at once.
             await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * attempt))
             attempt += 1
@@ -299,11 +296,9 @@ class Database:
             result = await work(connection)
         except BaseException as error:
             try:
-                lost = await self._look_at(error, connection)
+                await self._look_at(error, connection)
             finally:
                 await self._pool.release(connection)
-            if lost is not error:
-                raise lost from error
             raise
         if getattr(connection, "must_be_reset", True):
             await self._pool.release(connection)
@@ -311,8 +306,8 @@ class Database:
             await self._pool.keep(connection)
         return result
 
-    async def _look_at(self, error: BaseException, connection: Connection) -> BaseException:
-        """What it says of the connection, and so of others: ConnectionLost, or itself."""
+    async def _look_at(self, error: BaseException, connection: Connection) -> None:
+        """Makes of the connection, and of others, what the error says of them. Raises ConnectionLost."""
         is_known = isinstance(error, ConnectionLost)
         self.watch.failed(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
@@ -321,15 +316,16 @@ class Database:
             else:
                 # A standby that has just become the primary, or a hook that said SET TRANSACTION READ ONLY.
                 log.warning("a write was refused as read-only by a server that takes writes")
-            return error
+            return
         if not is_known and not is_lost(error, connection):
             if is_half_sent(error) or is_awaited(connection):
                 await self._end(connection, lambda: connection.execute("SELECT"))
-            return error
+            return
         lose(connection)
         if await self._pool.renew(connection):
             log.warning("a connection to PostgreSQL broke, and those of before are renewed: %s", words_of_loss(error))
-        return error if is_known or isinstance(error, TimeoutError) else ConnectionLost()
+        if not (is_known or isinstance(error, TimeoutError)):
+            raise ConnectionLost from error
 
     async def _takes_no_writes(self, connection: Connection) -> bool:
         """Whether the server itself is read-only, as a standby is. True where it cannot be asked."""

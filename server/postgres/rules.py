@@ -79,8 +79,12 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
 def raise_rule(error: Exception, pointer: str | None = None) -> None:
     """Raises the answer to what a rule of the database refuses; returns from any other error."""
     answer = rule_answer(error, pointer)
-    if answer is not None:
-        raise answer from error
+    try:
+        if answer is not None:
+            raise answer from error
+    finally:
+        # A frame that holds the error that it raises is a reference cycle.
+        del answer
 
 
 def _forbidden(error: asyncpg.PostgresError, pointer: str | None) -> DatabaseForbids:

@@ -472,7 +472,7 @@ async def test_the_client_goes() -> None:
     """Its handler hears of it once, while it is at work, as its body comes, and not after its answer."""
     request, connection, _ = asked()
     connection.connection_lost(None)
-    assert request.told == ["head", "finish", "closed"]
+    assert request.told == ["head", "finish", "gone"]
     request, connection, _ = asked(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n")
     connection.connection_lost(None)
     assert request.told == ["head", "gone"]

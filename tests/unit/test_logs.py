@@ -10,24 +10,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from tornado.web import RequestHandler
 
-from server.observing.logs import JournalFormatter, JsonFormatter, TextFormatter, current, log_format
+from server.observing.logs import (
+    CurrentRequest,
+    JournalFormatter,
+    JsonFormatter,
+    TextFormatter,
+    current,
+    log_format,
+)
 from server.settings import Settings
-
-
-class Answering:
-    """What a formatter sees of a handler."""
-
-    request_id = "r1"
 
 
 @pytest.fixture
 def answering() -> Iterator[None]:
-    token = current.set(cast(RequestHandler, Answering()))
+    token = current.set(CurrentRequest("r1", "/groups"))
     yield
     current.reset(token)
 
