@@ -38,7 +38,7 @@ from server.http.hosts import Hosts
 from server.http.proxies import request_maker, trust_in
 from server.http.request import Handling, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
-from server.limits import connection_limits, share
+from server.limits import ConnectionLimits, admin_limits, connection_limits, share
 from server.live_schema import LiveSchema
 from server.observing.metrics import CLOSED
 from server.postgres.database import Database
@@ -152,17 +152,23 @@ def make_app(
 
 def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:
     """balance: with the other workers."""
-    server = _server(app, app.find_handler, settings, balance)
+    server = _server(app, app.find_handler, settings, connection_limits(settings), balance)
     app.gauges.clients = server
     return server
 
 
 def make_admin_server(app: Routes, settings: Settings) -> Server:
     """On the port that has health and metrics alone."""
-    return _server(app, app.find_admin_handler, settings)
+    return _server(app, app.find_admin_handler, settings, admin_limits(settings))
 
 
-def _server(app: Routes, find_handler: FindHandler, settings: Settings, balance: Balance | None = None) -> Server:
+def _server(
+    app: Routes,
+    find_handler: FindHandler,
+    settings: Settings,
+    limits: ConnectionLimits,
+    balance: Balance | None = None,
+) -> Server:
     """Bodies are measured by the handlers, which answer with a document."""
     meter = app.database.watch.meter
     for reason in Reason:
@@ -171,7 +177,7 @@ def _server(app: Routes, find_handler: FindHandler, settings: Settings, balance:
     return Server(
         find_handler,
         make_request=request_maker(settings.trusted_proxies),
-        limits=connection_limits(settings),
+        limits=limits,
         # Twice ours, and room for a URL: what is over this limit has a bare 431 for its answer.
         head_bytes=2 * settings.max_header_bytes + settings.max_url_bytes,
         balance=balance,

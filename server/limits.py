@@ -11,10 +11,16 @@ from contextlib import suppress
 
 import msgspec
 
-from server.settings import Settings
+from server.settings import Settings, StartError
 
 OWN_DESCRIPTORS = 100
 """Open files of a worker besides its connections: listening sockets, pipes, logs, and some for custom code."""
+
+FEWEST_CONNECTIONS = 50
+"""A worker that the system lets have fewer is of no use, unless the settings want no more."""
+
+ADMIN_CONNECTIONS = 50
+"""Of the port for health and metrics."""
 
 MOST_DESCRIPTORS = 1_048_576
 
@@ -45,8 +51,7 @@ def share(total: int, workers: int) -> int:
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """Of one worker. Says so where the system does not let it have the connections that the settings would."""
     wanted = share(settings.max_connections, settings.workers)
-    own = OWN_DESCRIPTORS + share(settings.pool_size, settings.workers)
-    most = max(1, raise_descriptors() - own)
+    most = max(1, raise_descriptors() - _own_descriptors(settings))
     if most < wanted:
         log.warning("a worker has %d connections, not %d: the system does not let it open more files", most, wanted)
     connections = min(wanted, most)
@@ -59,6 +64,34 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         head_seconds=settings.header_timeout_seconds,
         write_seconds=settings.write_timeout_seconds,
     )
+
+
+def admin_limits(settings: Settings) -> ConnectionLimits:
+    """Of one worker, on the port for health and metrics. They are among its own descriptors."""
+    return ConnectionLimits(
+        connections=ADMIN_CONNECTIONS,
+        of_client=ADMIN_CONNECTIONS,
+        unread_bytes=share(settings.max_buffered_bytes, settings.workers),
+        idle_seconds=settings.idle_connection_seconds,
+        head_seconds=settings.header_timeout_seconds,
+        write_seconds=settings.write_timeout_seconds,
+    )
+
+
+def check_descriptors(settings: Settings) -> None:
+    """Raises StartError: the system lets a worker open too few files to be of use."""
+    found = raise_descriptors()
+    connections = min(FEWEST_CONNECTIONS, share(settings.max_connections, settings.workers))
+    needed = _own_descriptors(settings) + connections
+    if found < needed:
+        raise StartError(
+            f"the system lets a process open {found} files, and a worker needs {needed} for {connections} connections: "
+            f"set LimitNOFILE= in the unit of systemd, or ulimit -n, to {needed} or more"
+        )
+
+
+def _own_descriptors(settings: Settings) -> int:
+    return OWN_DESCRIPTORS + share(settings.pool_size, settings.workers)
 
 
 def raise_descriptors() -> int:

@@ -15,6 +15,7 @@ import uvloop
 
 from migrations import MigrationError
 from server.http.balance import Balance
+from server.limits import check_descriptors
 from server.observing.board import Board
 from server.observing.logs import configure_logging
 from server.processes import workers
@@ -54,6 +55,7 @@ def _run(inherited: Inherited, settings: Settings, count: int, post: Post, life:
     """Raises StartError, MigrationError."""
     listening = inherited.listening
     url = _database_url(inherited, settings)
+    check_descriptors(settings)
     if listening.admin and settings.admin_port is None:
         # It came from a socket unit, which knows the number.
         settings = msgspec.structs.replace(settings, admin_port=0)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NoReturn
 
-from server.limits import raise_descriptors
+from server.limits import check_descriptors
 from server.observing import output
 from server.observing.board import Board
 from server.observing.logs import configure_logging
@@ -55,7 +55,7 @@ def serve(settings: Settings, read_settings: ReadSettings) -> None:
     with ExitStack() as cleanup:
         # Until there is someone to end in order, a signal ends the start, and what was started is stopped.
         signal.signal(signal.SIGTERM, _end_start)
-        raise_descriptors()
+        check_descriptors(settings)
         listening = listen(settings)
         cleanup.callback(listening.close)
         url, tend = open_database_url(settings, cleanup)

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -406,6 +407,24 @@ def test_descriptors(url: str) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "the system does not let it open more files" in errors
+
+
+def test_too_few_descriptors(url: str) -> None:
+    """It does not start, and says what to do."""
+    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url]
+    done = subprocess.run(
+        command,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    told = (
+        "Error: the system lets a process open 64 files, and a worker needs 160 for 50 connections: "
+        "set LimitNOFILE= in the unit of systemd, or ulimit -n, to 160 or more\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
 async def test_no_descriptor_left(url: str) -> None:

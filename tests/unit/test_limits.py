@@ -11,9 +11,16 @@ import pytest
 
 from server import limits
 from server.errors import OutcomeUnknown, RequestTimeout
-from server.limits import OWN_DESCRIPTORS, connection_limits, raise_descriptors, share
+from server.limits import (
+    FEWEST_CONNECTIONS,
+    OWN_DESCRIPTORS,
+    check_descriptors,
+    connection_limits,
+    raise_descriptors,
+    share,
+)
 from server.running import LARGE_BYTES, SETTLED_SECONDS, ClientGone, Lifeline, Running
-from server.settings import Settings
+from server.settings import Settings, StartError
 
 
 @pytest.mark.parametrize(
@@ -73,6 +80,22 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     own = connection_limits(Settings(max_connections=10_000, pool_size=20, workers=2))
     assert own.connections == 1024 - OWN_DESCRIPTORS - 10
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        (Settings(pool_size=20, workers=2), OWN_DESCRIPTORS + 10 + FEWEST_CONNECTIONS),
+        (Settings(pool_size=1, max_connections=8), OWN_DESCRIPTORS + 1 + 8),
+    ],
+)
+def test_too_few_descriptors_for_a_server(monkeypatch: pytest.MonkeyPatch, settings: Settings, needed: int) -> None:
+    System(monkeypatch, needed, needed)
+    check_descriptors(settings)
+    System(monkeypatch, 64, needed - 1)
+    with pytest.raises(StartError) as refused:
+        check_descriptors(settings)
+    assert f"open {needed - 1} files, and a worker needs {needed} for" in str(refused.value)
 
 
 # a request's work
