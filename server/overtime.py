@@ -4,7 +4,6 @@ at all of them every now and then, which costs less than a timer for each."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from server.http.connections import Server
@@ -12,8 +11,6 @@ from server.running import Running
 from server.settings import Settings
 
 LOOK_SECONDS = 1.0
-
-log = logging.getLogger("server")
 
 
 async def end_overtime(servers: Sequence[Server], running: Running, settings: Settings) -> None:
@@ -27,10 +24,6 @@ async def end_overtime(servers: Sequence[Server], running: Running, settings: Se
     )
     while True:
         await asyncio.sleep(min(LOOK_SECONDS, shortest / 10))
-        try:
-            for server in servers:
-                await server.look()
-            running.look()
-        except Exception:
-            # It must go on: without it nothing would be ended any more.
-            log.exception("a look at what takes too long failed")
+        for server in servers:
+            await server.look()
+        running.look()

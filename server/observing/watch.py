@@ -21,6 +21,7 @@ from server.observing.board import Board
 from server.observing.logs import AccessLog, CurrentRequest, current, log_format
 from server.observing.metrics import Meter, Metric
 from server.observing.slow import shape_of
+from server.observing.supervision import OTHER, Supervised, Work, tell_of_others
 from server.routes import Route
 from server.settings import Settings, StartError
 
@@ -119,6 +120,19 @@ class Watch:
 
     def count(self, metric: Metric) -> None:
         self.meter.add(metric)
+
+    def supervise(self, name: str, work: Work) -> Supervised:
+        """Work without an end, which is started again when it ends."""
+        self.meter.add(metrics.TASKS_ENDED, name, amount=0.0)
+        return Supervised(name, work, self._task_ended)
+
+    def tell_of_other_tasks(self) -> None:
+        """Those that nobody waits for, of custom code among others."""
+        self.meter.add(metrics.TASKS_ENDED, OTHER, amount=0.0)
+        tell_of_others(self._task_ended)
+
+    def _task_ended(self, name: str) -> None:
+        self.meter.add(metrics.TASKS_ENDED, name)
 
 
 def _route(handler: Watched) -> str:

@@ -103,7 +103,7 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        self._pool = Pool(pool)
+        self._pool = Pool(pool, self.watch)
         self._probe = probe
         self._is_away = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds

@@ -19,6 +19,8 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
+from server.observing.supervision import Supervised
+from server.observing.watch import Watch
 from server.postgres.connection import Connection, give_up, is_open
 
 UNUSED_CONNECTION_SECONDS = 300
@@ -62,8 +64,9 @@ class Pool:
     """places: how many connections more may be asked of asyncpg. turns: those who wait for one, or for a place.
     trusted: the connections that are open and not given up. opening: how many are being opened."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+    def __init__(self, pool: asyncpg.Pool[Any], watch: Watch) -> None:
         self._pool = pool
+        self._watch = watch
         self._places = pool.get_max_size()
         self._ready: list[Connection] = []
         self._fewest_ready = 0
@@ -74,7 +77,7 @@ class Pool:
         self._turns: deque[asyncio.Future[Connection | None]] = deque()
         self._kept = 0
         self._is_closing = False
-        self._trimming: asyncio.Task[None] | None = None
+        self._trimming: Supervised | None = None
 
     def figures(self) -> PoolFigures:
         pool = self._pool
@@ -183,7 +186,7 @@ class Pool:
         else:
             self._ready.append(connection)
             if self._trimming is None:
-                self._trimming = asyncio.create_task(self._trim())
+                self._trimming = self._watch.supervise("pool", self._trim)
 
     async def release(self, connection: Connection) -> None:
         """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
@@ -234,7 +237,7 @@ class Pool:
 
     def _stop_trimming(self) -> None:
         if self._trimming is not None:
-            self._trimming.cancel()
+            self._trimming.stop()
 
     async def _trim(self) -> None:
         """Gives back, time and again, as many as were ready all the time since: the pool closes them in its turn."""

@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -60,15 +61,19 @@ async def answer(
     # Not SIGINT, which the parent passes on in this form: by itself the worker could not know that all are to end.
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     memory.settle()
-    work = (end_overtime([server, admin], app.running, settings), app.gauges.keep(), _beat(post.reports))
-    tasks = [asyncio.create_task(one) for one in work]
+    watch.tell_of_other_tasks()
+    tasks = [
+        watch.supervise("limits", partial(end_overtime, [server, admin], app.running, settings)),
+        watch.supervise("gauges", app.gauges.keep),
+        watch.supervise("reports", partial(_beat, post.reports)),
+    ]
     post.reports.ready()
     try:
         await stop.wait()
     finally:
         await _leave(app, server, admin, listening, settings, post)
         for task in tasks:
-            task.cancel()
+            task.stop()
         app.gauges.look()
         watch.close()
 

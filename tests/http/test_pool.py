@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from server.observing.watch import Watch
 from server.postgres import pool as pools
 from server.postgres.connection import Connection, is_open
 from server.postgres.database import open_database
@@ -24,7 +25,7 @@ SECONDS = 10.0
 async def opened(url: str, size: int = 2) -> AsyncIterator[tuple[Pool, Any]]:
     """A pool, and asyncpg's below it."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
-    pool = Pool(below)
+    pool = Pool(below, Watch(Settings()))
     try:
         yield pool, below
     except BaseException:
