@@ -32,36 +32,41 @@ _NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
 class LinkStatements(msgspec.Struct, frozen=True):
     """lock: the related rows, (id, key or null), in the order of their ids; absent where none has to be there. detach:
-    takes links away. attach: makes those that are wanted. Absent where the mode has no use for them."""
+    takes links away. attach: makes those that are wanted. Absent where the mode has no use for them.
+
+    is_attached, is_detached: of a link table, whether all is as it should be afterwards: a row if it is not.
+    """
 
     lock: Statement | None
     detach: Statement | None
     attach: Statement | None
+    is_detached: Statement | None = None
+    is_attached: Statement | None = None
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
     """owner: the row that a new one is linked to, kept from going. joined: locks of the rows whose ids become keys of
     the written row, where that is locked by a statement of its own. lock: the row itself, before links of it are
-    written; it is absent on create. row: writes it and returns its id; absent when nothing of it changes.
-    skip_taken: moves the id's sequence past ids that clients have taken.
+    written; it is absent on create. there: finds the id of the row that is to be updated or deleted. row: writes it and
+    returns its id; absent when nothing of it changes. alone: the same as a transaction of its own, where it is the
+    whole write. skip_taken: moves the id's sequence past ids that clients have taken. keeps_row: the row is deleted by
+    a trigger that keeps it.
     """
 
     owner: Statement | None
     joined: tuple[Statement, ...]
     lock: Statement | None
+    there: Statement | None
     row: Statement | None
     skip_taken: Statement | None
     links: tuple[LinkStatements, ...]
-
-    @property
-    def is_single(self) -> bool:
-        """Whether the row's statement is the whole write."""
-        return self.is_repeatable and self.skip_taken is None
+    keeps_row: bool
+    alone: Statement | None = None
 
     @property
     def is_repeatable(self) -> bool:
         """Whether writes of this shape can be sent as one batch of the row's statement."""
-        return self.row is not None and not (self.owner or self.lock or self.links)
+        return self.row is not None and not (self.owner or self.lock or self.links or self.keeps_row)
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -74,21 +79,25 @@ class Create(msgspec.Struct, frozen=True):
     @property
     def width(self) -> int:
         """Columns that it returns."""
-        node = self.plan.returning or node_of(self.plan.resource)
-        return 1 + len(node.read) + len(node.keys)
+        return width_of(self.plan)
 
 
 def compile_write(plan: WritePlan) -> WriteStatements:
     is_update = plan.kind == "update"
     has_lock = is_update and bool(plan.links or plan.unchanged or not plan.assignments)
-    return WriteStatements(
+    statements = WriteStatements(
         owner=None if plan.owner is None else _lock_owner(plan.owner),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
+        there=None if plan.kind == "create" else _find_row(plan),
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
         skip_taken=_skip_taken(plan.resource) if _may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
+        keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
+    if statements.row is None or statements.skip_taken or not statements.is_repeatable:
+        return statements
+    return msgspec.structs.replace(statements, alone=_alone(plan, statements.row))
 
 
 # PyPika types `columns`, `set` and `returning` of these as the Field that a table would have by that name.
@@ -232,6 +241,42 @@ def _returning(plan: WritePlan) -> str:
     return " RETURNING " + ",".join(terms)
 
 
+def _alone(plan: WritePlan, row: Statement) -> Statement:
+    """The row's statement as a transaction of its own. A trigger that cancels it may have written something before: the
+    division fails then, and nothing stays. A row that is not there is a row of nulls.
+
+        WITH "the row" ("c0","c1") AS (UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id",...)
+        SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
+        THEN 0 ELSE 1 END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE
+    """
+    names = ",".join([f'"c{place}"' for place in range(width_of(plan))])
+    is_cancelled = '"the row"."c0" IS NULL'
+    if plan.id_slot is not None and plan.kind != "create":
+        number = row.slots.index(Slot("request", plan.id_slot)) + 1
+        rows = table(plan.resource)
+        found = (
+            PostgreSQLQuery.from_(rows).select(1).where(rows.field(plan.resource.id.column) == Parameter(f"${number}"))
+        )
+        is_cancelled += f" AND EXISTS ({found.get_sql()})"
+    shown = f'"the row".*,1/CASE WHEN {is_cancelled} THEN 0 ELSE 1 END'
+    joined = '(VALUES (0)) "all" LEFT JOIN "the row" ON TRUE'
+    return Statement(f'WITH "the row" ({names}) AS ({row.sql}) SELECT {shown} FROM {joined}', row.slots)
+
+
+def width_of(plan: WritePlan) -> int:
+    """Columns that the row's statement returns."""
+    node = plan.returning or node_of(plan.resource)
+    return 1 + len(node.read) + len(node.keys)
+
+
+def _find_row(plan: WritePlan) -> Statement:
+    """`SELECT "id" FROM "groups" WHERE "id"=$1`"""
+    binds = Binds()
+    rows = table(plan.resource)
+    query = PostgreSQLQuery.from_(rows).select(rows.field(plan.resource.id.column)).where(_is_row(plan, binds))
+    return Statement(query.get_sql(), binds.slots)
+
+
 def _lock_row(plan: WritePlan) -> Statement:
     """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with what must be unchanged."""
     binds = Binds()
@@ -333,6 +378,8 @@ def _through(link: LinkWrite, through: Link) -> LinkStatements:
         lock=None if link.mode == "remove" else _lock_linked(link),
         detach=None if link.mode == "add" else _unlink(link, through),
         attach=None if link.mode == "remove" else _make_links(link, through),
+        is_detached=None if link.mode == "add" else _find_left(link, through),
+        is_attached=None if link.mode == "remove" else _find_missing(link, through),
     )
 
 
@@ -348,10 +395,24 @@ def _lock_linked(link: LinkWrite) -> Statement:
 def _unlink(link: LinkWrite, through: Link) -> Statement:
     """`DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
     binds, links = Binds(), link_table(through)
-    query = _delete_from(links).where(links.field(through.source) == binds(ROW))
+    query = _delete_from(links)
+    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
+
+
+def _find_left(link: LinkWrite, through: Link) -> Statement:
+    """`SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
+    binds, links = Binds(), link_table(through)
+    query = PostgreSQLQuery.from_(links).select(1).limit(1)
+    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
+
+
+def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
+    """Of links that leave."""
+    links = link_table(through)
+    query = query.where(links.field(through.source) == binds(ROW))
     target_id, named = links.field(through.target), binds.request(link.slot)
     leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
-    return Statement(query.where(leaves).get_sql(), binds.slots)
+    return query.where(leaves)
 
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:
@@ -361,6 +422,16 @@ def _make_links(link: LinkWrite, through: Link) -> Statement:
     targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
     query = _into(links).columns(through.source, through.target).select(source, targets)
     return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
+
+
+def _find_missing(link: LinkWrite, through: Link) -> Statement:
+    """`SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE "post_id"=$1))
+    LIMIT 1`"""
+    binds, links = Binds(), link_table(through)
+    query = PostgreSQLQuery.from_(links).select(links.field(through.target))
+    there = query.where(links.field(through.source) == binds(ROW)).get_sql()
+    targets = binds.request(link.slot).get_sql() + "::" + _sql_type(link.target) + "[]"
+    return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
 
 
 def _sql_type(resource: Resource) -> str:

@@ -215,7 +215,8 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     schema: the table's schema, written into every statement; without it the database's default schema is
     meant. client_ids: whether a POST may bring an id. methods: what of list, create, detail, update, delete is
-    open. in_operations: whether atomic operations may write it. hooks: custom code around its writes.
+    open. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
+    what is deleted. hooks: custom code around its writes.
     """
 
     type: str
@@ -228,6 +229,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     client_ids: bool = False
     methods: frozenset[str] = RESOURCE_METHODS
     in_operations: bool = True
+    soft_delete: bool = False
     hooks: Hooks = Hooks()
 
     @property

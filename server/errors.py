@@ -125,6 +125,10 @@ class DatabaseRule(DatabaseAnswer):
         self.status = status
 
 
+class NotWritten(DatabaseAnswer):
+    """A trigger cancelled a write."""
+
+
 class DatabaseForbids(DatabaseAnswer):
     """The role of the server lacks a privilege, or row security keeps the row from it."""
 
@@ -194,6 +198,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
+    NotWritten: ErrorRow(409, "not_written", "Not Written"),
     DatabaseRule: ErrorRow(422, DatabaseRule.code, DatabaseRule.title),
     DatabaseForbids: ErrorRow(403, "database_forbids", "Database Forbids"),
     # HTTP

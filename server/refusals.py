@@ -16,7 +16,7 @@ from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, lis
 from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.engine import Engine
-from server.errors import BodyValueRefused, Conflict
+from server.errors import BodyValueRefused, Conflict, NotWritten
 from server.postgres.driver_errors import REFUSED, VIOLATED, words
 from server.postgres.rules import is_raised, is_rule, rule_answer
 
@@ -47,6 +47,15 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
     if isinstance(error, REFUSED):
         return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
     return error
+
+
+def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
+    """That a trigger cancelled the write, and gave no reason. pointer: to the linkage that was to be written."""
+    plan = write.plan
+    detail = f"The database did not {plan.kind} this {plan.resource.type}: a trigger cancelled it. Nothing was written."
+    if pointer is not None:
+        detail = "The database did not change the relationship: a trigger cancelled it. Nothing was written."
+    return NotWritten(detail, pointer=_whole(write) if pointer is None else pointer)
 
 
 def _place_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:

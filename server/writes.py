@@ -6,54 +6,44 @@ Nothing here writes SQL, and nothing encodes.
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import accumulate, chain, groupby, pairwise
-from typing import Any, Protocol, TypeVar
+from itertools import chain, groupby
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
 
 from querybuild.changes import PlannedWrite, related_not_found
-from querybuild.errors import AttributeFault, Errors, RequiredLink, quoted, raise_all, raise_as, resource_not_found
+from querybuild.errors import (
+    AttributeFault,
+    Errors,
+    RequiredLink,
+    ResourceNotFound,
+    quoted,
+    raise_all,
+    raise_as,
+    resource_not_found,
+)
 from querybuild.hooks import Writing, Written
-from querybuild.modify import Create, LinkStatements, WriteStatements, rows_together
+from querybuild.modify import LinkStatements, WriteStatements, rows_together
 from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
 from querybuild.query import Lid
 from querybuild.resource import Relationship, Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
+from server.errors import NotWritten
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
 from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
-from server.postgres.database import PREPARED_STATEMENT_BYTES, Database, custom_code
+from server.postgres.database import custom_code
 from server.postgres.driver_errors import ENDED
 from server.postgres.rules import raise_rule
-from server.refusals import is_refusal, refused_commit, refused_write
-
-log = logging.getLogger("server")
-
-MOST_TOGETHER = 8
-"""How many creates are written by one statement; of more, neighbours that are alike are sent as a batch."""
+from server.refusals import is_refusal, not_written, refused_write
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class Client(Protocol):
-    """The other end of the connection."""
-
-    def run(self, work: Awaitable[Result]) -> Awaitable[Result]:
-        """Runs what is to be given up when the client goes."""
-
-    def run_statement(self, work: Awaitable[Result]) -> Awaitable[Result]:
-        """As above, where that is a write that is its own transaction."""
-
-    def let_go(self) -> None:
-        """From here on the work is finished, whoever is there to hear of it."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -115,7 +105,7 @@ class Transaction:
         node = returned(write, read)
         [outcome] = await self.run([write], node)
         if outcome.row is not None:
-            return outcome.id, _answer_of(outcome.row, read)
+            return outcome.id, answer_of(outcome.row, read)
         return outcome.id, await run_read_at_once(self.connection, read, outcome.id, self._engine)
 
     async def read_rows(self, resource: Resource, ids: Sequence[Any]) -> dict[Any, Row]:
@@ -190,7 +180,7 @@ class Transaction:
         except Exception as error:
             if not is_refusal(error):
                 raise
-        if len(rows) < len(group):
+        if len(rows) < len(group) or any(row[0] is None for row in rows):
             await savepoint.rollback()
             return None
         await savepoint.commit()
@@ -222,126 +212,15 @@ class Transaction:
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
 
 
-class Writer(msgspec.Struct, frozen=True, eq=False):
-    """What writes for one request."""
-
-    database: Database
-    engine: Engine
-    headers: Mapping[str, str]
-    client: Client
-
-    async def one(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
-        """A write and the reading of its answer, in one transaction; in one statement where that can be."""
-        node = returned(write, read)
-        statements = self._alone(write, node) if node is not None and not node.computed else None
-        if node is None or statements is None:
-            return await self.transaction(lambda transaction: transaction.write_and_read(write, read))
-        outcome = await self._run_alone(write, statements)
-        return outcome.id, _answer_of(outcome.row, read)
-
-    async def one_unread(self, write: PreparedWrite) -> None:
-        """A write whose answer shows nothing of it."""
-        statements = self._alone(write, None)
-        if statements is None:
-            await self.transaction(lambda transaction: transaction.run([write]))
-        else:
-            await self._run_alone(write, statements)
-
-    async def creates_together(self, writes: Sequence[PreparedWrite], shown: Sequence[Node]) -> list[Row] | None:
-        """The rows of new resources, as `shown` has each, by one statement. None where there is none for them, or where
-        it was refused and so has written nothing: one by one they tell which of them it was."""
-        # What Python computes may fail, and then nothing is to be written.
-        has_computed = any(node.computed for node in shown)
-        if has_computed or len(writes) > MOST_TOGETHER or not all(map(self._is_create_alone, writes)):
-            return None
-        creates, values = _together([write.planned for write in writes if write.planned is not None], writes, shown)
-        sql = self.engine.statement_together(creates)
-        if len(sql) > PREPARED_STATEMENT_BYTES:
-            return None
-        try:
-            row = await self.client.run_statement(self.database.write_statement(lambda one: one.fetchrow(sql, *values)))
-        except Exception as error:
-            # WITH does not write tables with rules.
-            if is_refusal(error) or isinstance(error, asyncpg.FeatureNotSupportedError):
-                return None
-            raise
-        assert row is not None
-        ends = list(accumulate([create.width for create in creates], initial=1))
-        return [row[begin:end] for begin, end in pairwise(ends)]
-
-    def _is_create_alone(self, write: PreparedWrite) -> bool:
-        return write.change.kind == "create" and self._alone(write, None) is not None
-
-    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
-        """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
-        commit."""
-        last: Transaction | None = None
-
-        async def run(connection: Connection) -> Result:
-            nonlocal last
-            last = Transaction(connection, self.engine, self.headers)
-            return await work(last)
-
-        try:
-            result = await self.client.run(self.database.write(run, committing=self.client.let_go))
-        except asyncpg.PostgresError as error:
-            # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
-            raise_as(refused_commit(error, last.planned if last is not None else (), self.engine), error)
-        for resource, written in last.written if last is not None else ():
-            await _after_commit(resource, written)
-        return result
-
-    def _alone(self, write: PreparedWrite, returning: Node | None) -> WriteStatements | None:
-        """The statements of a write that is one of them, and so its own transaction."""
-        hooks = write.resource.hooks
-        if write.planned is None or write.is_hooked or hooks.after_commit is not None:
-            return None
-        statements = self.engine.write_statements(msgspec.structs.replace(write.planned.plan, returning=returning))
-        return statements if statements.is_single else None
-
-    async def _run_alone(self, write: PreparedWrite, statements: WriteStatements) -> Outcome:
-        planned = write.planned
-        assert planned is not None
-        return await self.client.run_statement(
-            self.database.write_statement(lambda one: _run_told(one, planned, statements, self.engine))
-        )
-
-
-def _together(
-    planned: Sequence[PlannedWrite], writes: Sequence[PreparedWrite], shown: Sequence[Node]
-) -> tuple[tuple[Create, ...], list[Any]]:
-    """The shape of creates and the values that are sent, with no Lid among them."""
-    creates, values = list[Create](), list[Any]()
-    places: dict[Lid, int] = {}
-    for place, (write, one, node) in enumerate(zip(planned, writes, shown, strict=True)):
-        sent = [(assignment.slot, write.values[assignment.slot]) for assignment in write.plan.assignments]
-        ids = tuple([(slot, places[value]) for slot, value in sent if isinstance(value, Lid)])
-        creates.append(Create(msgspec.structs.replace(write.plan, returning=node), ids))
-        values += [value for _, value in sent if not isinstance(value, Lid)]
-        if one.change.lid is not None:
-            places[Lid(one.resource.type, one.change.lid)] = place
-    return tuple(creates), values
-
-
 def returned(write: PreparedWrite, read: PreparedRead) -> Node | None:
     """What the write's own statement can give back of the answer: all of it, where that is one row and nothing else,
     and no custom code writes after it."""
     return read.plan.node if read.compiled.is_one_row and not write.is_hooked else None
 
 
-def _answer_of(row: Row, read: PreparedRead) -> ReadResult:
+def answer_of(row: Row, read: PreparedRead) -> ReadResult:
     """One row, and no included resources."""
     return result_of(read, [[row], *([] for _ in list(nodes(read.plan.node))[1:])])
-
-
-async def _after_commit(resource: Resource, written: list[Written]) -> None:
-    after_commit = resource.hooks.after_commit
-    if after_commit is None:
-        return
-    try:
-        await after_commit(written)
-    except (Exception, asyncio.CancelledError):
-        log.exception("after_commit of %s failed; what was written stands", resource.type)
 
 
 async def _run_told(
@@ -352,6 +231,25 @@ async def _run_told(
         return await run_write(connection, write, write.values, statements)
     except Exception as error:
         raise_as(refused_write(error, write, engine), error)
+
+
+async def run_alone(connection: Connection, write: PlannedWrite, alone: Statement, engine: Engine) -> Outcome | None:
+    """A write of one statement. None where a trigger may have cancelled it, or where WITH does not write the table:
+    nothing has been written then."""
+    try:
+        row = await connection.fetchrow(alone.sql, *arguments(alone, write.values))
+    except Exception as error:
+        if isinstance(error, _UNDONE) and not isinstance(error, asyncpg.InvalidCachedStatementError):
+            return None
+        raise_as(refused_write(error, write, engine), error)
+    assert row is not None
+    if row[0] is None:
+        raise resource_not_found(write.plan.resource.type, _id_text(write, write.values), write.id_pointer)
+    return Outcome(row[0], row)
+
+
+_UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
+"""The division of our own; and tables with rules, which WITH does not write."""
 
 
 async def run_write(
@@ -381,7 +279,7 @@ async def run_write(
         _check_unchanged(write, locked)
     if statements.row is not None:
         row = await _write_row(connection, write, values, statements)
-        row_id = row[0]
+        row_id = row_id if row is None else row[0]
     for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
             await _write_link(connection, write, values, link, link_statements, row_id, related.get(place))
@@ -395,18 +293,47 @@ async def run_write(
 
 async def _write_row(
     connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements
-) -> asyncpg.Record:
-    """The row as the statement returns it, its id first. Raises ResourceNotFound."""
-    statement = statements.row
+) -> asyncpg.Record | None:
+    """The row as the statement returns it, its id first; None of one that a trigger deletes and keeps. Raises
+    ResourceNotFound, NotWritten."""
+    statement, there = statements.row, statements.there
     assert statement is not None
+    if statements.keeps_row and there is not None:
+        if await connection.fetchval(there.sql, *arguments(there, values)) is None:
+            raise resource_not_found(write.plan.resource.type, _id_text(write, values), write.id_pointer)
+        await connection.execute(statement.sql, *arguments(statement, values))
+        return None
     row = await connection.fetchrow(statement.sql, *arguments(statement, values))
     if row is None and statements.skip_taken is not None:
         row = await _insert_past_taken(connection, values, statement, statements.skip_taken)
-    if row is None:
-        id_slot = write.plan.id_slot
-        id_text = "" if id_slot is None else str(values[id_slot])
-        raise resource_not_found(write.plan.resource.type, id_text, write.id_pointer)
-    return row
+    if row is not None and row[0] is not None:
+        return row
+    if there is None or statements.lock is not None:
+        raise not_written(write)
+    found = await connection.fetchval(there.sql, *arguments(there, values))
+    raise Missing(write, there, arguments(there, values)) if found is None else not_written(write)
+
+
+def _id_text(write: PlannedWrite, values: Values) -> str:
+    assert write.plan.id_slot is not None
+    return str(values[write.plan.id_slot])
+
+
+class Missing(ResourceNotFound):
+    """A row that is not there, inside the transaction of its write. there: finds it."""
+
+    def __init__(self, write: PlannedWrite, there: Statement, values: Sequence[Any]) -> None:
+        found = resource_not_found(write.plan.resource.type, str(values[0]), write.id_pointer)
+        super().__init__(found.detail, pointer=found.pointer)
+        self.there = there
+        self.values = values
+        self._write = write
+
+    def not_written(self) -> NotWritten:
+        """That it is there, and its write was cancelled. Operations say where in the request that is."""
+        answer = not_written(self._write)
+        answer.pointer = answer.pointer or self.pointer
+        return answer
 
 
 async def _insert_past_taken(
@@ -448,24 +375,51 @@ async def _write_link(
 ) -> None:
     """rows: the related rows, (id, key or null), where they are locked already."""
 
-    async def run(statement: Statement) -> list[asyncpg.Record]:
-        return await connection.fetch(statement.sql, *arguments(statement, values, keys=leaving, row_id=row_id))
+    def bound(statement: Statement) -> list[Any]:
+        return arguments(statement, values, keys=leaving, row_id=row_id)
 
     leaving: list[Any] = []
     wanted: list[Any] = values[link.slot]
     named = frozenset(wanted)
     if rows is None:
-        rows = [] if statements.lock is None else await run(statements.lock)
+        lock = statements.lock
+        rows = [] if lock is None else await connection.fetch(lock.sql, *bound(lock))
     if link.mode != "remove":
         _check_there(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
+    is_linked = link_of(link.relationship) is not None
     # Rows of a link table are not locked: whether any leaves is not known.
-    if statements.detach is not None and (leaving or link_of(link.relationship) is not None):
-        await run(statements.detach)
+    if statements.detach is not None and (leaving or is_linked):
+        expected = None if is_linked else len(leaving)
+        await _change_links(connection, write, link, statements.detach, statements.is_detached, bound, expected)
     if statements.attach is not None and wanted:
-        await run(statements.attach)
+        expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
+        await _change_links(connection, write, link, statements.attach, statements.is_attached, bound, expected)
+
+
+async def _change_links(
+    connection: Connection,
+    write: PlannedWrite,
+    link: LinkWrite,
+    change: Statement,
+    check: Statement | None,
+    bound: Callable[[Statement], list[Any]],
+    expected: int | None,
+) -> None:
+    """check: gives a row where not all is as it should be. expected: how many rows change, where nobody else writes the
+    same links at once; None where that is not known. Raises NotWritten where a trigger cancels one of them."""
+    # Of links that others write at once some may be left: the second time they are seen.
+    for _ in range(2):
+        changed = int((await connection.execute(change.sql, *bound(change))).rpartition(" ")[2])
+        if changed == expected:
+            return
+        if check is None:
+            break
+        if await connection.fetchval(check.sql, *bound(check)) is None:
+            return
+    raise not_written(write, write.pointers[link.slot])
 
 
 def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:

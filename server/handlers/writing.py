@@ -16,7 +16,7 @@ from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
 from server.handlers.reading import ReadingHandler
-from server.writes import Writer
+from server.writer import Writer
 
 
 def message_document(message: str) -> bytes:

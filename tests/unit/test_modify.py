@@ -72,9 +72,57 @@ def test_delete() -> None:
     assert sent(statements.row, write) == Sent(
         'DELETE FROM "corner"."nodes" WHERE "id"=$1 RETURNING "nodes"."id"', (UUID(TOKEN),)
     )
+    there = Statement('SELECT "id" FROM "corner"."nodes" WHERE "id"=$1', statements.row.slots if statements.row else ())
     assert statements == WriteStatements(
-        owner=None, joined=(), lock=None, row=statements.row, skip_taken=None, links=()
+        owner=None,
+        joined=(),
+        lock=None,
+        there=there,
+        row=statements.row,
+        skip_taken=None,
+        links=(),
+        keeps_row=False,
+        alone=statements.alone,
     )
+
+
+ALONE = [
+    (
+        create("node", {"id": TOKEN, "attributes": {"title": "Twig"}}),
+        'WITH "the row" ("c0") AS (INSERT INTO "corner"."nodes" ("id","Mixed Case") VALUES ($1,$2)'
+        ' RETURNING "nodes"."id") SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL THEN 0 ELSE 1 END'
+        ' FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE',
+    ),
+    (
+        update("node", TOKEN, {"attributes": {"title": "Twig"}}),
+        'WITH "the row" ("c0") AS (UPDATE "corner"."nodes" SET "Mixed Case"=$1 WHERE "id"=$2 RETURNING "nodes"."id")'
+        ' SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL'
+        ' AND EXISTS (SELECT 1 FROM "corner"."nodes" WHERE "id"=$2) THEN 0 ELSE 1 END'
+        ' FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE',
+    ),
+    (
+        delete("node", TOKEN),
+        'WITH "the row" ("c0") AS (DELETE FROM "corner"."nodes" WHERE "id"=$1 RETURNING "nodes"."id")'
+        ' SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL'
+        ' AND EXISTS (SELECT 1 FROM "corner"."nodes" WHERE "id"=$1) THEN 0 ELSE 1 END'
+        ' FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE',
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "sql"), ALONE, ids=["create", "update", "delete"])
+def test_a_write_that_is_its_own_transaction_fails_where_a_trigger_cancels_it(write: PlannedWrite, sql: str) -> None:
+    statements = compile_write(write.plan)
+    assert statements.alone is not None
+    assert statements.row is not None
+    assert (statements.alone.sql, statements.alone.slots) == (sql, statements.row.slots)
+
+
+def test_a_soft_delete_is_no_statement_alone() -> None:
+    write = delete("node", TOKEN)
+    soft = msgspec.structs.replace(write.plan.resource, soft_delete=True)
+    statements = compile_write(msgspec.structs.replace(write.plan, resource=soft))
+    assert (statements.alone, statements.is_repeatable, statements.keeps_row) == (None, False, True)
 
 
 def test_a_write_returns_what_its_answer_shows() -> None:
