@@ -22,7 +22,8 @@ from server.http.answering import Exchange
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.eviction import SETTLED_SECONDS, Group, Progress, fading
-from server.http.http1 import Connection, Peer
+from server.http.host import Peer
+from server.http.http1 import Connection
 from server.http.request import UNIX, MakeRequest, Request
 from server.limits import ConnectionLimits
 

@@ -18,16 +18,22 @@ import struct
 import time
 from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Any, Protocol
 
-import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
 from server.http.answering import Exchange, fail, failed
+from server.http.host import Host, Peer
 
 KEPT_BYTES = 65_536
 """What may come behind a request that is at work before the connection is read no further."""
+
+PAUSED_SECONDS = 1.0
+"""How long a connection is read no further while one request is at work. Its end is not seen while nothing is read: it
+comes behind all that the client has sent."""
+
+DISCARDED_BYTES = 2**24
+"""More than the buffers of both systems hold. Who sends more behind one request has not left."""
 
 SHORT_BODY_BYTES = 65_536
 """As much of a body that nobody wants is read, to keep its connection."""
@@ -53,29 +59,6 @@ JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
 """What a connection waits for: its transport, a request, the rest of a body, an answer, its end."""
 
 log = logging.getLogger("server")
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """Whose connection it is, as tornado's requests ask for it."""
-
-    remote_ip: str
-    address: Any
-    address_family: int
-    protocol: str = "http"
-
-
-class Host(Protocol):
-    """Who has the connections. head_bytes: the longest request line with headers. is_ending: whether an answer that
-    begins is the last of its connection. spare: how many of the next ones are, where it is not."""
-
-    head_bytes: int
-    is_ending: bool
-    spare: int
-
-    def leaves(self, connection: Connection) -> None: ...
-
-    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
-        """The handler that answers. Raises HTTPInputError."""
 
 
 class Refused(Exception):
@@ -104,6 +87,9 @@ class Connection(asyncio.Protocol):
         # What came and was not looked at yet, or is half a head.
         self._kept = b""
         self._is_paused = False
+        self._watching: asyncio.TimerHandle | None = None
+        # Of what comes behind the last request; None before there is one.
+        self._discarded: int | None = None
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._is_held = False
@@ -131,13 +117,18 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        if self._phase is not LAST:
+        if self._phase is LAST:
+            return
+        if self._discarded is not None:
+            self._discard(data)
+        else:
             self._read(self._kept + data if self._kept else data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         exchange, delegate = self._exchange, self._delegate
         self._phase, self._exchange, self._delegate, self._kept = LAST, None, None, b""
         self._is_full, self._parser = False, None
+        self._watch_no_more()
         self.host.leaves(self)
         for future in self._drained:
             if not future.done():
@@ -184,6 +175,37 @@ class Connection(asyncio.Protocol):
         if len(data) > KEPT_BYTES and self._phase is not HEAD and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
+            self._watch()
+
+    def _watch(self) -> None:
+        self._watching = asyncio.get_running_loop().call_later(PAUSED_SECONDS, self._read_on, self._exchange)
+
+    def _watch_no_more(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        self._watch_no_more()
+        self.transport.resume_reading()
+
+    def _read_on(self, watched: Exchange | None) -> None:
+        """One request has been at work all the time: what comes behind it is thrown away, so that the end of the
+        connection is seen. Its answer says that it is the last; requests behind that one are to be sent again (RFC
+        9112, 9.6)."""
+        exchange = self._exchange
+        if self._phase is not ANSWER or exchange is None or exchange is not watched or exchange.is_begun:
+            self._watch()
+            return
+        exchange.end_after_answer()
+        self._kept, self._discarded = b"", 0
+        self._resume()
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded = (self._discarded or 0) + len(data)
+        if self._discarded > DISCARDED_BYTES:
+            self.reset()
 
     def _go_on(self) -> None:
         """With what was kept."""
@@ -193,8 +215,7 @@ class Connection(asyncio.Protocol):
             self._read(self._kept)
         # Of a head that is not all there the rest is needed, however long it is by now.
         if self._is_paused and (len(self._kept) <= KEPT_BYTES or self._phase is HEAD):
-            self._is_paused = False
-            self.transport.resume_reading()
+            self._resume()
 
     def _read_head(self, data: bytes) -> bytes:
         """Gives what comes behind it. Raises Refused, HttpParserError."""
@@ -413,7 +434,7 @@ class Connection(asyncio.Protocol):
             # Its handler may still wait for the body, and has no more use for it.
             asyncio.get_running_loop().call_soon(delegate.on_connection_close)
         if exchange.is_last:
-            self._end(is_clean=self._phase is ANSWER and not self._kept)
+            self._end(is_clean=self._phase is ANSWER and not self._kept and self._discarded is None)
         elif self._phase is ANSWER:
             self._await_request()
             if self._kept or self._is_paused:
@@ -451,8 +472,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()
             return
         if self._is_paused:
-            self._is_paused = False
-            self.transport.resume_reading()
+            self._resume()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.close)

@@ -14,7 +14,8 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, 
 from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
-from server.http.http1 import FED_BYTES, FED_TIMES, KEPT_BYTES, SHORT_BODY_BYTES, Connection, Peer
+from server.http.host import Peer
+from server.http.http1 import FED_BYTES, FED_TIMES, KEPT_BYTES, SHORT_BODY_BYTES, Connection
 from tests.waiting import until
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
