@@ -17,7 +17,8 @@ from contextlib import contextmanager
 import click
 
 from server.loading import CONFIG_FLAG, Loaded, as_toml, load
-from server.settings import CONFIG_VARIABLE, SETTINGS, Setting, SettingsError, StartError
+from server.setting_groups import Setting
+from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
 
 log = logging.getLogger("server")
 

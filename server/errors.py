@@ -7,7 +7,7 @@ comes in: any exception. What goes out: an error document with its status.
     │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong, BodyTimeout
     │   └── ForeignOrigin, UnknownHost, PreconditionUnsupported, ReadOnlyServer
     ├── Overload               the server has as much to do as it may, or has worked on the request for as long
-    │   └── TooManyRequests, RequestTimeout
+    │   └── Overloaded, TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
         ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
@@ -91,8 +91,12 @@ class Overload(ApiError):
     pass
 
 
+class Overloaded(Overload):
+    """All clients together have too many requests at work."""
+
+
 class TooManyRequests(Overload):
-    pass
+    """This client has too many."""
 
 
 class RequestTimeout(Overload):
@@ -217,7 +221,8 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     UnknownHost: ErrorRow(421, "unknown_host", "Unknown Host"),
     ForeignOrigin: ErrorRow(403, "foreign_origin", "Foreign Origin"),
     # load
-    TooManyRequests: ErrorRow(503, "too_many_requests", "Too Many Requests"),
+    TooManyRequests: ErrorRow(429, "too_many_requests", "Too Many Requests"),
+    Overloaded: ErrorRow(503, "overloaded", "Overloaded"),
     RequestTimeout: ErrorRow(504, "request_timeout", "Request Timeout"),
     # database
     Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
@@ -319,7 +324,7 @@ def _code_of(title: str) -> str:
 def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, MethodNotAllowed):
         return [("Allow", ", ".join(error.allow))]
-    if isinstance(error, (Unavailable, TooManyRequests)):
+    if isinstance(error, (Unavailable, Overloaded, TooManyRequests)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []
 

@@ -16,15 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from server.setting_groups import PREFIX, Setting, shown
 from server.settings import (
     CONFIG_VARIABLE,
     PREDECESSOR_VARIABLE,
-    PREFIX,
     SETTINGS,
-    Setting,
     Settings,
     SettingsError,
-    shown,
 )
 
 CONFIG_FLAG = "--config"

@@ -77,6 +77,10 @@ class Lifeline:
     def time_out(self) -> None:
         self._cut(self._lateness)
 
+    def end(self, error: Callable[[], Exception]) -> None:
+        """error: makes what `run` raises."""
+        self._cut(error)
+
     def too_late(self) -> Exception:
         """What a client is told whose time is up: not that nothing was written, where that is not known."""
         return self._lateness()
@@ -105,6 +109,7 @@ class Underway(Protocol):
     """A request, as its handler has it. body_bytes: as much of a body as has come; 0 once it is whole."""
 
     is_at_work: bool
+    client: str
 
     @property
     def body_bytes(self) -> int: ...
@@ -127,6 +132,8 @@ class Running:
         self.streams = 0
         self.at_work = 0
         self._most_requests = most_requests
+        self._most_of_client = max(1, most_requests // 2)
+        self._of_client: dict[str, int] = {}
         self._most_body_bytes = most_body_bytes
         self._underway: dict[Underway, float] = {}
         self._is_stopping = False
@@ -135,6 +142,11 @@ class Running:
     @property
     def is_full(self) -> bool:
         return self.at_work >= self._most_requests
+
+    def has_most(self, client: str) -> bool:
+        """Whether the client has as many at work as one client may: half of what is possible, so that those of one
+        client that wait for a connection keep nobody else out."""
+        return self._of_client.get(client, 0) >= self._most_of_client
 
     @property
     def has_others(self) -> bool:
@@ -149,12 +161,19 @@ class Running:
     def begin(self, one: Underway) -> None:
         one.is_at_work = True
         self.at_work += 1
+        self._of_client[one.client] = self._of_client.get(one.client, 0) + 1
 
     def end(self, one: Underway) -> None:
         """Its answer is ready, or nobody waits for one."""
-        if one.is_at_work:
-            one.is_at_work = False
-            self.at_work -= 1
+        if not one.is_at_work:
+            return
+        one.is_at_work = False
+        self.at_work -= 1
+        left = self._of_client[one.client] - 1
+        if left:
+            self._of_client[one.client] = left
+        else:
+            del self._of_client[one.client]
 
     def discard(self, one: Underway) -> None:
         self.end(one)

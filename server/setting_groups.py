@@ -1,14 +1,18 @@
-"""What a setting is beyond its type: its group, its placeholder, its check; and the types that many have.
+"""What a setting is beyond its type: its group, its placeholder, its check; the types that many have;
+and the row that is made of a field.
 
 It must not know: any setting.
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from server.wording import alternatives, listed, masked, placeholder
+
+PREFIX = "WATERSPOUT_"
 MIB = 1024 * 1024
 DAY_SECONDS = 86_400
 
@@ -49,3 +53,51 @@ Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One row of the list: a field of `Settings` as the command line, the docs and messages need it."""
+
+    name: str
+    group: str
+    description: str
+    form: Any  # a type with its bounds, which has no type of its own before Python 3.15
+    expected: str
+    metavar: str
+    default: object
+    is_secret: bool
+    is_of_commands: bool
+    takes_restart: bool
+    check: Callable[[str], str] | None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def shown(setting: Setting, value: object) -> object:
+    """The value as it may be seen: that of a secret with its password masked, any other as it is."""
+    return masked(value) if setting.is_secret and isinstance(value, str) else value
+
+
+def setting_of(name: str, form: Any, default: object) -> Setting:
+    """The row of a field. form: its annotation."""
+    *_, meta, about = form.__metadata__
+    words = alternatives(form)
+    return Setting(
+        name=name,
+        group=about.group,
+        description=meta.description,
+        form=form,
+        expected=about.expected or listed(words),
+        metavar=about.metavar or placeholder(name, words),
+        default=default,
+        is_secret=about.is_secret,
+        is_of_commands=about.is_of_commands,
+        takes_restart=about.takes_restart,
+        check=about.check,
+    )

@@ -12,7 +12,6 @@ It must not know: the command line, where values come from, the server, the data
         SettingsError     a setting is wrong
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -35,16 +34,18 @@ from server.setting_groups import (
     MIGRATIONS,
     OBSERVING,
     PORT,
+    PREFIX,
     STATEMENTS,
     About,
     Port,
     Positive,
     Seconds,
+    Setting,
     Text,
+    setting_of,
+    shown,
 )
-from server.wording import alternatives, listed, masked, placeholder
 
-PREFIX = "WATERSPOUT_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
 """Variables that are no setting: the path of a TOML file; what one program tells the next (processes/succession.py)."""
@@ -284,7 +285,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive | None,
         Meta(
             description="Long answers without pages that the whole server sends at once, each on a connection to "
-            "PostgreSQL; each worker has its share, at least one. Without it a quarter of pool_size."
+            "PostgreSQL; each worker has its share, at least one, and one client may have half of that. Without it a "
+            "quarter of pool_size, at least two."
         ),
         LISTS,
     ] = None
@@ -361,10 +363,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive,
         Meta(
             description="Requests that the whole server answers at once; each worker has its share, at least one. "
-            "Beyond it a 503. Bodies that arrive and answers that leave do not count, nor do health and metrics."
+            "Beyond it a 503; a client that has half of them at work gets a 429. Bodies that arrive and answers that "
+            "leave do not count, nor do health and metrics."
         ),
         LOAD,
     ] = 1000
+    max_requests_per_client: Annotated[
+        Positive | None,
+        Meta(
+            description="Connections to PostgreSQL that the requests of one client (an address) may hold at once; each "
+            "worker has its share, at least one. Further requests wait, and are a 429 after acquire_timeout_seconds. "
+            "Without it half of pool_size."
+        ),
+        LOAD,
+    ] = None
     max_buffered_bytes: Annotated[
         Positive,
         Meta(
@@ -441,55 +453,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return "Settings(" + ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__()) + ")"
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """One row of the list: a field of `Settings` as the command line, the docs and messages need it."""
-
-    name: str
-    group: str
-    description: str
-    form: Any  # a type with its bounds, which has no type of its own before Python 3.15
-    expected: str
-    metavar: str
-    default: object
-    is_secret: bool
-    is_of_commands: bool
-    takes_restart: bool
-    check: Callable[[str], str] | None
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.name.upper()
-
-
-def shown(setting: Setting, value: object) -> object:
-    """The value as it may be seen: that of a secret with its password masked, any other as it is."""
-    return masked(value) if setting.is_secret and isinstance(value, str) else value
-
-
-def _setting(name: str, form: Any, default: object) -> Setting:
-    *_, meta, about = form.__metadata__
-    words = alternatives(form)
-    return Setting(
-        name=name,
-        group=about.group,
-        description=meta.description,
-        form=form,
-        expected=about.expected or listed(words),
-        metavar=about.metavar or placeholder(name, words),
-        default=default,
-        is_secret=about.is_secret,
-        is_of_commands=about.is_of_commands,
-        takes_restart=about.takes_restart,
-        check=about.check,
-    )
-
-
 _FORMS = get_type_hints(Settings, include_extras=True)
 SETTINGS: tuple[Setting, ...] = tuple(
-    _setting(name, _FORMS[name], default)
+    setting_of(name, _FORMS[name], default)
     for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True)
 )

@@ -37,8 +37,8 @@ from server.errors import NotWritten
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
 from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
-from server.postgres.database import custom_code
 from server.postgres.driver_errors import ENDED
+from server.postgres.held import custom_code
 from server.postgres.rules import raise_rule
 from server.refusals import is_refusal, not_written, refused_write
 

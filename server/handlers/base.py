@@ -23,12 +23,14 @@ from tornado.web import HTTPError, stream_request_body
 from querybuild.errors import ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
+from server.clients import client_key, current_client
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,
     BodyTooLarge,
     ErrorAnswer,
     MethodNotAllowed,
+    Overloaded,
     PreconditionUnsupported,
     ReadOnlyServer,
     RouteNotFound,
@@ -88,6 +90,7 @@ class Handler(Watched):
     extensions: frozenset[str] = frozenset()
     request: Request
     is_at_work = False
+    client = ""
     is_stream = False
     """Whether the answer has a time of its own."""
     _is_given_up = False
@@ -128,9 +131,13 @@ class Handler(Watched):
             self._prepare_write(method)
 
     def _begin_work(self) -> None:
-        """A request is at work from the moment on at which it has all arrived. Raises TooManyRequests."""
+        """A request is at work from the moment on at which it has all arrived. Raises Overloaded, TooManyRequests."""
+        self.client = client = client_key(self.request)
+        current_client.set(client)
         if self._running.is_full:
-            raise TooManyRequests("The server has too much to do; try again.")
+            raise Overloaded("The server has too much to do; try again.")
+        if self._running.has_most(client):
+            raise TooManyRequests("This client has too many requests under way; wait for their answers, and try again.")
         if self.request.has_body:
             self.request._body_future.add_done_callback(self._begin_whole)
         else:

@@ -12,7 +12,8 @@ from tornado.web import RequestHandler
 from server.engine import Engine
 from server.handlers.base import Handler
 from server.http.compression import INLINE_BYTES
-from server.postgres.database import Database, HeldDatabase
+from server.postgres.database import Database
+from server.postgres.held import HeldDatabase
 from server.routes import Route
 from server.running import Running
 

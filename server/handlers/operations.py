@@ -28,7 +28,7 @@ from serializers.operations import (
     uses_lid_of,
 )
 from server.engine import PreparedWrite
-from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, error_objects
+from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, Overload, error_objects
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import MEDIA_TYPE
 from server.writes import Transaction
@@ -164,7 +164,7 @@ class OperationsHandler(WritingHandler):
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         """Without the extension, what is the client's doing has the form of service.md."""
         made = super().error_answer(error)
-        if made.status >= 500 or self._operations is None:
+        if made.status >= 500 or isinstance(error, Overload) or self._operations is None:
             return made
         if self._is_extended:
             return msgspec.structs.replace(made, headers=(*made.headers, ("Content-Type", EXTENDED)))

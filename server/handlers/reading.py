@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tornado.iostream import StreamClosedError
@@ -16,11 +18,12 @@ from querybuild.query import Page
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from server.engine import PreparedRead, ReadShape
-from server.errors import StatementTimeout
+from server.errors import StatementTimeout, TooManyStreams
 from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
 from server.http import compression
 from server.postgres.connection import Connection
+from server.postgres.stream_slots import Reader
 from server.running import ClientGone
 from server.streams import Stream
 
@@ -34,6 +37,7 @@ class ReadingHandler(Handler):
     """Answers a GET; links holds what the document links to besides itself and its pages."""
 
     _packing_stream: compression.Packing | None = None
+    _reader: Reader
 
     async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
         assert self.route is not None
@@ -57,8 +61,10 @@ class ReadingHandler(Handler):
 
         self.is_stream = True
         self._running.streams += 1
+        self._reader = Reader(self.client, partial(self.lifeline.end, _unread))
         try:
-            await self.lifeline.run(self._in_time(self.database.stream(work, is_begun=lambda: self._headers_written)))
+            streamed = self.database.stream(work, self._reader, is_begun=lambda: self._headers_written)
+            await self.lifeline.run(self._in_time(streamed))
         except ClientGone:
             raise
         except Exception as error:
@@ -95,10 +101,13 @@ class ReadingHandler(Handler):
         if not piece:
             return
         self.write(piece if self._packing_stream is None else await self._packing_stream.pack(piece))
+        self._reader.since = time.monotonic()
         try:
             await self.flush()
         except StreamClosedError:
             raise ClientGone from None
+        finally:
+            self._reader.since = None
         if self._running.has_others:
             await self._give_way()
 
@@ -161,3 +170,7 @@ class ReadingHandler(Handler):
 
 def _counted(page: Page, count: int, total: int | None) -> Meta:
     return Meta(count=count, total=total, totalPages=None if total is None else page_count(total, page.size))
+
+
+def _unread() -> TooManyStreams:
+    return TooManyStreams("Its reader took nothing, and others wait to be sent a long answer.")

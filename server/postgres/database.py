@@ -12,8 +12,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
-from server.errors import Busy, OutcomeUnknown, TooManyStreams, Unavailable
+from server.clients import current_client
+from server.errors import Busy, OutcomeUnknown, TooManyRequests, TooManyStreams, Unavailable
 from server.limits import share
 from server.observing import metrics
 from server.observing.watch import Watch
@@ -37,11 +38,11 @@ from server.postgres.driver_errors import (
     words_of_loss,
 )
 from server.postgres.hosts import Hosts, silence_of_clients
-from server.postgres.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures
+from server.postgres.pool import UNUSED_CONNECTION_SECONDS, NotOpened, Pool, PoolFigures, ShareHeld
 from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
 from server.postgres.probe import FAILURES, Probe
 from server.postgres.rules import raise_rule
-from server.running import Lifeline
+from server.postgres.stream_slots import Reader, ShareStreamed, StreamSlots
 from server.settings import Settings
 
 PREPARED_STATEMENTS = 256
@@ -57,6 +58,8 @@ second time."""
 READ_ONLY_SECONDS = 1.0
 """How often at most all connections are given up because the server that they lead to takes no writes: another one may
 by now."""
+
+_TOO_MANY = "This client has too many requests under way; wait for their answers, and try again."
 
 log = logging.getLogger("server")
 
@@ -103,11 +106,11 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        self._pool = Pool(pool, self.watch)
+        self._pool = Pool(pool, self.watch, _most_of_client(settings, pool.get_max_size()))
         self._probe = probe
         self._is_away = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
-        self._streams = asyncio.Semaphore(streams)
+        self._streams = StreamSlots(streams)
         self._stream_seconds = settings.stream_seconds
         self._network_timeout_seconds = settings.network_timeout_seconds
 
@@ -154,15 +157,17 @@ class Database:
             finally:
                 await self._pool.release(connection)
 
-    async def _acquire(self) -> Connection:
-        """Raises Busy, Unavailable; NeverSent where one broke that was just being opened."""
+    async def _acquire(self, client: str | None = None) -> Connection:
+        """Raises TooManyRequests, Busy, Unavailable; NeverSent where one broke that was just being opened."""
         begin = time.perf_counter()
         try:
-            connection = await self._pool.acquire(self._acquire_timeout_seconds)
+            connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
         except NotOpened as error:
             self.watch.failed(error)
             self._tell(error)
             raise _unreachable() from error
+        except ShareHeld as error:
+            raise TooManyRequests(_TOO_MANY) from error
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
@@ -197,9 +202,11 @@ class Database:
         """As `read`, for statements that are not the server's own: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
-    async def stream(self, work: Callable[[Connection], Awaitable[Result]], *, is_begun: Callable[[], bool]) -> Result:
+    async def stream(
+        self, work: Callable[[Connection], Awaitable[Result]], reader: Reader, *, is_begun: Callable[[], bool]
+    ) -> Result:
         """Runs reading work that lasts as long as its reader, in one snapshot. is_begun: whether anything has been
-        sent, after which it is not run again. Raises TooManyStreams."""
+        sent, after which it is not run again. Raises TooManyRequests, TooManyStreams."""
         patience = f"SET LOCAL idle_in_transaction_session_timeout={milliseconds(self._stream_seconds)}"
         # Which is compiled by what all rows cost, and would be ready long after the first of them.
         haste = "SET LOCAL jit=off"
@@ -214,20 +221,19 @@ class Database:
                     raise Busy("A migration was in the way.") from error
                 raise
 
-        async with self._one_stream():
+        async with self._one_stream(reader):
             return await self._attempts(unhurried, "repeatable_read", is_repeatable=lambda: not is_begun())
 
     @asynccontextmanager
-    async def _one_stream(self) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(self._acquire_timeout_seconds):
-                await self._streams.acquire()
-        except TimeoutError as error:
-            raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
-        try:
+    async def _one_stream(self, reader: Reader) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._streams.held(reader, self._acquire_timeout_seconds))
+            except ShareStreamed as error:
+                raise TooManyRequests(_TOO_MANY) from error
+            except TimeoutError as error:
+                raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
             yield
-        finally:
-            self._streams.release()
 
     async def write(
         self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
@@ -291,19 +297,20 @@ class Database:
             attempt += 1
 
     async def _use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        connection = await self._acquire()
+        client = current_client.get()
+        connection = await self._acquire(client)
         try:
             result = await work(connection)
         except BaseException as error:
             try:
                 await self._look_at(error, connection)
             finally:
-                await self._pool.release(connection)
+                await self._pool.release(connection, client)
             raise
         if getattr(connection, "must_be_reset", True):
-            await self._pool.release(connection)
+            await self._pool.release(connection, client)
         else:
-            await self._pool.keep(connection)
+            await self._pool.keep(connection, client)
         return result
 
     async def _look_at(self, error: BaseException, connection: Connection) -> None:
@@ -399,44 +406,6 @@ def _answer_to(lost: ConnectionLost) -> ApiError:
     return _unreachable()
 
 
-@contextmanager
-def custom_code(connection: Connection) -> Iterator[None]:
-    """Custom code has files and networks of its own, whose failures say nothing of the database."""
-    try:
-        yield
-    except (OSError, TimeoutError) as error:
-        if is_lost(error, connection):
-            raise
-        raise RuntimeError("custom code failed") from error
-
-
-class HeldDatabase:
-    """The doors as custom code has them: every connection that it holds is reset in full when it goes back."""
-
-    def __init__(self, database: Database, lifeline: Lifeline) -> None:
-        self._database = database
-        self._lifeline = lifeline
-
-    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
-        return await self._lifeline.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
-
-    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        try:
-            return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
-        except pg.PostgresError as error:
-            raise_rule(error)
-            raise
-
-
-def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
-    async def held(connection: Connection) -> Result:
-        connection.hold()
-        with custom_code(connection):
-            return await work(connection)
-
-    return held
-
-
 async def open_database(url: str, settings: Settings, size: int, watch: Watch | None = None) -> Database:
     """A pool of `size` connections. watch: the worker's. Raises what asyncpg raises when the database cannot be
     reached."""
@@ -490,6 +459,14 @@ def _session(settings: Settings) -> dict[str, Any]:
 
 
 def _streams(settings: Settings, size: int) -> int:
-    """How many of a worker's connections may stream at once."""
-    of_all = settings.max_streams or settings.pool_size // 4
-    return min(share(of_all, settings.workers), size)
+    """How many of a worker's connections may stream at once: by default a quarter, and not all, but two, so that one
+    client cannot have them all."""
+    if settings.max_streams is not None:
+        return min(share(settings.max_streams, settings.workers), size)
+    return max(1, min(max(2, size // 4), size - 1))
+
+
+def _most_of_client(settings: Settings, size: int) -> int:
+    """How many of a worker's connections the requests of one client may hold: by default half of them, rounded up."""
+    most = settings.max_requests_per_client
+    return (size + 1) // 2 if most is None else share(most, settings.workers)

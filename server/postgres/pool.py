@@ -2,16 +2,15 @@
 between two requests.
 
 To take a connection from asyncpg's pool and to bring it back costs 17 microseconds, as much as a short query.
-So one that was left clean stays here for the next request, or goes to who has waited longest. When one of them broke,
-all that were opened before are suspected: those that lie ready go, the others when they come back. Nothing here knows a
-statement or an error of ours.
+So one that was left clean stays here for the next request, or goes to the request whose turn it is. When one of them
+broke, all that were opened before are suspected: those that lie ready go, the others when they come back. Nothing here
+knows a statement or an error of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +21,7 @@ from asyncpg import exceptions as pg
 from server.observing.supervision import Supervised
 from server.observing.watch import Watch
 from server.postgres.connection import Connection, give_up, is_open
+from server.postgres.shares import Shares
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long a connection lies ready at least that nobody needs, and then in asyncpg's pool."""
@@ -39,6 +39,10 @@ BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 
 class NotOpened(TimeoutError):
     """There was room for a connection, and none could be opened in time."""
+
+
+class ShareHeld(TimeoutError):
+    """The client held as many connections as it may for all the time that it waited."""
 
 
 class PoolFigures(msgspec.Struct, frozen=True):
@@ -61,10 +65,16 @@ class PoolFigures(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """places: how many connections more may be asked of asyncpg. turns: those who wait for one, or for a place.
-    trusted: the connections that are open and not given up. opening: how many are being opened."""
+    """The connections of one process, of which each client may hold its share.
 
-    def __init__(self, pool: asyncpg.Pool[Any], watch: Watch) -> None:
+    places: how many connections more may be asked of asyncpg. turns: the requests that wait for one, or for a place.
+    trusted: the connections that are open and not given up. opening: how many are being opened.
+
+    What is free is never kept from a request that may have it: each that is given back is handed on at once.
+    """
+
+    def __init__(self, pool: asyncpg.Pool[Any], watch: Watch, most_of_client: int | None = None) -> None:
+        """most_of_client: how many connections one client may hold; None for all."""
         self._pool = pool
         self._watch = watch
         self._places = pool.get_max_size()
@@ -74,7 +84,7 @@ class Pool:
         self._opening = 0
         self._grows_at = 0.0
         self._renewed_at = 0.0
-        self._turns: deque[asyncio.Future[Connection | None]] = deque()
+        self._turns = Shares(most_of_client or pool.get_max_size())
         self._kept = 0
         self._is_closing = False
         self._trimming: Supervised | None = None
@@ -82,34 +92,42 @@ class Pool:
     def figures(self) -> PoolFigures:
         pool = self._pool
         idle = pool.get_idle_size() + sum([is_open(connection) for connection in self._ready])
-        waiting = sum([not turn.done() for turn in self._turns])
-        return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, waiting)
+        return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, len(self._turns))
 
-    async def acquire(self, timeout_seconds: float) -> Connection:
-        """Raises TimeoutError, and what asyncpg raises where there is none to be had."""
-        while self._ready:
-            connection = self._ready.pop()
-            self._fewest_ready = min(self._fewest_ready, len(self._ready))
-            if is_open(connection):
-                return connection
-            await self.release(connection)
-        return await self._acquire(time.monotonic() + timeout_seconds)
+    async def acquire(self, timeout_seconds: float, client: str | None = None) -> Connection:
+        """A connection, which counts for the client until `keep` or `release`.
 
-    async def _acquire(self, end: float) -> Connection:
+        Raises ShareHeld, TimeoutError, and what asyncpg raises where there is none to be had.
+        """
+        if self._ready and self._turns.take(client):
+            try:
+                while self._ready:
+                    connection = self._ready.pop()
+                    self._fewest_ready = min(self._fewest_ready, len(self._ready))
+                    if is_open(connection):
+                        return connection
+                    await self.release(connection)
+            except BaseException:
+                self._give_back(client)
+                raise
+            self._give_back(client)
+        return await self._acquire(time.monotonic() + timeout_seconds, client)
+
+    async def _acquire(self, end: float, client: str | None) -> Connection:
         while True:
-            if self._places and self._may_grow():
+            if self._places and self._may_grow() and self._turns.take(client):
                 self._places -= 1
-            elif (given := await self._turn(end - time.monotonic())) is not None:
+            elif (given := await self._turn(end - time.monotonic(), client)) is not None:
                 if is_open(given):
                     return given
-                # Its place is whose turn it was.
+                # It leaves its place to this request.
                 try:
                     await self._release(given)
                 except BaseException:
-                    self._give_place()
+                    self._give_place(client)
                     raise
             try:
-                return await self._open(end - time.monotonic())
+                return await self._open(end - time.monotonic(), client)
             except BROKEN:
                 if not (self._trusted or self._opening) or time.monotonic() >= end:
                     raise
@@ -118,7 +136,7 @@ class Pool:
     def _may_grow(self) -> bool:
         return not (self._trusted or self._opening) or time.monotonic() >= self._grows_at
 
-    async def _open(self, timeout_seconds: float) -> Connection:
+    async def _open(self, timeout_seconds: float, client: str | None) -> Connection:
         self._opening += 1
         try:
             made: Any = await self._pool.acquire(timeout=max(0.001, timeout_seconds))
@@ -126,74 +144,76 @@ class Pool:
             self._opening -= 1
             if isinstance(error, BROKEN) and not isinstance(error, TimeoutError):
                 self._grows_at = time.monotonic() + GROW_AGAIN_SECONDS
-                asyncio.get_running_loop().call_later(GROW_AGAIN_SECONDS, self._grow)
-            self._give_place()
+                asyncio.get_running_loop().call_later(GROW_AGAIN_SECONDS, self._hand_on)
+            self._give_place(client)
             if isinstance(error, TimeoutError):
                 raise NotOpened from error
             raise
         self._opening -= 1
         self._trusted.add(made)
         # PostgreSQL takes more: so may the next of those who wait, each of whom lets another one in.
-        self._grow()
+        self._hand_on()
         connection: Connection = made
         return connection
 
-    def _grow(self) -> None:
-        """One of those who wait tries again."""
-        turn = self._next_turn() if self._places and self._may_grow() else None
-        if turn is not None:
+    def _hand_on(self) -> None:
+        """Gives a connection that is ready, or a place, to the next request that may have it."""
+        is_ready = bool(self._ready)
+        if not is_ready and not (self._places and self._may_grow()):
+            return
+        turn = self._turns.next()
+        if turn is None:
+            return
+        if is_ready:
+            turn.set_result(self._ready.pop())
+        else:
             self._places -= 1
             turn.set_result(None)
 
-    async def _turn(self, timeout_seconds: float) -> Connection | None:
-        """A connection, or None for a place."""
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
+    async def _turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
+        """A connection, or None for a place; the client holds it."""
+        turn = self._turns.wait(client)
         try:
             async with asyncio.timeout(timeout_seconds):
                 given: Connection | None = await turn
-        except BaseException:
+        except BaseException as error:
+            self._turns.leave(client, turn)
             if turn.done() and not turn.cancelled():
                 # It came in the moment in which nobody waited any more.
                 if turn.result() is None:
-                    self._give_place()
+                    self._give_place(client)
                 else:
-                    await self.keep(turn.result())
+                    await self.keep(turn.result(), client)
+            if isinstance(error, TimeoutError) and not self._turns.may_take(client):
+                raise ShareHeld from error
             raise
         return given
 
-    def _next_turn(self) -> asyncio.Future[Connection | None] | None:
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                return turn
-        return None
+    def _give_place(self, client: str | None) -> None:
+        self._places += 1
+        self._give_back(client)
 
-    def _give_place(self) -> None:
-        turn = self._next_turn() if self._may_grow() else None
-        if turn is None:
-            self._places += 1
-        else:
-            turn.set_result(None)
+    def _give_back(self, client: str | None) -> None:
+        self._turns.give_back(client)
+        self._hand_on()
 
-    async def keep(self, connection: Connection) -> None:
+    async def keep(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection whose work came to its end: there is nothing to reset."""
         self._kept += 1
         if self._is_closing or self._kept % LOOKED_AFTER == 0:
-            await self.release(connection)
-        elif (turn := self._next_turn()) is not None:
-            turn.set_result(connection)
-        else:
-            self._ready.append(connection)
-            if self._trimming is None:
-                self._trimming = self._watch.supervise("pool", self._trim)
+            await self.release(connection, client)
+            return
+        self._ready.append(connection)
+        self._give_back(client)
+        if self._trimming is None:
+            self._trimming = self._watch.supervise("pool", self._trim)
 
-    async def release(self, connection: Connection) -> None:
+    async def release(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
         try:
             await self._release(connection)
         finally:
-            self._give_place()
+            self._give_place(client)
 
     async def _release(self, connection: Connection) -> None:
         self._trusted.discard(connection)

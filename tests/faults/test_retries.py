@@ -14,7 +14,8 @@ from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.postgres.connection import Connection, is_open
-from server.postgres.database import Database, HeldDatabase, MisplacedWrite, open_database
+from server.postgres.database import Database, MisplacedWrite, open_database
+from server.postgres.held import HeldDatabase
 from server.running import Lifeline
 from server.settings import Settings
 from tests.conftest import on_server

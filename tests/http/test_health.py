@@ -73,7 +73,7 @@ async def test_an_answer_of_postgresql_s_grows_old(
 @pytest.mark.parametrize("pool_size", [1, 3])
 async def test_busy_is_not_gone(start: Start, database_url: str, pool_size: int) -> None:
     """Every connection of the pool waits for a lock, and requests wait for a connection."""
-    api = await start(database_url, built_in(), pool_size=pool_size)
+    api = await start(database_url, built_in(), pool_size=pool_size, max_requests_per_client=pool_size)
     async with locked(api, "groups"):
         held = [asyncio.ensure_future(api.get("/groups")) for _ in range(pool_size)]
         await until_metrics(api, lambda found: found["pool_connections"][("used",)] == pool_size)

@@ -14,7 +14,7 @@ from server.handlers import base
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.expected import error
-from tests.http.operating import at_work, session, until_at_rest
+from tests.http.operating import EXTENDED, add, at_work, session, until_at_rest
 from tests.http.streams import create_many, reading
 from tests.http.wire import Wire, connected
 from tests.waiting import until
@@ -24,7 +24,13 @@ LIMIT_SECONDS = 0.3
 GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
 POST = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}")
 
-TOO_MANY = error(503, "too_many_requests", "Too Many Requests", "The server has too much to do; try again.")
+OVERLOADED = error(503, "overloaded", "Overloaded", "The server has too much to do; try again.")
+TOO_MANY = error(
+    429,
+    "too_many_requests",
+    "Too Many Requests",
+    "This client has too many requests under way; wait for their answers, and try again.",
+)
 TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took longer than a request may.")
 UNKNOWN = error(
     503, "outcome_unknown", "Outcome Unknown", "The write was not done in time: look whether it was done after all."
@@ -58,21 +64,108 @@ async def at_rest(api: Api) -> None:
 # how many
 
 
+def client(number: int) -> dict[str, str]:
+    """The header of a trusted proxy that was asked by this client."""
+    return {"X-Forwarded-For": f"10.0.0.{number}"}
+
+
+PROXIED = {"trusted_proxies": "127.0.0.1"}
+
+
 @pytest.mark.parametrize(("settings", "most"), [({"max_requests": 2}, 2), ({"max_requests": 9, "workers": 4}, 2)])
 async def test_so_many_are_at_work(start: Start, database_url: str, settings: dict[str, Any], most: int) -> None:
     """One more is refused before its body is read; health is told all the same; afterwards there is room again."""
-    api = await start(database_url, built_in(), **settings)
+    api = await start(database_url, built_in(), **settings, **PROXIED)
     async with holder(api) as watcher:
-        asked = [asyncio.ensure_future(api.get("/groups")) for _ in range(most)]
+        asked = [asyncio.ensure_future(api.get("/groups", **client(number))) for number in range(most)]
         await until_waiting(watcher, most)
         async with connected(api.port) as wire:
             await wire.send(*POST, "Content-Length: 3000000", body=GROUP[:9])
             refused = await wire.answer()
-        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (503, [TOO_MANY], "1")
-        assert (await api.get("/nothing")).errors == [TOO_MANY]
+        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (503, [OVERLOADED], "1")
+        assert (await api.get("/nothing")).errors == [OVERLOADED]
         assert [(await api.get(path)).status for path in ("/-/live", "/-/ready")] == [200, 200]
     assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * most
     assert (await api.get("/nothing")).status == 404
+
+
+async def test_one_client_has_half_of_the_requests_at_work(start: Start, database_url: str) -> None:
+    """One more of its own is refused at once, and others are answered."""
+    api = await start(database_url, built_in(), max_requests=7, pool_size=2, **PROXIED)
+    async with holder(api) as watcher:
+        asked = [asyncio.ensure_future(api.get("/groups", **client(1))) for _ in range(3)]
+        await until_waiting(watcher, 1)
+        await until(lambda: api.app.running.at_work, lambda found: found == 3)
+        refused = await api.get("/users", **client(1))
+        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (429, [TOO_MANY], "1")
+        assert (await api.get("/users", **client(2))).status == 200
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
+    assert (await api.get("/users", **client(1))).status == 200
+
+
+# whose connections
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ({"pool_size": 1}, 1),
+        ({"pool_size": 4}, 2),
+        ({"pool_size": 5}, 3),
+        ({"pool_size": 4, "max_requests_per_client": 3}, 3),
+        ({"pool_size": 4, "max_requests_per_client": 3, "workers": 3}, 1),
+        ({"pool_size": 2, "max_requests_per_client": 99}, 2),
+    ],
+)
+async def test_one_client_holds_its_share_of_the_pool(
+    start: Start, database_url: str, settings: dict[str, Any], share: int
+) -> None:
+    """What it asks for beyond that waits, and is answered."""
+    api = await start(database_url, built_in(), **settings, **PROXIED)
+    async with holder(api) as watcher:
+        asked = [asyncio.ensure_future(api.get("/groups", **client(1))) for _ in range(share + 3)]
+        await until(lambda: api.app.database.pool_figures().waiting, lambda found: found == 3)
+        await until_waiting(watcher, share)
+        if share < settings["pool_size"]:
+            assert (await api.get("/users", **client(2))).status == 200
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (share + 3)
+
+
+async def test_who_holds_its_share_too_long_is_told_so(start: Start, database_url: str) -> None:
+    """A 429 for the client that has its share, a 503 for one that has not where the pool is empty."""
+    api = await start(database_url, built_in(), pool_size=2, acquire_timeout_seconds=0.2, **PROXIED)
+    async with holder(api) as watcher:
+        asked = [asyncio.ensure_future(api.get("/groups", **client(number))) for number in (1, 2)]
+        await until_waiting(watcher, 2)
+        refused, busy = await api.get("/users", **client(1)), await api.get("/users", **client(3))
+        assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (429, [TOO_MANY], "1")
+        assert (busy.status, busy.errors[0]["code"]) == (503, "busy")
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 2
+
+
+async def test_operations_of_a_client_that_holds_its_share(start: Start, database_url: str) -> None:
+    """The same document, with and without the extension."""
+    api = await start(database_url, built_in(), pool_size=2, acquire_timeout_seconds=0.1, **PROXIED)
+    async with holder(api) as watcher:
+        asked = asyncio.ensure_future(api.get("/groups", **client(1)))
+        await until_waiting(watcher, 1)
+        for media_type in (MEDIA_TYPE, EXTENDED):
+            refused = await api.request(
+                "POST",
+                "/operations",
+                {"atomic:operations": [add("person", {"name": "x"})]},
+                headers={"Content-Type": media_type, **client(1)},
+            )
+            assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (429, [TOO_MANY], "1")
+    assert (await asked).status == 200
+
+
+async def test_many_short_reads_of_one_client_are_never_refused(start: Start, database_url: str) -> None:
+    """They wait for each other, not for acquire_timeout_seconds."""
+    api = await start(database_url, built_in(), pool_size=4, acquire_timeout_seconds=1.0)
+    answers = await asyncio.gather(*(api.get("/groups") for _ in range(300)))
+    assert {answer.status for answer in answers} == {200}
+    assert api.app.database._pool._turns._held == {}
 
 
 async def test_what_waits_for_its_client_is_not_at_work(start: Start, database_url: str) -> None:

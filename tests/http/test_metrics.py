@@ -119,7 +119,7 @@ async def test_stages(api: Api) -> None:
 
 async def test_in_flight_and_the_pool(start: Start, database_url: str) -> None:
     """Of two connections, one of which has been needed: while it waits, and while a third request waits for it."""
-    api = await start(database_url, built_in(), pool_size=2)
+    api = await start(database_url, built_in(), pool_size=2, max_requests_per_client=2)
     await api.get("/users")
     before = await scrape(api)
     async with locked(api, "groups"):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from querybuild.catalog import Catalog
 from server import streams
 from server.handlers.reading import ReadingHandler
+from server.postgres import stream_slots
 from server.processes import worker
 from server.resources import built_in
 from tests.http.conftest import Api, Start
@@ -116,27 +117,67 @@ TOO_MANY = error(
 )
 
 
+PROXIED = {"trusted_proxies": "127.0.0.1"}
+
+
+def client(number: int) -> str:
+    return f"X-Forwarded-For: 10.0.0.{number}"
+
+
 async def test_too_many_streams(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond max_streams a stream has to wait as long as for a connection; what is no stream is answered."""
-    api = await start(database_url, built_in(), max_streams=2, acquire_timeout_seconds=0.1)
+    api = await start(database_url, built_in(), max_streams=2, acquire_timeout_seconds=0.1, **PROXIED)
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     async with reading(api.port) as first, reading(api.port) as second:
-        for reader in (first, second):
-            assert (await reader.ask("/users?page[size]=0"))[0] == 200
+        for number, reader in enumerate((first, second)):
+            assert (await reader.ask("/users?page[size]=0", "GET", "1.1", client(number)))[0] == 200
         await until_stalled(api, pieces)
         refused = await api.get("/users?page[size]=0")
         assert (refused.status, refused.errors, refused.headers["Retry-After"]) == (503, [TOO_MANY], "1")
+        own = await api.request("GET", "/users?page[size]=0", headers={"X-Forwarded-For": "10.0.0.0"})
+        assert (own.status, own.errors[0]["code"], own.headers["Retry-After"]) == (429, "too_many_requests", "1")
         assert (await api.get("/groups?page[size]=0")).status == 200
         first.leave()
         assert (await api.get("/users?page[size]=0&filter[id][le]=2000")).status == 200
+
+
+@pytest.mark.parametrize("clients", [(0, 0), (0, 1)])
+async def test_a_stream_that_nobody_reads_makes_room(
+    start: Start,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    clients: tuple[int, int],
+) -> None:
+    """The one goes whose reader has taken nothing for longest: of all, or of the same client that holds its share."""
+    monkeypatch.setattr(stream_slots, "STALLED_SECONDS", 0.1)
+    api = await start(database_url, built_in(), max_streams=4 if clients == (0, 0) else 2, **PROXIED)
+    await create_many(api, USERS)
+    pieces = Pieces(monkeypatch)
+    async with reading(api.port) as first, reading(api.port) as second:
+        for number, reader in zip(clients, (first, second), strict=True):
+            assert (await reader.ask("/users?page[size]=0", "GET", "1.1", client(number)))[0] == 200
+            await until_stalled(api, pieces)
+        path = "/users?page[size]=0&filter[id][le]=2000"
+        answer = await api.request("GET", path, headers={"X-Forwarded-For": "10.0.0.0"})
+        assert answer.status == 200
+        await broken(first)
+        body, is_whole = await second.chunks()
+        assert is_whole
+        assert json.loads(body)["meta"]["count"] == USERS
+    told = [record.message.rpartition(": ")[2] for record in caplog.records if "halfway" in record.message]
+    assert told == ["Its reader took nothing, and others wait to be sent a long answer."]
 
 
 @pytest.mark.parametrize(
     ("settings", "streams_at_once"),
     [
         ({"pool_size": 12}, 3),
-        ({"pool_size": 3}, 1),
+        ({"pool_size": 4}, 2),
+        ({"pool_size": 3}, 2),
+        ({"pool_size": 2}, 1),
+        ({"pool_size": 1}, 1),
         ({"pool_size": 12, "max_streams": 2}, 2),
         ({"pool_size": 2, "max_streams": 5}, 2),
         ({"pool_size": 12, "max_streams": 5, "workers": 2}, 2),
@@ -145,13 +186,29 @@ async def test_too_many_streams(start: Start, database_url: str, monkeypatch: py
 async def test_how_many_streams(
     start: Start, database_url: str, small_batches: None, settings: dict[str, Any], streams_at_once: int
 ) -> None:
-    """A quarter of the pool, of each worker its share, and never more than it has connections."""
-    api = await start(database_url, built_in(), **settings)
+    """A quarter of the pool, at least two where that leaves a connection, of each worker its share, and never more
+    than it has connections."""
+    api = await start(database_url, built_in(), **settings, **PROXIED)
     await create_many(api, 9, 9)
     async with locked(api, "computers"):
-        asked = [asyncio.ensure_future(api.get(PATH)) for _ in range(streams_at_once + 2)]
+        asked = [
+            asyncio.ensure_future(api.request("GET", PATH, headers={"X-Forwarded-For": f"10.0.0.{number}"}))
+            for number in range(streams_at_once + 2)
+        ]
         await until_sessions(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {streams_at_once}")
     assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (streams_at_once + 2)
+
+
+@pytest.mark.parametrize(("max_streams", "of_client"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3)])
+async def test_one_client_has_half_of_the_streams(
+    start: Start, database_url: str, small_batches: None, max_streams: int, of_client: int
+) -> None:
+    api = await start(database_url, built_in(), pool_size=20, max_streams=max_streams)
+    await create_many(api, 9, 9)
+    async with locked(api, "computers"):
+        asked = [asyncio.ensure_future(api.get(PATH)) for _ in range(of_client + 2)]
+        await until_sessions(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {of_client}")
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (of_client + 2)
 
 
 async def broken(reader: Reader) -> bytes:

@@ -20,7 +20,8 @@ from server.engine import Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
 from server.live_schema import LiveSchema
 from server.resources import built_in
-from server.settings import SETTINGS, Setting, Settings
+from server.setting_groups import Setting
+from server.settings import SETTINGS, Settings
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]

@@ -199,6 +199,7 @@ async def test_what_others_cancel_is_a_fault() -> None:
 
 class Request(msgspec.Struct, eq=False):
     body_bytes: int = 0
+    client: str = "10.0.0.1"
     is_at_work: bool = False
     looks: int = 0
     has_fallen: bool = False
@@ -230,6 +231,21 @@ def test_at_work() -> None:
     running.discard(requests[1])
     running.discard(requests[1])
     assert (running.at_work, running.has_others) == (0, False)
+
+
+@pytest.mark.parametrize(("most_requests", "most_of_client"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
+def test_one_client_has_at_most_half(most_requests: int, most_of_client: int) -> None:
+    running = Running(most_requests)
+    requests = [Request() for _ in range(most_of_client)]
+    for one in requests:
+        assert not running.has_most("10.0.0.1")
+        running.begin(one)
+    assert (running.has_most("10.0.0.1"), running.has_most("10.0.0.2")) == (True, False)
+    running.end(requests[0])
+    assert not running.has_most("10.0.0.1")
+    for one in requests:
+        running.end(one)
+    assert running._of_client == {}
 
 
 def test_streams_are_no_others() -> None:

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from server.loading import DEFAULT, Loaded, as_toml, load
-from server.settings import SETTINGS, Setting, Settings, SettingsError, StartError
+from server.setting_groups import Setting
+from server.settings import SETTINGS, Settings, SettingsError, StartError
 from server.wording import masked
 
 SECRET = "s3cr3t"

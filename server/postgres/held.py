@@ -1,0 +1,57 @@
+"""The doors to the database as custom code has them. In: work of custom code. Out: what it gives; every connection that
+it held is reset in full when it goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from asyncpg import exceptions as pg
+
+from server.postgres.connection import Connection
+from server.postgres.database import Database
+from server.postgres.driver_errors import is_lost
+from server.postgres.rules import raise_rule
+from server.running import Lifeline
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def custom_code(connection: Connection) -> Iterator[None]:
+    """Custom code has files and networks of its own, whose failures say nothing of the database."""
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        if is_lost(error, connection):
+            raise
+        raise RuntimeError("custom code failed") from error
+
+
+class HeldDatabase:
+    """`read` and `write` of a custom handler."""
+
+    def __init__(self, database: Database, lifeline: Lifeline) -> None:
+        self._database = database
+        self._lifeline = lifeline
+
+    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
+        return await self._lifeline.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
+
+    async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        try:
+            return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
+        except pg.PostgresError as error:
+            raise_rule(error)
+            raise
+
+
+def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+    async def held(connection: Connection) -> Result:
+        connection.hold()
+        with custom_code(connection):
+            return await work(connection)
+
+    return held

@@ -1,0 +1,93 @@
+"""How many answers are streamed at once. In: streams that begin, wait for their readers and end. Out: a slot for each,
+in turn.
+
+Each client may hold half of the slots. While a stream waits for a slot, the one whose reader has taken nothing for the
+longest time is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from server.postgres.shares import Shares
+
+STALLED_SECONDS = 1.0
+"""A stream whose reader has taken nothing for so long makes room for one that waits."""
+
+LOOK_SECONDS = 0.25
+"""How often a waiting stream looks for one that has stalled."""
+
+
+class ShareStreamed(TimeoutError):
+    """The client held as many slots as it may for all the time that it waited."""
+
+
+class Reader:
+    """The client of one stream. since: when the piece that it has not yet taken was sent, by the monotonic clock; None
+    while the stream does not wait for it. end: ends the stream."""
+
+    def __init__(self, client: str | None, end: Callable[[], None]) -> None:
+        self.client = client
+        self.end = end
+        self.since: float | None = None
+
+
+class StreamSlots:
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._turns = Shares(max(1, most // 2))
+        self._readers: set[Reader] = set()
+
+    @asynccontextmanager
+    async def held(self, reader: Reader, timeout_seconds: float) -> AsyncIterator[None]:
+        """Raises ShareStreamed, TimeoutError."""
+        if self._free and self._turns.take(reader.client):
+            self._free -= 1
+        else:
+            await self._turn(reader.client, timeout_seconds)
+        self._readers.add(reader)
+        try:
+            yield
+        finally:
+            self._readers.discard(reader)
+            self._give_back(reader.client)
+
+    async def _turn(self, client: str | None, timeout_seconds: float) -> None:
+        turn = self._turns.wait(client)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not turn.done() and not self._make_room(client):
+                    await asyncio.wait((turn,), timeout=LOOK_SECONDS)
+                await turn
+        except BaseException as error:
+            self._turns.leave(client, turn)
+            if turn.done() and not turn.cancelled():
+                self._give_back(client)
+            elif isinstance(error, TimeoutError) and not self._turns.may_take(client):
+                raise ShareStreamed from error
+            raise
+
+    def _give_back(self, client: str | None) -> None:
+        self._turns.give_back(client)
+        self._free += 1
+        turn = self._turns.next()
+        if turn is not None:
+            self._free -= 1
+            turn.set_result(None)
+
+    def _make_room(self, client: str | None) -> bool:
+        """Ends the stream that has stalled for longest; of the client's own where it holds its share."""
+        is_own = not self._turns.may_take(client)
+        stalled = [
+            (one.since, one) for one in self._readers if one.since is not None and (one.client == client or not is_own)
+        ]
+        since, reader = min(stalled, key=lambda each: each[0], default=(float("inf"), None))
+        if reader is None or time.monotonic() - since < STALLED_SECONDS:
+            return False
+        # Its slot is free when it has come to its end.
+        self._readers.discard(reader)
+        reader.end()
+        return True
