@@ -15,13 +15,14 @@ import msgspec
 from pypika import functions
 from pypika.terms import Criterion, Term
 
+from querybuild.patterns import check_pattern
 from querybuild.resource import Attribute, Operator
 from querybuild.terms import Template, equals_any
 from querybuild.types import BYTEA, JSON, JSONB, ColumnType
 from querybuild.values import ValueFault, json_of
 
 MAX_PATTERN = 200
-"""Characters of a regular expression; longer ones can take exponential time to compile."""
+"""Characters of a regular expression."""
 
 Applies = Callable[[Attribute], bool]
 
@@ -99,6 +100,7 @@ def pattern(text: str) -> str:
 def _regular_expression(text: str) -> str:
     if len(text) > MAX_PATTERN:
         raise ValueFault(f"a regular expression of at most {MAX_PATTERN} characters")
+    check_pattern(text)
     return text
 
 

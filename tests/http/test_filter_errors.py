@@ -184,6 +184,12 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
         ),
         (
             "/users",
+            one("first_name", "match", "(.{0,100}){0,100}(.{0,100}){0,100}z"),
+            "[0]: the value for “first_name” must be a regular expression that is shorter when its repetitions are "
+            'written out, not "(.{0,100}){0,100}(.{0,100}){0,100}z".',
+        ),
+        (
+            "/users",
             one("status", "eq", "nope"),
             '[0]: the value for “status” must be one of active, block, archive, not "nope".',
         ),

@@ -1,0 +1,41 @@
+"""How long PostgreSQL takes to compile the costliest regular expressions that are let through."""
+
+from __future__ import annotations
+
+import time
+
+import asyncpg
+import pytest
+
+from querybuild.patterns import MAX_COST, cost
+
+COMPILED_SECONDS = 1.0
+"""Twenty times what it takes here when nothing else is at work."""
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(.*){99}",
+        "(a?b?){0,49}",
+        "((a?){0,5}){0,19}",
+        "((.*)(.*)(.*)){32}\\1",
+        "(a*b*c*d*e*f*){16}",
+        "(a{1,50}){1,50}",
+        "(.{0,10}){0,30}",
+        r"(\w?\d?\s?[[:alpha:]]?[[:punct:]]?[[:upper:]]?){2}",
+        r"(?i)([abc]?[bcd]?[cde]?){0,19}",
+        r"((\y|b*)*(\y|c*)*)*(d?){8}",
+        r"\y\y\y\y\y\y(a?){90}",
+        "^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}[.][A-Za-z]{2,63}$",
+    ],
+)
+async def test_what_is_let_through_is_compiled_soon(database_url: str, pattern: str) -> None:
+    assert cost(pattern) <= MAX_COST
+    connection = await asyncpg.connect(database_url)
+    try:
+        begin = time.monotonic()
+        await connection.fetchval("SELECT 'x' ~ $1", pattern)
+        assert time.monotonic() - begin < COMPILED_SECONDS
+    finally:
+        await connection.close()

@@ -1,0 +1,116 @@
+"""Which regular expressions are too much for PostgreSQL to compile: `querybuild/patterns.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from querybuild.patterns import MAX_COST, check_pattern, cost
+from querybuild.values import ValueFault
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("", 0),
+        ("abc", 2),
+        ("^(Jo|Ju)", 4),
+        ("a{3}", 2),
+        ("a{0,3}", 2),
+        ("a{2,}", 2),
+        ("a*", 1),
+        ("(a?){3}", 3),
+        ("a{255}", 254),
+        ("(ab|c)d", 3),
+        # A reference is compiled as its group is.
+        (r"(ab)\1", 3),
+        (r"(a{10})(\1{10})", 109),
+        # What only looks like a repetition.
+        (r"a\{0,100}", 7),
+        ("[{0,100}]", 0),
+        ("[]{0,100}]", 0),
+        ("[[:alpha:]{0,9}]", 0),
+        (r"[\]{9}]", 0),
+        ("a{x}", 3),
+        ("(?#({0,100}){0,100})a", 0),
+        ("***=(.{0,100}){0,100}", 21),
+        ("(?q)(.{0,100}){0,100}", 17),
+        (r"\c(b{3}", 3),
+        # Edges that are repeated weigh more.
+        (r"(\ya)+", 24),
+    ],
+)
+def test_what_a_pattern_costs(pattern: str, expected: int) -> None:
+    assert cost(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(.{0,100}){0,100}(.{0,100}){0,100}z",
+        "((a{0,30}){0,30}){0,30}",
+        "(?:(?:.{0,100}){0,100})",
+        "((a?){0,30}){0,30}",
+        "(.*){255}",
+        "(a{1,200}){1,200}",
+        "(?i)(.{0,100}){0,100}",
+        "***:(.{0,100}){0,100}",
+        "***:(?i)(.{0,100}){0,100}",
+        "(?=(.{0,100}){0,100})a",
+        "(?<!(.{0,100}){0,100})a",
+        r"(a{0,100})(\1{0,100})",
+        r"(\y){1,20}",
+        "(^|a){0,100}",
+        "[[:<:]]" * 17,
+        "(((^|b*)*($|c*)*)*){8}",
+        # Behind what hides it from a reader that does not know the syntax.
+        "[]](.{0,100}){0,100}",
+        "[^]](.{0,100}){0,100}",
+        "[[.].]](.{0,100}){0,100}",
+        "[a[b](.{0,100}){0,100}",
+        r"\\(.{0,100}){0,100}",
+        r"\c\(.{0,100}){0,100}",
+        "(?#x)(.{0,100}){0,100}",
+        "(?x)( . {0,100} ) {0,100} # z",
+        "(?x)[#](.{0,100}){0,100}",
+        "(?x)# z\n(.{0,100}){0,100}",
+        "(.{0,100}?){0,100}?",
+        "(.{0,100}){100,}",
+        "a)(.{0,100}){0,100}",
+        # Other syntaxes are not read.
+        r"(?b)\(.\{0,100\}\)\{0,100\}",
+        r"(?e)[\](.{0,100}){0,100}]",
+        "(?qe)(.{0,100}){0,100}",
+        "(" * 51 + "a" + ")" * 51,
+    ],
+)
+def test_patterns_that_are_refused(pattern: str) -> None:
+    assert cost(pattern) > MAX_COST
+    with pytest.raises(ValueFault):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,63}$",
+        r"^(\w+\s?){1,10}$",
+        r"^\+?[0-9]{1,3}([ -]?[0-9]{2,4}){2,5}$",
+        r"^([0-9]{1,3}\.){3}[0-9]{1,3}(/[0-9]{1,2})?$",
+        r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        r"\m(Jo|Ju)\w*\M",
+        r"(^|,) *(a|b|c) *(,|$)",
+        ".{1,255}",
+        "^(?!.*secret).*$",
+        "(?i)^(mr|mrs|ms|dr)[.]? ",
+        "((a*)*b)*",
+        "",
+        "(",
+        "a{",
+        "*",
+        "\\",
+        "[",
+    ],
+)
+def test_patterns_that_people_write(pattern: str) -> None:
+    """Those that are not valid are PostgreSQL's to refuse."""
+    check_pattern(pattern)
