@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 from pypika import Parameter, PostgreSQLQuery, Table
-from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
+from pypika.terms import Criterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
 from querybuild.clauses import columns, link_table, table
+from querybuild.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
 from querybuild.terms import Template, equals_any
@@ -49,8 +50,8 @@ class WriteStatements(msgspec.Struct, frozen=True):
     the written row, where that is locked by a statement of its own. lock: the row itself, before links of it are
     written; it is absent on create. there: finds the id of the row that is to be updated or deleted. row: writes it and
     returns its id; absent when nothing of it changes. alone: the same as a transaction of its own, where it is the
-    whole write. skip_taken: moves the id's sequence past ids that clients have taken. keeps_row: the row is deleted by
-    a trigger that keeps it.
+    whole write. free_ids: finds another id where clients have taken the one that the default offers. keeps_row: the row
+    is deleted by a trigger that keeps it.
     """
 
     owner: Statement | None
@@ -58,7 +59,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     lock: Statement | None
     there: Statement | None
     row: Statement | None
-    skip_taken: Statement | None
+    free_ids: FreeIdStatements | None
     links: tuple[LinkStatements, ...]
     keeps_row: bool
     alone: Statement | None = None
@@ -91,11 +92,11 @@ def compile_write(plan: WritePlan) -> WriteStatements:
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
-        skip_taken=_skip_taken(plan.resource) if _may_meet_taken_ids(plan) else None,
+        free_ids=_free_ids(plan) if may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
-    if statements.row is None or statements.skip_taken or not statements.is_repeatable:
+    if statements.row is None or statements.free_ids or not statements.is_repeatable:
         return statements
     return msgspec.structs.replace(statements, alone=_alone(plan, statements.row))
 
@@ -115,7 +116,7 @@ def _update_of(rows: Table) -> Any:
     return PostgreSQLQuery.update(rows)
 
 
-def _may_meet_taken_ids(plan: WritePlan) -> bool:
+def may_meet_taken_ids(plan: WritePlan) -> bool:
     """Whether a sequence chooses the id, and clients may have taken what it offers."""
     resource = plan.resource
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
@@ -123,8 +124,8 @@ def _may_meet_taken_ids(plan: WritePlan) -> bool:
 
 def _insert(plan: WritePlan) -> Statement:
     """`INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. Where clients choose ids, one that
-    the sequence offers may be taken: ON CONFLICT DO NOTHING returns no row then, and the execution asks for
-    the next free id."""
+    the default offers may be taken: ON CONFLICT DO NOTHING returns no row then, and `free_ids.py` looks for
+    another."""
     binds = Binds()
     terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
     query = _inserted(plan, [terms])
@@ -135,7 +136,7 @@ def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     """rows: of each the value of each assignment."""
     columns = [assignment.column for assignment in plan.assignments] or [plan.resource.id.column]
     query = _into(table(plan.resource)).columns(*columns).insert(*[tuple(row or [Template("DEFAULT")]) for row in rows])
-    if _may_meet_taken_ids(plan):
+    if may_meet_taken_ids(plan):
         query = query.on_conflict(plan.resource.id.column).do_nothing()
     return query
 
@@ -192,23 +193,14 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
     return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan)})"
 
 
-def _skip_taken(resource: Resource) -> Statement:
-    """From the id that was offered to the last of the unbroken run of taken ids that it stands in. One is taken from
-    the successor and not added to the id, since the largest id has none.
-
-    `SELECT setval(pg_get_serial_sequence(...),(SELECT "t0"."id" FROM "persons" "t0" WHERE "t0"."id">=currval(...)
-    AND NOT EXISTS (SELECT 1 FROM "persons" "t1" WHERE "t1"."id"-1="t0"."id" AND "t1"."id">currval(...))
-    ORDER BY "t0"."id" LIMIT 1))`
-    """
-    taken, following = table(resource, "t0"), table(resource, "t1")
-    id_column, successor = taken.field(resource.id.column), following.field(resource.id.column)
-    sequence = Function("pg_get_serial_sequence", table(resource).get_sql(quote_char='"'), resource.id.column)
-    offered = Function("currval", sequence)
-    is_followed = PostgreSQLQuery.from_(following).select(1).where(successor - 1 == id_column)
-    is_followed = is_followed.where(successor > offered)
-    end = PostgreSQLQuery.from_(taken).select(id_column).where(id_column >= offered)
-    end = end.where(ExistsCriterion(is_followed).negate()).orderby(id_column).limit(1)
-    return Statement(PostgreSQLQuery.select(Function("setval", sequence, end)).get_sql(), ())
+def _free_ids(plan: WritePlan) -> FreeIdStatements:
+    """With `INSERT INTO "persons" ("id","name") VALUES ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`,
+    which is given a number that is free."""
+    binds = Binds()
+    terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
+    with_id = (Assignment(plan.resource.id.column, -1), *plan.assignments)
+    query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
+    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan), binds.slots))
 
 
 def _update(plan: WritePlan) -> Statement:

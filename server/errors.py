@@ -10,7 +10,7 @@ comes in: any exception. What goes out: an error document with its status.
     │   └── Overloaded, TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
-        ├── Conflict, ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
+        ├── Conflict (NoFreeId), ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
@@ -111,6 +111,14 @@ class Conflict(DatabaseAnswer):
     pass
 
 
+class NoFreeId(Conflict):
+    """The sequence of an id has come to its end."""
+
+
+def no_free_id(type_name: str) -> NoFreeId:
+    return NoFreeId(f"There is no free id left for a new {type_name}: its numbers have come to their end.")
+
+
 class ValueRefused(DatabaseAnswer):
     """PostgreSQL refused a value of the query string."""
 
@@ -202,6 +210,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
+    NoFreeId: ErrorRow(409, "conflict", "Conflict"),
     NotWritten: ErrorRow(409, "not_written", "Not Written"),
     DatabaseRule: ErrorRow(422, DatabaseRule.code, DatabaseRule.title),
     DatabaseForbids: ErrorRow(403, "database_forbids", "Database Forbids"),

@@ -16,7 +16,7 @@ from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, lis
 from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.engine import Engine
-from server.errors import BodyValueRefused, Conflict, NotWritten
+from server.errors import BodyValueRefused, Conflict, NotWritten, no_free_id
 from server.postgres.driver_errors import REFUSED, VIOLATED, words
 from server.postgres.rules import is_raised, is_rule, rule_answer
 
@@ -44,6 +44,8 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
         return rule_answer(error, _place_of_rule(error, write, engine)) or error
     if isinstance(error, pg.IntegrityConstraintViolationError):
         return _violation(error, write, engine)
+    if isinstance(error, pg.SequenceGeneratorLimitExceededError):
+        return no_free_id(write.plan.resource.type)
     if isinstance(error, REFUSED):
         return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
     return error

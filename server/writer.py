@@ -16,12 +16,13 @@ import msgspec
 from querybuild.changes import PlannedWrite
 from querybuild.errors import raise_as
 from querybuild.hooks import Written
-from querybuild.modify import Create, WriteStatements
+from querybuild.modify import Create, WriteStatements, may_meet_taken_ids
 from querybuild.plan import Node
 from querybuild.query import Lid
 from querybuild.resource import Resource
 from querybuild.rows import Row
 from server.engine import Engine, PreparedRead, PreparedWrite
+from server.errors import NoFreeId
 from server.execute import ReadResult
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database
@@ -99,14 +100,16 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     def _is_create_alone(self, write: PreparedWrite) -> bool:
         return write.change.kind == "create" and self._alone(write, None) is not None
 
-    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async def transaction(
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_past_end: bool = False
+    ) -> Result:
         """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
-        commit."""
+        commit. is_past_end: whether a sequence of ids has come to its end, so that free numbers are looked for."""
         last: Transaction | None = None
 
         async def run(connection: Connection) -> Result:
             nonlocal last
-            last = Transaction(connection, self.engine, self.headers)
+            last = Transaction(connection, self.engine, self.headers, is_past_end)
             return await work(last)
 
         try:
@@ -115,6 +118,11 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             if await self._is_there(error):
                 raise error.not_written() from error
             raise
+        except NoFreeId:
+            planned = last.planned if last is not None else []
+            if is_past_end or not any(may_meet_taken_ids(write.plan) for write in planned):
+                raise
+            return await self.transaction(work, is_past_end=True)
         except asyncpg.PostgresError as error:
             # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
             raise_as(refused_commit(error, last.planned if last is not None else (), self.engine), error)

@@ -25,6 +25,7 @@ from querybuild.errors import (
     raise_as,
     resource_not_found,
 )
+from querybuild.free_ids import FreeIdStatements
 from querybuild.hooks import Writing, Written
 from querybuild.modify import LinkStatements, WriteStatements, rows_together
 from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
@@ -35,6 +36,7 @@ from serializers.encode import shown_values
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
 from server.execute import ReadResult, arguments, result_of, run_read_at_once
+from server.free_ids import draw_free_ids, insert_with_free_id
 from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
 from server.postgres.driver_errors import ENDED
@@ -57,12 +59,15 @@ class Transaction:
     """One request's writes inside their transaction: what was made so far under a lid, and all that was planned and
     written."""
 
-    def __init__(self, connection: Connection, engine: Engine, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: Connection, engine: Engine, headers: Mapping[str, str], is_past_end: bool = False
+    ) -> None:
         self.connection = connection
         self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
         self._engine = engine
         self._headers = headers
+        self._is_past_end = is_past_end
         self._ids: dict[Lid, Any] = {}
 
     async def run(self, writes: Sequence[PreparedWrite], returning: Node | None = None) -> list[Outcome]:
@@ -172,15 +177,34 @@ class Transaction:
         statement = statements.row
         assert statement is not None
         values = [arguments(statement, self._values(write)) for write in group]
+        rows = await self._all_or_none(len(group), lambda: self._rows(plan, statement, values))
+        if rows is None and statements.free_ids is not None:
+            rows = await self._batch_with_ids(group, plan.resource, statements.free_ids)
+        return rows
+
+    async def _batch_with_ids(
+        self, group: Sequence[PlannedWrite], resource: Resource, statements: FreeIdStatements
+    ) -> Sequence[Row] | None:
+        """The same where clients have taken some of the ids that the default offers."""
+        numbers = await draw_free_ids(self.connection, resource, statements, len(group))
+        if numbers is None:
+            return None
+        insert = statements.insert
+        numbered = zip(group, numbers, strict=True)
+        values = [arguments(insert, self._values(write), row_id=number) for write, number in numbered]
+        return await self._all_or_none(len(group), lambda: self.connection.fetchmany(insert.sql, values))
+
+    async def _all_or_none(self, count: int, send: Callable[[], Awaitable[Sequence[Row]]]) -> Sequence[Row] | None:
+        """So many rows; None, and nothing is written, where one is refused or missing."""
         savepoint = self.connection.transaction()
         await savepoint.start()
         rows: Sequence[Row] = ()
         try:
-            rows = await self._rows(plan, statement, values)
+            rows = await send()
         except Exception as error:
             if not is_refusal(error):
                 raise
-        if len(rows) < len(group) or any(row[0] is None for row in rows):
+        if len(rows) < count or any(row[0] is None for row in rows):
             await savepoint.rollback()
             return None
         await savepoint.commit()
@@ -200,7 +224,7 @@ class Transaction:
 
     async def _one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
         resolved = msgspec.structs.replace(write, values=self._values(write)) if write.has_lids else write
-        return await _run_told(self.connection, resolved, statements, self._engine)
+        return await _run_told(self.connection, resolved, statements, self._engine, self._is_past_end)
 
     def _values(self, write: PlannedWrite) -> Values:
         """The values, with the ids of what was made meanwhile where a Lid stood for them."""
@@ -224,11 +248,15 @@ def answer_of(row: Row, read: PreparedRead) -> ReadResult:
 
 
 async def _run_told(
-    connection: Connection, write: PlannedWrite, statements: WriteStatements, engine: Engine
+    connection: Connection,
+    write: PlannedWrite,
+    statements: WriteStatements,
+    engine: Engine,
+    is_past_end: bool = False,
 ) -> Outcome:
     """A write, of which the database's refusal is an answer."""
     try:
-        return await run_write(connection, write, write.values, statements)
+        return await run_write(connection, write, write.values, statements, is_past_end)
     except Exception as error:
         raise_as(refused_write(error, write, engine), error)
 
@@ -253,9 +281,9 @@ _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
 
 
 async def run_write(
-    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements
+    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements, is_past_end: bool
 ) -> Outcome:
-    """Writes the row and its links.
+    """Writes the row and its links. is_past_end: whether the sequence of the id has no further number.
 
     Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
     """
@@ -278,7 +306,7 @@ async def run_write(
             raise resource_not_found(plan.resource.type, str(row_id), write.id_pointer)
         _check_unchanged(write, locked)
     if statements.row is not None:
-        row = await _write_row(connection, write, values, statements)
+        row = await _write_row(connection, write, values, statements, is_past_end)
         row_id = row_id if row is None else row[0]
     for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
@@ -292,7 +320,7 @@ async def run_write(
 
 
 async def _write_row(
-    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements
+    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements, is_past_end: bool
 ) -> asyncpg.Record | None:
     """The row as the statement returns it, its id first; None of one that a trigger deletes and keeps. Raises
     ResourceNotFound, NotWritten."""
@@ -303,9 +331,12 @@ async def _write_row(
             raise resource_not_found(write.plan.resource.type, _id_text(write, values), write.id_pointer)
         await connection.execute(statement.sql, *arguments(statement, values))
         return None
-    row = await connection.fetchrow(statement.sql, *arguments(statement, values))
-    if row is None and statements.skip_taken is not None:
-        row = await _insert_past_taken(connection, values, statement, statements.skip_taken)
+    row, free_ids = None, statements.free_ids
+    if free_ids is None or not is_past_end:
+        row = await connection.fetchrow(statement.sql, *arguments(statement, values))
+    if row is None and free_ids is not None:
+        plan = write.plan
+        row = await insert_with_free_id(connection, plan, values, statement, free_ids, is_past_end=is_past_end)
     if row is not None and row[0] is not None:
         return row
     if there is None or statements.lock is not None:
@@ -334,19 +365,6 @@ class Missing(ResourceNotFound):
         answer = not_written(self._write)
         answer.pointer = answer.pointer or self.pointer
         return answer
-
-
-async def _insert_past_taken(
-    connection: Connection, values: Values, insert: Statement, skip_taken: Statement
-) -> asyncpg.Record:
-    """The sequence offered an id that a client had taken: moves it to the end of what is taken there, and
-    inserts again."""
-    for _ in range(10):
-        await connection.fetchval(skip_taken.sql)
-        row = await connection.fetchrow(insert.sql, *arguments(insert, values))
-        if row is not None:
-            return row
-    raise RuntimeError("no free id after 10 moves of the sequence")
 
 
 def _check_unchanged(write: PlannedWrite, row: Row) -> None:

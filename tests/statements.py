@@ -688,7 +688,6 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     lock: Sent | None = None
     row: Sent | None = None
-    skip_taken: Sent | None = None
     links: tuple[tuple[Sent, Sent, Sent], ...] = ()
 
 

@@ -14,7 +14,6 @@ from querybuild.plan import Scope, Statement
 from querybuild.planner import plan_linkage
 from querybuild.query import Context
 from querybuild.select import compile_read
-from server.resources import built_in
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS
 from tests.page_statements import PAGES
@@ -166,7 +165,7 @@ def statements_of(write: PlannedWrite) -> list[tuple[str, Statement, Any]]:
     row_id = ANY_ID[plan.resource.type] if plan.id_slot is None and plan.links else None
     row_id = write.values[plan.id_slot] if plan.id_slot is not None else row_id
     links = [one for link in statements.links for one in (link.lock, link.detach, link.attach)]
-    every = (statements.owner, *statements.joined, statements.lock, statements.row, statements.skip_taken, *links)
+    every = (statements.owner, *statements.joined, statements.lock, statements.row, *links)
     return [(statement.sql, statement, row_id) for statement in every if statement is not None]
 
 
@@ -250,27 +249,6 @@ def test_rows_that_are_related_to_one(io_loop: IOLoop, corner_url: str) -> None:
         return found
 
     assert io_loop.run_sync(lambda: refusals(corner_url, run)) == RELATED
-
-
-async def test_sequence_moves_past_taken_ids(database_url: str) -> None:
-    """Clients took 1, 2, 4 and the last bigint: creates without an id get 3, then 5."""
-    connection = await asyncpg.connect(database_url)
-    write = create("person", {"attributes": {"name": "x"}}, built_in())
-    statements = compile_write(write.plan)
-    assert statements.skip_taken is not None
-    try:
-        for taken in (1, 2, 4, 9223372036854775807):
-            await connection.execute("INSERT INTO persons (id, name) VALUES ($1, 'taken')", taken)
-        made = []
-        for _ in range(2):
-            rows = await execute(connection, statements.row, write)
-            if not rows:
-                await connection.fetch(statements.skip_taken.sql)
-                rows = await execute(connection, statements.row, write)
-            made.append(rows[0][0])
-    finally:
-        await connection.close()
-    assert made == [3, 5]
 
 
 def test_a_document_of_one_resource_at_once(io_loop: IOLoop, corner_url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from querybuild.changes import PlannedWrite
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
-from querybuild.plan import Statement, node_of
+from querybuild.plan import Slot, Statement, node_of
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, link, read_resource, update
@@ -34,7 +34,7 @@ def test_write(case: Write) -> None:
     statements = compile_write(write.plan)
     assert sent(statements.row, write) == case.row
     assert sent(statements.lock, write) == case.lock
-    assert sent(statements.skip_taken, write) == case.skip_taken
+    assert statements.free_ids is None
     links = [(link.lock, link.detach, link.attach) for link in statements.links]
     assert tuple(tuple(sent(statement, write) for statement in link) for link in links) == case.links
 
@@ -44,7 +44,7 @@ def test_links(case: LinkCase) -> None:
     write = link(case.type, case.id, case.relationship, case.mode, linkage_of(case.data))
     statements = compile_write(write.plan)
     assert (sent(statements.lock, write), sent(statements.row, write)) == (case.owner_lock, case.row)
-    assert (statements.owner, statements.skip_taken) == (None, None)
+    assert (statements.owner, statements.free_ids) == (None, None)
     links = [(one.lock, one.detach, one.attach) for one in statements.links]
     expected = [] if case.row is not None else [(case.lock, case.detach, case.attach)]
     assert [tuple(sent(statement, write) for statement in one) for one in links] == expected
@@ -79,7 +79,7 @@ def test_delete() -> None:
         lock=None,
         there=there,
         row=statements.row,
-        skip_taken=None,
+        free_ids=None,
         links=(),
         keeps_row=False,
         alone=statements.alone,
@@ -143,14 +143,17 @@ def test_a_sequence_that_clients_ran_ahead_of() -> None:
     assert statements.row.sql == (
         'INSERT INTO "persons" ("name") VALUES ($1) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"'
     )
-    assert statements.skip_taken is not None
-    assert statements.skip_taken.sql.startswith("SELECT setval(pg_get_serial_sequence('\"persons\"','id'),(SELECT ")
-    assert statements.skip_taken.slots == ()
+    assert statements.free_ids is not None
+    assert (statements.free_ids.table, statements.free_ids.column) == ('"persons"', "id")
+    assert statements.free_ids.insert == Statement(
+        'INSERT INTO "persons" ("id","name") VALUES ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"',
+        (Slot("row"), Slot("request", 0)),
+    )
     chosen = create("person", {"id": "7", "attributes": {"name": "x"}}, built_in())
     assert sent(compile_write(chosen.plan).row, chosen) == Sent(
         'INSERT INTO "persons" ("id","name") VALUES ($1,$2) RETURNING "persons"."id"', (7, "x")
     )
-    assert compile_write(chosen.plan).skip_taken is None
+    assert compile_write(chosen.plan).free_ids is None
 
 
 def test_rows_that_are_alike_are_one_statement() -> None:

@@ -1,0 +1,94 @@
+"""SQL that finds an id which no row has. What comes in: a resource whose ids clients may choose, and that have a
+default. What goes out: statements.
+
+A client may take any number, so the default may offer one that is taken. Then the numbers that the sequence gives next
+are looked up in the index of the ids until one is free. A number that a sequence gave is nobody else's; the sequence is
+never set, so it never moves backwards.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from pypika import Table
+
+from querybuild.clauses import table
+from querybuild.plan import Statement
+from querybuild.resource import Resource
+
+QUOTE = '"'
+
+
+class FreeIdStatements(msgspec.Struct, frozen=True):
+    """sequence: given the table's name and the id column, the sequence that the default takes its numbers from, its
+    start, increment, least and greatest number, and whether the role may take numbers; no row where the default is
+    anything else. draw: given the sequence, how many numbers it may give at most and how many are wanted, those that
+    are free. choose:
+    given a start, an increment, the most steps and how many of the first steps are tried, a free number. is_taken:
+    given an id. insert: the new row with the id that Slot("row") has.
+    """
+
+    table: str
+    column: str
+    sequence: str
+    draw: str
+    choose: str
+    is_taken: str
+    insert: Statement
+
+
+def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
+    rows = table(resource)
+    name, column = rows.get_sql(quote_char=QUOTE), resource.id.column
+    return FreeIdStatements(
+        table=name,
+        column=column,
+        sequence=_SEQUENCE,
+        draw=_DRAW.format(is_free=_is_free(rows, column)),
+        choose=_CHOOSE.format(is_free=_is_free(rows, column)),
+        is_taken=f'SELECT 1 FROM {name} WHERE "{column}"=$1',
+        insert=insert,
+    )
+
+
+def _is_free(rows: Table, column: str) -> str:
+    """A subquery that is run for each number, and so looks into the index, whatever the planner thinks of the table."""
+    name = rows.get_sql(quote_char=QUOTE)
+    return f'(SELECT "t"."{column}" FROM {name} "t" WHERE "t"."{column}"="numbers"."n" LIMIT 1) IS NULL'
+
+
+# Of a default that makes something else of the number, such as nextval('s') * 10, the sequence does not tell the id.
+_SEQUENCE = r"""
+SELECT s.seqrelid::int8, s.seqstart, s.seqincrement, s.seqmin, s.seqmax,
+       has_sequence_privilege(s.seqrelid, 'USAGE, UPDATE')
+FROM pg_attribute a
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+JOIN pg_sequence s ON s.seqrelid = CASE
+    WHEN a.attidentity <> '' THEN pg_get_serial_sequence($1::text, $2::text)::regclass
+    WHEN pg_get_expr(d.adbin, d.adrelid) ~ '^nextval\(''[^'']*''::regclass\)$' THEN (
+        SELECT p.refobjid FROM pg_depend p JOIN pg_class c ON c.oid = p.refobjid AND c.relkind = 'S'
+        WHERE p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refclassid = 'pg_class'::regclass)
+    END
+WHERE a.attrelid = $1::text::regclass AND a.attname = $2::text
+"""
+
+# The numbers are taken from the sequence one by one, until enough are free: LIMIT stops them.
+_DRAW = """
+SELECT "n" FROM (SELECT nextval($1::int8::oid::regclass) AS "n" FROM generate_series(1, $2::int8) OFFSET 0) "numbers"
+WHERE {is_free} LIMIT $3::int8
+"""
+
+# First the lowest numbers; then numbers by chance, in wider and wider ranges. However many ids are taken, a range is
+# reached that is mostly free, and clients that look at once find different ones.
+_CHOOSE = """
+SELECT "n" FROM (
+    SELECT $1::int8 + $2::int8 * "k" AS "n" FROM (
+        SELECT generate_series(0, least($4::int8 - 1, $3::int8)) AS "k"
+        UNION ALL
+        SELECT least(floor(random() * least(2.0 ^ "width", $3::float8))::numeric, $3::numeric)::int8
+        FROM generate_series(8, 63) "width", generate_series(1, 8)
+        UNION ALL
+        SELECT least(floor(random() * $3::float8)::numeric, $3::numeric)::int8 FROM generate_series(1, 1000)
+    ) "steps" OFFSET 0
+) "numbers"
+WHERE {is_free} LIMIT 1
+"""

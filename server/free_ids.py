@@ -1,0 +1,136 @@
+"""Creates without an id, where clients have taken the number that the default offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import msgspec
+from asyncpg import exceptions as pg
+
+from querybuild.free_ids import FreeIdStatements
+from querybuild.plan import Statement, Values, WritePlan
+from querybuild.resource import Resource
+from querybuild.types import INT
+from server.errors import no_free_id
+from server.execute import arguments
+from server.postgres.connection import Connection
+
+DRAWN = 50_000
+"""How many numbers of its sequence one create passes over at most; it takes PostgreSQL some 100 ms."""
+
+LOWEST = 1_000
+"""How many of the lowest numbers are tried before numbers by chance."""
+
+ATTEMPTS = 8
+"""How often a number is looked for. One that was free may be a client's by the time that it is written."""
+
+REPEATS = 3
+"""How often a default is asked again that is no sequence's number."""
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """Where ids come from: numbers from `start` by `increment`, in the bounds of sequence and column. sequence: its
+    oid; None where no number can be taken from one."""
+
+    sequence: int | None
+    start: int
+    increment: int
+    least: int
+    greatest: int
+
+    @property
+    def first(self) -> int:
+        """The number that is as many increments before the start as the bounds allow."""
+        begin = self.least if self.increment > 0 else self.greatest
+        return self.start - self.increment * ((self.start - begin) // self.increment)
+
+    def steps(self, start: int) -> int:
+        end = self.greatest if self.increment > 0 else self.least
+        return min((end - start) // self.increment, (2**63 - 1) // abs(self.increment))
+
+
+async def insert_with_free_id(
+    connection: Connection,
+    plan: WritePlan,
+    values: Values,
+    again: Statement,
+    statements: FreeIdStatements,
+    *,
+    is_past_end: bool,
+) -> asyncpg.Record | None:
+    """The new row; None where the database writes none although the id is free. again: the INSERT that takes the
+    default. is_past_end: whether the sequence has no further number.
+
+    The number of statements is bounded. Raises NoFreeId.
+    """
+    read = await _read_source(connection, plan.resource, statements)
+    if read is None:
+        for _ in range(REPEATS):
+            row = await connection.fetchrow(again.sql, *arguments(again, values))
+            if row is not None:
+                return row
+    source = read or _Source(None, 1, 1, *_bounds(plan.resource))
+    draws, unwritten = source.sequence is not None and not is_past_end, 0
+    for attempt in range(ATTEMPTS):
+        drawn = await _draw(connection, source, statements, 1) if draws else []
+        number = drawn[0] if drawn else None
+        if number is None:
+            draws = False
+            number = await _choose(connection, source, statements, 0 if attempt else LOWEST)
+        if number is None:
+            break
+        row = await connection.fetchrow(statements.insert.sql, *arguments(statements.insert, values, row_id=number))
+        if row is not None:
+            return row
+        unwritten += await connection.fetchval(statements.is_taken, number) is None
+        if unwritten > 1:
+            return None
+    raise no_free_id(plan.resource.type)
+
+
+async def _read_source(connection: Connection, resource: Resource, statements: FreeIdStatements) -> _Source | None:
+    row = await connection.fetchrow(statements.sequence, statements.table, statements.column)
+    if row is None:
+        return None
+    oid, start, increment, least, greatest, is_allowed = row
+    bounds = _bounds(resource)
+    return _Source(oid if is_allowed else None, start, increment, max(least, bounds[0]), min(greatest, bounds[1]))
+
+
+def _bounds(resource: Resource) -> tuple[int, int]:
+    bits = 31 if resource.id.type is INT else 63
+    return -(2**bits), 2**bits - 1
+
+
+async def draw_free_ids(
+    connection: Connection, resource: Resource, statements: FreeIdStatements, count: int
+) -> list[Any] | None:
+    """As many free numbers of the id's sequence; None where it has not so many, or there is no sequence."""
+    source = await _read_source(connection, resource, statements)
+    if source is None or source.sequence is None:
+        return None
+    numbers = await _draw(connection, source, statements, count)
+    return numbers if len(numbers) == count else None
+
+
+async def _draw(connection: Connection, source: _Source, statements: FreeIdStatements, count: int) -> list[Any]:
+    """Free numbers of the sequence: fewer where it has come to its end, or where too many are taken."""
+    savepoint = connection.transaction()
+    await savepoint.start()
+    try:
+        rows = await connection.fetch(statements.draw, source.sequence, DRAWN + count, count)
+    except pg.SequenceGeneratorLimitExceededError:
+        await savepoint.rollback()
+        return []
+    await savepoint.commit()
+    return [row[0] for row in rows if source.least <= row[0] <= source.greatest]
+
+
+async def _choose(connection: Connection, source: _Source, statements: FreeIdStatements, lowest: int) -> Any:
+    """A free number that the sequence could have given, now or before; None where none is found."""
+    for start in dict.fromkeys((source.start, source.first)):
+        number = await connection.fetchval(statements.choose, start, source.increment, source.steps(start), lowest)
+        if number is not None:
+            return number
+    return None
