@@ -98,7 +98,7 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, Lock
 def check_method(resource: Resource, kind: ChangeKind) -> None:
     """Raises MethodForbidden where the declaration switches the write off."""
     if kind not in resource.methods:
-        raise MethodForbidden(f"A {resource.type} cannot be {kind}d here.")
+        raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
 
 
 def addressed(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
@@ -205,13 +205,14 @@ class _WritePlanner:
             return None
         pointer = f"{change.pointer}/id"
         if not self.resource.client_ids:
-            detail = f"The server chooses the id of a {self.resource.type}: leave `id` out."
+            detail = f"The server chooses ids of type {quoted(self.resource.type)}: leave `id` out."
             self.errors.append(ClientIdForbidden(detail, pointer=pointer))
             return None
         try:
             slot = self.slot(self.resource.id_type.read(change.id), pointer)
         except ValueFault as error:
-            self.errors.append(AttributeFault(f"An id of a {self.resource.type} must be {error}.", pointer=pointer))
+            detail = f"An id of type {quoted(self.resource.type)} must be {error}."
+            self.errors.append(AttributeFault(detail, pointer=pointer))
             return None
         self._assignments.append(Assignment(self.resource.id.column, slot))
         return slot
@@ -309,6 +310,10 @@ class _WritePlanner:
             elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
+            elif (kept := self._not_updated(relationship)) is not None:
+                why = f"resources of type {quoted(kept.type)} hold it, and are not updated"
+                detail = f"The relationship {quoted(name)} cannot be written here: {why}."
+                self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
                 one, many = "one resource identifier or null", "an array of resource identifiers"
                 expected = many if relationship.is_to_many else one
@@ -316,6 +321,14 @@ class _WritePlanner:
                 self.errors.append(RelationshipFault(detail, pointer=linkage.pointer))
             else:
                 self._link(relationship, linkage)
+
+    def _not_updated(self, relationship: Relationship) -> Resource | None:
+        """The resource whose rows hold the key, where its declaration keeps them from being updated. A new row's own
+        keys come with it, and those of a link table are no resource's."""
+        if link_of(relationship) is not None or (self.on_create and own_key_of(relationship) is not None):
+            return None
+        holder = self.resource if own_key_of(relationship) is not None else self.catalog.target(relationship)
+        return None if "update" in holder.methods else holder
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.errors import ApiError
+from querybuild.errors import ApiError, quoted
 from querybuild.query import Change, Identifier, Lid, Limits, LinkMode
 from serializers.decode import Decoder, load_document
 from serializers.errors import InvalidDocument, MalformedOperations
@@ -176,7 +176,8 @@ class _Reader:
 
     def _check_made(self, lid: Lid, pointer: str) -> None:
         if lid not in self._made:
-            self._fault(f"No operation before this one adds a {lid.type} with this `lid`.", pointer)
+            what = f"a resource of type {quoted(lid.type)} with this `lid`"
+            self._fault(f"No operation before this one adds {what}.", pointer)
 
     def _malformed(self, detail: str, pointer: str) -> None:
         self._errors.append(MalformedOperations(detail, pointer=pointer))

@@ -103,10 +103,11 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
                 f"The related resource is not there: {names}.", pointer=pointer
             )
         case pg.NotNullViolationError() if (link := _detached(columns, error, write)) is not None:
-            detail = f"A {link.target.type} would be left without a required relationship: delete or move first."
+            detail = f"{link.target.type} would be left without a required relationship: delete or move first."
             return RequiredLink(detail, pointer=write.pointers[link.slot])
         case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
-            return AttributeFault(f"The client chooses the id of a {plan.resource.type}: send one.", pointer=pointer)
+            detail = f"The client chooses ids of type {quoted(plan.resource.type)}: send one."
+            return AttributeFault(detail, pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:

@@ -112,7 +112,7 @@ class OperationsHandler(WritingHandler):
             return resource
         assert operation.change is not None
         pointer = f"{operation.change.pointer}/type"
-        detail = f"A {type_name} is not written by atomic operations."
+        detail = f"Resources of type {quoted(type_name)} are not written by atomic operations."
         if resource is None:
             known = [known.type for known in self.engine.catalog if known.in_operations]
             detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, known)}"

@@ -68,7 +68,7 @@ async def test_a_client_id_is_forbidden_elsewhere(api: Api) -> None:
             [
                 error(
                     "client_id_forbidden",
-                    f"The server chooses the id of a {type_name}: leave `id` out.",
+                    f"The server chooses ids of type “{type_name}”: leave `id` out.",
                     "/data/id",
                 )
             ],

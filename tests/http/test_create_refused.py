@@ -193,7 +193,7 @@ async def test_different_statuses_together_are_a_400(api: Api) -> None:
         relationships={"owner": {"data": one("group", "1")}, "oner": {"data": one("user", "x")}},
     )
     two = document("computer", {"name": "c"}, id="9", relationships=linked(owner=one("user", "x")))
-    forbidden = error("client_id_forbidden", "The server chooses the id of a computer: leave `id` out.", "/data/id")
+    forbidden = error("client_id_forbidden", "The server chooses ids of type “computer”: leave `id` out.", "/data/id")
     await check_refused(
         api,
         [

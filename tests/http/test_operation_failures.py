@@ -65,7 +65,7 @@ def invalid(operation: Any, path: str, said: str) -> Case:
 PERSON = {"type": "person", "id": "1"}
 GROUPED = "data/relationships/group/data"
 OWNED = "data/relationships/computers/data"
-NO_LID = "No operation before this one adds a {} with this `lid`."
+NO_LID = "No operation before this one adds a resource of type “{}” with this `lid`."
 NOT_BOTH = "A resource is named by its `id` or by its `lid`, not by both."
 NO_REF = "There must be a `ref`, an object of `type` and `id` or `lid`."
 CASES: dict[str, Case] = {
@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
         403,
         "client_id_forbidden",
         "data/id",
-        "The server chooses the id of a group: leave `id` out.",
+        "The server chooses ids of type “group”: leave `id` out.",
         "Client-Generated Id Forbidden",
     ),
     "an id that is taken": failing(

@@ -256,9 +256,9 @@ async def test_writes_that_are_switched_off(declared: Api) -> None:
     await fill(declared)
     tag, motto = document("label", {"name": "new"}), document("motto", {"motto": "x"}, id="1")
     for method, path, sent, detail in (
-        ("POST", "/papers/a/labels", tag, "A label cannot be created here."),
-        ("PATCH", "/writers/1/motto", motto, "A motto cannot be updated here."),
-        ("DELETE", "/writers/1/motto", None, "A motto cannot be deleted here."),
+        ("POST", "/papers/a/labels", tag, "Resources of type “label” cannot be created here."),
+        ("PATCH", "/writers/1/motto", motto, "Resources of type “motto” cannot be updated here."),
+        ("DELETE", "/writers/1/motto", None, "Resources of type “motto” cannot be deleted here."),
         ("POST", "/writers/3/kept", document("room", {"room": "x"}), "The relationship “kept” cannot be written here."),
     ):
         answer = await declared.request(method, path, sent)
@@ -308,7 +308,7 @@ async def test_refused(api: Api) -> None:
         refused(
             "/users/1/computers",
             computer(id="9"),
-            error("client_id_forbidden", "The server chooses the id of a computer: leave `id` out.", "/data/id"),
+            error("client_id_forbidden", "The server chooses ids of type “computer”: leave `id` out.", "/data/id"),
         ),
         refused(
             "/users/1/posts",

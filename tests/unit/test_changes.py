@@ -71,10 +71,10 @@ CREATES: list[tuple[str, dict[str, Any], type[BodyError], str, str]] = [
     ("rule", {"attributes": {}}, AttributeFault, "/data/attributes/must", "The attribute “must” is required."),
     # type and id
     ("tag", {"type": "tog", "attributes": {}}, TypeConflict, "/data/type", "This route is for resources of type “tag”, not “tog”."),
-    ("rule", rule() | {"id": "1"}, ClientIdForbidden, "/data/id", "The server chooses the id of a rule: leave `id` out."),
-    ("node", {"id": "X", "attributes": {"title": "x"}}, AttributeFault, "/data/id", f"An id of a node must be a UUID such as {TOKEN}."),
-    ("node", {"id": TOKEN.upper(), "attributes": {"title": "x"}}, AttributeFault, "/data/id", "An id of a node must be a UUID in lower case."),
-    ("country", {"id": "", "attributes": {"name": "x"}}, AttributeFault, "/data/id", "An id of a country must be a text, not empty and neither `.` nor `..`."),
+    ("rule", rule() | {"id": "1"}, ClientIdForbidden, "/data/id", "The server chooses ids of type “rule”: leave `id` out."),
+    ("node", {"id": "X", "attributes": {"title": "x"}}, AttributeFault, "/data/id", f"An id of type “node” must be a UUID such as {TOKEN}."),
+    ("node", {"id": TOKEN.upper(), "attributes": {"title": "x"}}, AttributeFault, "/data/id", "An id of type “node” must be a UUID in lower case."),
+    ("country", {"id": "", "attributes": {"name": "x"}}, AttributeFault, "/data/id", "An id of type “country” must be a text, not empty and neither `.` nor `..`."),
     # relationships
     ("profile", {"attributes": {"motto": "x"}}, RelationshipFault, "/data/relationships/author", "The relationship “author” is required."),
     ("profile", profile(author=None), RelationshipFault, "/data/relationships/author/data", "The relationship “author” is required."),
