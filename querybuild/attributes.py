@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -71,6 +72,11 @@ def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
 
 def _check_range(attribute: Attribute, value: Any, native: Any) -> None:
     low, high = attribute.minimum, attribute.maximum
+    if isinstance(native, Decimal) and native.is_nan():
+        # PostgreSQL has it greater than all numbers, and Python compares it with none.
+        if high is not None:
+            raise ValueFault(_bounds(low, high, str))
+        return
     if (low is not None and native < low) or (high is not None and native > high):
         raise ValueFault(_bounds(low, high, str))
 

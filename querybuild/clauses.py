@@ -166,8 +166,10 @@ def _all(criteria: list[Criterion]) -> Criterion:
 def _bound(key: OrderKey, parameter: Term) -> Term:
     """A text as the key's type; texts, and enums, which have types of their own, are compared as they are."""
     column_type = key.column.attribute.type
-    if column_type is OPAQUE or column_type.family == "text":
+    if column_type.family == "text":
         return parameter
+    if column_type.sql_type and column_type.bound is not None:
+        return column_type.bound(parameter)
     return Template("CAST(CAST({} AS TEXT) AS " + column_type.sql_names[0] + ")", parameter)
 
 
@@ -231,7 +233,8 @@ def _as_text(column: ColumnRef) -> Term:
 def _custom(test: CustomTest, binds: Binds) -> Criterion:
     """A custom operator's criterion; with joins, an EXISTS over the joined tables."""
     operator = test.operator
-    found, joins = operator.criterion(test.left.attribute, operand(test.left), binds.request(test.slot), operator.name)
+    left = _as_text(test.left) if test.left.attribute.type.sql_type else operand(test.left)
+    found, joins = operator.criterion(test.left.attribute, left, binds.request(test.slot), operator.name)
     # It may be an OR: nothing that it is put into may tear it apart.
     found = Template("({})", found)
     if not joins:

@@ -39,6 +39,7 @@ from querybuild.plan import (
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
+from querybuild.types import OPAQUE
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
@@ -299,6 +300,9 @@ class _ReadPlanner:
             return None
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
+            return None
+        if attribute.type is OPAQUE:
+            self._refuse(key, f"{quoted(name)} is of a type that has no order.")
             return None
         column = ColumnRef(alias, attribute)
         return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)

@@ -46,14 +46,17 @@ def ordered(term: Term, *, is_descending: bool, is_nullable: bool, is_backwards:
 
 
 def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """An element's way of being read, for an array of them; null stays null, an empty array stays empty.
+    """An element's way of being read, for an array of them; null stays null, an empty array stays empty, two dimensions
+    stay two. An array of more is shown as one list.
 
-    `CASE WHEN "t0"."a" IS NULL THEN NULL ELSE ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") END`
+    `CASE WHEN array_ndims("t0"."a")=2 THEN ARRAY(SELECT ARRAY(SELECT CAST("t0"."a"["i"]["j"] AS TEXT) FROM
+    generate_subscripts("t0"."a",2) AS "j") FROM generate_subscripts("t0"."a",1) AS "i") WHEN "t0"."a" IS NULL THEN NULL
+    ELSE ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") END`
     """
-    element = select(Field("x"))
-    return lambda array: Template(
-        'CASE WHEN {} IS NULL THEN NULL ELSE ARRAY(SELECT {} FROM unnest({}) AS "x") END',
-        array,
-        element,
-        array,
+    text = (
+        "CASE WHEN array_ndims({0})=2 THEN ARRAY(SELECT ARRAY("
+        'SELECT {1} FROM generate_subscripts({0},2) AS "j") FROM generate_subscripts({0},1) AS "i") '
+        'WHEN {0} IS NULL THEN NULL ELSE ARRAY(SELECT {2} FROM unnest({0}) AS "x") END'
     )
+    element = select(Field("x"))
+    return lambda array: Template(text, array, select(Template('({})["i"]["j"]', array)), element)

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-from pypika import Field, functions
+from pypika import functions
 from pypika.terms import Function, Term
 
 from querybuild import values
@@ -33,6 +33,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     shown: what is read -> what msgspec encodes.
     bound: the parameter's term, where it needs a cast.
     as_text: the column has to be cast before text operators, or columns of another type, see it.
+    sql_type: the type of PostgreSQL as a cast names it, where only the live tables tell.
     choices: the values of an enum.
     element: of an array.
     """
@@ -50,6 +51,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     shown: Callable[[Any], Any] | None = None
     bound: Callable[[Term], Term] | None = None
     as_text: bool = False
+    sql_type: str = ""
     choices: tuple[str, ...] = ()
     element: ColumnType | None = None
 
@@ -82,33 +84,19 @@ def _each_between(before: str, after: str) -> Callable[[Term], Term]:
     that. Null, an empty array, and null among the elements are not false.
 
     `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
-    ARRAY(SELECT ... FROM unnest("t0"."days") AS "x") END`
+    ... END`, where the elements are made one by one as `unnested` makes them.
     """
-    text = (
-        f"CASE WHEN ('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE THEN {{0}}"
-        ' ELSE ARRAY(SELECT {1} FROM unnest({0}) AS "x") END'
-    )
-    element = _between(before, after)(Field("x"))
-    return lambda column: Template(text, column, element)
+    text = f"CASE WHEN ('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE THEN {{0}} ELSE {{1}} END"
+    elements = unnested(_between(before, after))
+    return lambda column: Template(text, column, elements(column))
 
 
 def _utc_between(column: Term) -> Term:
     return Function("timezone", "UTC", _between(*_MOMENTS)(column))
 
 
-def _cast_as_whole(select: Callable[[Term], Term], select_whole: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """An array whose elements need not be taken apart to be read (docs/adr/0013-values-as-text.md). Those of several
-    dimensions are, and lose them.
-
-    `CASE WHEN array_ndims("t0"."a")>1 THEN ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") ELSE
-    CAST("t0"."a" AS TEXT[]) END`
-    """
-    text = 'CASE WHEN array_ndims({0})>1 THEN ARRAY(SELECT {1} FROM unnest({0}) AS "x") ELSE {2} END'
-    element = select(Field("x"))
-    return lambda column: Template(text, column, element, select_whole(column))
-
-
 def _texts(column: Term) -> Term:
+    """An array that need not be taken apart to be read (docs/adr/0013-values-as-text.md)."""
     return functions.Cast(column, "TEXT[]")
 
 
@@ -179,7 +167,7 @@ def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
         is_text=True,
         as_text=cast,
         select=_text if cast else None,
-        select_array=_cast_as_whole(_text, _texts) if cast else None,
+        select_array=_texts if cast else None,
     )
 
 
@@ -220,16 +208,16 @@ def _json(name: str) -> ColumnType:
     )
 
 
-def _numeric(name: str, shown: Callable[[Any], Any] | None) -> ColumnType:
+def _numeric(name: str, read: Callable[[Any], Any], shown: Callable[[Any], Any] | None) -> ColumnType:
     return ColumnType(
         name=name,
         family="number",
         sql_names=("numeric",),
-        from_json=values.decimal_of,
-        from_text=values.decimal_of,
+        from_json=read,
+        from_text=read,
         is_ordered=True,
         select=_text,
-        select_array=_cast_as_whole(_text, _texts),
+        select_array=_texts,
         shown=shown,
     )
 
@@ -248,15 +236,15 @@ BOOL = ColumnType(
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
 BIGINT = _integer("bigint", 64)
-NUMERIC = _numeric("numeric", None)
-"""A JSON string, so that no client rounds it."""
-NUMERIC_NUMBER = _numeric("numeric as a number", _finite_raw)
+NUMERIC = _numeric("numeric", values.numeric_of, None)
+"""A JSON string, so that no client rounds it; `"NaN"` and `"Infinity"` among them."""
+NUMERIC_NUMBER = _numeric("numeric as a number", values.decimal_of, _finite_raw)
 """A JSON number, digit by digit; NaN and infinities read as null."""
 FLOAT = _float("float", "float8", 1.7976931348623157e308)
 REAL = msgspec.structs.replace(
     _float("real", "float4", 3.4028235e38),  # what PostgreSQL shows the largest as
     select=_single,
-    select_array=_cast_as_whole(_single, _singles),
+    select_array=_singles,
 )
 TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
 CHAR = _string("char", ("bpchar",), cast=True)
@@ -267,7 +255,7 @@ TIME = _from_string(
     "time",
     values.time_of,
     select=_text,
-    select_array=_cast_as_whole(_text, _texts),
+    select_array=_texts,
     shown=values.time_shown,
 )
 """A fraction of a second is shown with six digits, as that of a timestamp is."""
@@ -299,7 +287,26 @@ OPAQUE = ColumnType(
     is_read_only=True,
     select=_text,
 )
-"""Any database type without a row of its own: shown as PostgreSQL's text of it."""
+"""Any database type without a row of its own: shown as PostgreSQL's text of it, compared as that, and not sorted."""
+
+
+def opaque(sql_type: str) -> ColumnType:
+    """OPAQUE of a type of PostgreSQL that has an order: shown as its text, compared and sorted by the type itself.
+
+    sql_type: as a cast names it, `pg_catalog.inet`. `CAST(CAST($1 AS TEXT) AS pg_catalog.inet)`
+    """
+    return msgspec.structs.replace(
+        OPAQUE,
+        sql_type=sql_type,
+        # Another column may have another type: what both show is compared.
+        as_text=True,
+        bound=_from_text(sql_type),
+    )
+
+
+def _from_text(sql_type: str) -> Callable[[Term], Term]:
+    text = "CAST(CAST({} AS TEXT) AS " + sql_type.replace("{", "{{").replace("}", "}}") + ")"
+    return lambda parameter: Template(text, parameter)
 
 
 def enum(*choices: str) -> ColumnType:
@@ -327,20 +334,33 @@ def enum(*choices: str) -> ColumnType:
 
 
 def array(element: ColumnType) -> ColumnType:
-    """An array of scalars. NULL elements are shown, and refused in a request."""
+    """An array of scalars, of any number of dimensions: lists in lists. A null in it is a null."""
     if not isinstance(element, ColumnType) or element.element is not None:
         raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
+    # Of JSON a list, and null, is a value.
+    is_json = element.family in ("json", "jsonb")
 
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValueFault(f"a list of {element.name} values")
         try:
-            items = [element.from_json(item) for item in value]
+            items = [element.from_json(item) for item in value] if is_json else read_items(value, 1)
         except ValueFault as error:
             raise ValueFault(f"a list of {element.name} values, each {error}") from error
         if element.sql_names == ("numeric",):
-            values.check_zeros(items)
+            values.check_zeros(_flat(items))
         return items
+
+    def read_items(items: list[Any], depth: int) -> list[Any]:
+        if not any(isinstance(item, list) for item in items):
+            return [None if item is None else element.from_json(item) for item in items]
+        lengths = {len(item) if isinstance(item, list) else 0 for item in items}
+        if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:
+            raise ValueFault(f"of one kind: all values, or all lists of one length, {MOST_DIMENSIONS} deep at most")
+        read_lists = [read_items(item, depth + 1) for item in items]
+        if len({_shape(item) for item in read_lists}) > 1:
+            raise ValueFault("of one kind: lists of the same lengths")
+        return read_lists
 
     def read_text(text: str) -> list[Any]:
         return [element.from_text(item) for item in split_list(text)]
@@ -355,7 +375,7 @@ def array(element: ColumnType) -> ColumnType:
         from_text=read_text,
         select=element.select_array or (None if element.select is None else unnested(element.select)),
         shown=None if shown is None else _each(shown),
-        bound=None if element.bound is None else _text_array_as(element.name),
+        bound=None if element.bound is None else _text_array_as(element.sql_type or element.name.upper()),
         as_text=element.as_text,
         element=element,
     )
@@ -371,7 +391,21 @@ def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _text_array_as(name: str) -> Callable[[Term], Term]:
-    return lambda parameter: functions.Cast(functions.Cast(parameter, "TEXT[]"), f"{name.upper()}[]")
+    text = "CAST(CAST({} AS TEXT[]) AS " + name.replace("{", "{{").replace("}", "}}") + "[])"
+    return lambda parameter: Template(text, parameter)
+
+
+MOST_DIMENSIONS = 6
+"""Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
+
+
+def _flat(items: list[Any]) -> list[Any]:
+    return [one for item in items for one in (_flat(item) if isinstance(item, list) else [item])]
+
+
+def _shape(items: Any) -> tuple[int, ...]:
+    """The lengths of lists in lists, all of which are alike below the first."""
+    return (len(items), *_shape(items[0])) if isinstance(items, list) else ()
 
 
 def split_list(text: str) -> list[str]:

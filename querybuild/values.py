@@ -248,6 +248,14 @@ def decimal_of(value: Any) -> Decimal:
     raise ValueFault("a number, or a string that holds one")
 
 
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+
+
+def numeric_of(value: Any) -> Decimal:
+    """The same, and what PostgreSQL's numeric has besides, as it is shown."""
+    return Decimal(value) if isinstance(value, str) and value in _NO_NUMBERS else decimal_of(value)
+
+
 class Float:
     """Reads float4 and float8; a number over the range is refused, not made infinite."""
 

@@ -144,7 +144,7 @@ def _caches(settings: Settings) -> Caches:
 class Engine:
     def __init__(self, settings: Settings, catalog: Catalog, schema: LiveSchema) -> None:
         self.settings = settings
-        self.catalog = catalog
+        self.catalog = schema.catalog or catalog
         self.schema = schema
         self.context = Context()
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)

@@ -32,6 +32,7 @@ from server.live_tables import (
     find_oids,
     read_table,
 )
+from server.live_types import with_live_types
 from server.live_writes import (
     key_faults,
     key_privileges,
@@ -71,11 +72,13 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 class LiveSchema(msgspec.Struct, frozen=True):
     """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
     name). references: of declared relationships those that a foreign key bears out, and that it is worth to count by.
-    uncertain: what has to be of one row each, and no constraint keeps so."""
+    uncertain: what has to be of one row each, and no constraint keeps so.
+    catalog: the declarations, with the types that only the tables tell; None where there are faults."""
 
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     uncertain: Uncertainties = {}
+    catalog: Catalog | None = None
     constraints: Constraints = {}
     references: References = frozenset()
 
@@ -100,11 +103,14 @@ async def read_live_schema(
             own += await _term_faults(connection, resource)
         # A column that is at fault is told already, and better.
         faults += own or await _read_faults(connection, resource)
+    if not faults:
+        catalog = await with_live_types(connection, catalog, lambda *which: _type_of(connection, *which))
     uncertain = await find_uncertain(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
         warnings=warnings_of(uncertain),
         uncertain=uncertain,
+        catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
         references=frozenset(
             reference
@@ -354,11 +360,21 @@ async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) 
     return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
 
 
+async def _type_of(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> int:
+    """The oid of the type of its column or term; of a domain the type below."""
+    _, term = await _read_columns(connection, resource, (_bare(attribute),))
+    return term.type.oid
+
+
+def _bare(attribute: Attribute) -> Attribute:
+    """Without what its type makes of what is read."""
+    return msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
+
+
 async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> str:
     """Of one alone, and without what its type makes of it."""
-    bare = msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
     try:
-        _, term = await _read_columns(connection, resource, (bare,))
+        _, term = await _read_columns(connection, resource, (_bare(attribute),))
     except _Refused as error:
         return f"its term cannot be read: {error}"
     name = await connection.fetchval(_TYPE, term.type.oid)

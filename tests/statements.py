@@ -453,25 +453,18 @@ READS = [
         "page[size]=0&fields[sample]=exact,single,fixed,clock,span,place,amounts,fixeds,spans",
         'SELECT "t0"."id",CAST("t0"."exact" AS TEXT),CAST(CAST("t0"."single" AS TEXT) AS FLOAT8),'
         'CAST("t0"."fixed" AS TEXT),CAST("t0"."clock" AS TEXT),interval_send("t0"."span"),'
-        'CASE WHEN array_ndims("t0"."amounts")>1 THEN'
-        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."amounts") AS "x")'
-        ' ELSE CAST("t0"."amounts" AS TEXT[]) END,'
-        'CASE WHEN array_ndims("t0"."fixeds")>1 THEN'
-        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."fixeds") AS "x")'
-        ' ELSE CAST("t0"."fixeds" AS TEXT[]) END,'
-        'CASE WHEN "t0"."spans" IS NULL THEN NULL ELSE'
+        'CAST("t0"."amounts" AS TEXT[]),CAST("t0"."fixeds" AS TEXT[]),'
+        'CASE WHEN array_ndims("t0"."spans")=2 THEN ARRAY(SELECT ARRAY('
+        'SELECT interval_send(("t0"."spans")["i"]["j"]) FROM generate_subscripts("t0"."spans",2) AS "j")'
+        ' FROM generate_subscripts("t0"."spans",1) AS "i") WHEN "t0"."spans" IS NULL THEN NULL ELSE'
         ' ARRAY(SELECT interval_send("x") FROM unnest("t0"."spans") AS "x") END,'
         'CAST("t0"."place" AS TEXT) FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     Read(
         "sample",
         "page[size]=0&fields[sample]=token,singles,tokens,clocks",
-        'SELECT "t0"."id","t0"."token",CASE WHEN array_ndims("t0"."singles")>1 THEN'
-        ' ARRAY(SELECT CAST(CAST("x" AS TEXT) AS FLOAT8) FROM unnest("t0"."singles") AS "x")'
-        ' ELSE CAST(CAST("t0"."singles" AS TEXT[]) AS FLOAT8[]) END,"t0"."tokens",'
-        'CASE WHEN array_ndims("t0"."clocks")>1 THEN'
-        ' ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."clocks") AS "x")'
-        ' ELSE CAST("t0"."clocks" AS TEXT[]) END'
+        'SELECT "t0"."id","t0"."token",CAST(CAST("t0"."singles" AS TEXT[]) AS FLOAT8[]),"t0"."tokens",'
+        'CAST("t0"."clocks" AS TEXT[])'
         ' FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     # what cannot be shown of a date is null; conditions and orders are of the column
@@ -481,9 +474,13 @@ READS = [
         'SELECT "t0"."id",NULLIF(NULLIF(GREATEST(LEAST("t0"."day",\'9999-12-31\'),\'0001-01-01\'),'
         "'0001-01-01'),'9999-12-31'),"
         'CASE WHEN (\'0001-01-01\'<ALL("t0"."days") AND \'9999-12-31\'>ALL("t0"."days")) IS NOT FALSE'
-        ' THEN "t0"."days" ELSE'
+        ' THEN "t0"."days" ELSE '
+        'CASE WHEN array_ndims("t0"."days")=2 THEN ARRAY(SELECT ARRAY(SELECT '
+        "NULLIF(NULLIF(GREATEST(LEAST((\"t0\".\"days\")[\"i\"][\"j\"],'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')"
+        ' FROM generate_subscripts("t0"."days",2) AS "j") FROM generate_subscripts("t0"."days",1) AS "i")'
+        ' WHEN "t0"."days" IS NULL THEN NULL ELSE'
         " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')"
-        ' FROM unnest("t0"."days") AS "x") END'
+        ' FROM unnest("t0"."days") AS "x") END END'
         ' FROM "corner"."samples" "t0" WHERE "t0"."day"=$1 ORDER BY "t0"."day","t0"."id"',
         (date(2024, 2, 29),),
     ),
@@ -492,7 +489,11 @@ READS = [
         "page[size]=0&fields[sample]=moment,moments",
         'SELECT "t0"."id",timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST("t0"."moment",\'9999-12-31 00:00+00\'),'
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')),"
-        'CASE WHEN "t0"."moments" IS NULL THEN NULL ELSE'
+        'CASE WHEN array_ndims("t0"."moments")=2 THEN ARRAY(SELECT ARRAY(SELECT '
+        'timezone(\'UTC\',NULLIF(NULLIF(GREATEST(LEAST(("t0"."moments")["i"]["j"],\'9999-12-31 00:00+00\'),'
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
+        ' FROM generate_subscripts("t0"."moments",2) AS "j") FROM generate_subscripts("t0"."moments",1) AS "i")'
+        ' WHEN "t0"."moments" IS NULL THEN NULL ELSE'
         " ARRAY(SELECT timezone('UTC',NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'))"
         ' FROM unnest("t0"."moments") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
@@ -504,10 +505,15 @@ READS = [
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00'),"
         'CASE WHEN (\'0001-01-01 23:59:59.999999+00\'<ALL("t0"."instants")'
         ' AND \'9999-12-31 00:00+00\'>ALL("t0"."instants")) IS NOT FALSE'
-        ' THEN "t0"."instants" ELSE'
+        ' THEN "t0"."instants" ELSE '
+        'CASE WHEN array_ndims("t0"."instants")=2 THEN ARRAY(SELECT ARRAY(SELECT '
+        'NULLIF(NULLIF(GREATEST(LEAST(("t0"."instants")["i"]["j"],\'9999-12-31 00:00+00\'),'
+        "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
+        ' FROM generate_subscripts("t0"."instants",2) AS "j") FROM generate_subscripts("t0"."instants",1) AS "i")'
+        ' WHEN "t0"."instants" IS NULL THEN NULL ELSE'
         " ARRAY(SELECT NULLIF(NULLIF(GREATEST(LEAST(\"x\",'9999-12-31 00:00+00'),"
         "'0001-01-01 23:59:59.999999+00'),'0001-01-01 23:59:59.999999+00'),'9999-12-31 00:00+00')"
-        ' FROM unnest("t0"."instants") AS "x") END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
+        ' FROM unnest("t0"."instants") AS "x") END END FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
     # page and count
     Read(
@@ -572,9 +578,9 @@ READS = [
     ),
     Read(
         "sample",
-        "page[size]=0&fields[sample]=&sort=place,mood,-texts,span",
+        "page[size]=0&fields[sample]=&sort=mood,-texts,span",
         'SELECT "t0"."id" FROM "corner"."samples" "t0"'
-        ' ORDER BY CAST("t0"."place" AS TEXT),"t0"."mood","t0"."texts" DESC NULLS LAST,"t0"."span","t0"."id"',
+        ' ORDER BY "t0"."mood","t0"."texts" DESC NULLS LAST,"t0"."span","t0"."id"',
     ),
     Read(
         "article",

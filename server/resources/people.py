@@ -34,7 +34,7 @@ USER = Resource(
         Attribute("status", enum("active", "block", "archive")),
         Attribute("birth_date", DATE, nullable=True),
         Attribute("gender", enum("female", "male", "other"), nullable=True),
-        Attribute("words", array(TEXT)),
+        Attribute("words", array(TEXT), shape=list[str]),
         Attribute("date_create", DATE, creatable=False, updatable=False),
     ),
     relationships=(

@@ -87,7 +87,9 @@ async def test_a_sort_by_every_type(samples: Api) -> None:
     await fill(samples)
     await samples.sql("INSERT INTO corner.samples (double, day) VALUES ('NaN', '-infinity'), ('Infinity', 'infinity')")
     unfit = ("json", "jsonb", "jsonb[]", "enum[]")
-    sortable = [one.name for one in catalog.SAMPLE_TYPE.attributes if one.type.name not in unfit]
+    sortable = [
+        one.name for one in catalog.SAMPLE_TYPE.attributes if one.type.name not in unfit and one.name != "place"
+    ]
     assert len(sortable) > 30
     for name in sortable:
         for sort in (name, f"-{name}"):

@@ -117,6 +117,8 @@ def test_other_form(io_loop: IOLoop, corner_url: str) -> None:
 
 TOKEN = "123e4567-e89b-12d3-a456-426614174000"
 
+DAY, MOMENT = "2024-05-31", "2024-05-31T12:00:00Z"
+
 ROWS: list[tuple[str, str, Any]] = [
     # what only another writer can have put there
     ("double", "'NaN'", None),
@@ -132,9 +134,15 @@ ROWS: list[tuple[str, str, Any]] = [
     ("blobs", r"'{NULL,\\x00}'", [None, "AA=="]),
     ("trees", "ARRAY[ARRAY['1','null'],ARRAY[NULL,'[2]']]::jsonb[]", [[1, None], [None, [2]]]),
     ("tokens", f"'{{{{{TOKEN},NULL}},{{NULL,{TOKEN}}}}}'", [[TOKEN, None], [None, TOKEN]]),
-    ("amounts", "'{{1.50,NULL},{NaN,4}}'", ["1.50", None, "NaN", "4"]),
-    ("singles", "'{{0.1,NULL},{NaN,4}}'", [0.1, None, None, 4.0]),
-    ("spans", "'{{1 day,NULL},{-0.5 s,1 year}}'", ["P1D", None, "PT-0.5S", "P1Y"]),
+    ("amounts", "'{{1.50,NULL},{NaN,4}}'", [["1.50", None], ["NaN", "4"]]),
+    ("singles", "'{{0.1,NULL},{NaN,4}}'", [[0.1, None], [None, 4.0]]),
+    ("spans", "'{{1 day,NULL},{-0.5 s,1 year}}'", [["P1D", None], ["PT-0.5S", "P1Y"]]),
+    ("spans", "'{{{1 day,NULL},{-0.5 s,1 year}}}'", ["P1D", None, "PT-0.5S", "P1Y"]),
+    ("moments", f"'{{{{{MOMENT}}},{{infinity}}}}'", [[MOMENT], [None]]),
+    ("days", f"'{{{{{DAY}}},{{infinity}}}}'", [[DAY], [None]]),
+    ("numbers", "'{{{1},{NULL}}}'", [[[1], [None]]]),
+    ("exact", "'Infinity'", "Infinity"),
+    ("exact", "'-Infinity'", "-Infinity"),
     *((name, "NULL", None) for name in ("tokens", "amounts", "fixeds", "clocks", "singles", "spans")),
     *((name, "'{}'", []) for name in ("tokens", "amounts", "fixeds", "clocks", "singles", "spans")),
     ("spans", "'{-1 year 1 day -0.000001 s,-1 mon 1 h}'", ["P-1Y1DT-0.000001S", "P-1MT1H"]),
@@ -151,7 +159,6 @@ ROWS: list[tuple[str, str, Any]] = [
 # what Python has no date for, and what the contract has none for
 UNSHOWN = ("infinity", "-infinity", "4713-01-01 BC", "0001-12-31 BC", "0001-01-01", "9999-12-31", "10000-01-01")
 UNSHOWN_MOMENTS = (*UNSHOWN, "0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00", "294276-12-31 23:59:59.999999+00")
-DAY, MOMENT = "2024-05-31", "2024-05-31T12:00:00Z"
 ROWS += [
     *(("day", f"'{day}'", None) for day in (*UNSHOWN, "5874897-12-31")),
     *((name, f"'{moment}'", None) for name in ("moment", "instant") for moment in UNSHOWN_MOMENTS),

@@ -111,8 +111,26 @@ REFUSED: list[tuple[ColumnType, str, list[Any]]] = [
     (
         NUMERIC,
         "a number, or a string that holds one",
-        ["", "NaN", "Infinity", " 1", "1 ", "1_0", "١", "0x1", True, "1e131072", "1e-16384", Decimal("1e999999"), []],
+        [
+            "",
+            "nan",
+            "inf",
+            "+Infinity",
+            "sNaN",
+            "NaN1",
+            " 1",
+            "1 ",
+            "1_0",
+            "١",
+            "0x1",
+            True,
+            "1e131072",
+            "1e-16384",
+            Decimal("1e999999"),
+            [],
+        ],
     ),
+    (NUMERIC_NUMBER, "a number, or a string that holds one", ["NaN", "Infinity", "-Infinity"]),
     (FLOAT, "a number from -1.79769e+308 to 1.79769e+308", [Decimal("1e309"), 10**400, "1", True]),
     (REAL, "a number from -3.40282e+38 to 3.40282e+38", [Decimal("3.5e38"), "1"]),
     (TEXT, "a string", [1, True, [], {}]),
@@ -254,11 +272,47 @@ def test_null_is_no_value_of_a_type(column_type: ColumnType) -> None:
         column_type.from_json(None)
 
 
-@pytest.mark.parametrize("value", ["a", 1, {}, [None], ["1"], [[1]], [1, True]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "a",
+            1,
+            {},
+            ["1"],
+            [1, True],
+            [[1], 2],
+            [[1], [2, 3]],
+            [[1], None],
+            [[]],
+            [[1], []],
+            [["1"]],
+            [[[1]], [[2, 3]]],
+        ),
+        *([[[[[[[1]]]]]]], [[[1]], [2]]),
+    ],
+)
 def test_array_refused(value: Any) -> None:
     with pytest.raises(ValueFault) as raised:
         array(INT).from_json(value)
     assert str(raised.value).startswith("a list of int values")
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value", "native"),
+    [
+        (array(INT), [1, None], [1, None]),
+        (array(INT), [None], [None]),
+        (array(INT), [[1, None], [None, 2]], [[1, None], [None, 2]]),
+        (array(INT), [[[[[[1]]]]]], [[[[[[1]]]]]]),
+        (array(TEXT), [["a", "b"]], [["a", "b"]]),
+        (array(NUMERIC), ["NaN", None], [Decimal("NaN"), None]),
+        # A list is a value of JSON, and so is null.
+        (array(JSONB), [[1], None, {"a": []}], ["[1]", "null", '{"a":[]}']),
+    ],
+)
+def test_array_with_nulls_and_dimensions(column_type: ColumnType, value: Any, native: Any) -> None:
+    assert str(column_type.from_json(value)) == str(native)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Attributes of types that the declarations do not know, OPAQUE, as the live tables have them: where PostgreSQL has an
+order of the type, and refuses a text that is no value of it as a value, they are compared and sorted by the type.
+
+What comes in: a connection and the Catalog. What goes out: the Catalog with those types. It must not know: requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from querybuild.catalog import Catalog
+from querybuild.resource import Attribute, Resource
+from querybuild.types import OPAQUE, opaque
+
+_NAME = """
+SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE t.oid = $1::oid
+"""
+
+# All that a filter, a sort and a cursor are made of.
+_USES = (
+    "SELECT x FROM (SELECT CAST(NULL AS {0}) AS x, CAST(NULL AS {0}) AS y, CAST(NULL AS {0}[]) AS z) s "
+    "WHERE x = y AND x <> y AND x < y AND x > y AND x = ANY(z) AND x <> ALL(z) AND x IS DISTINCT FROM y "
+    "ORDER BY x DESC, y"
+)
+_NO_VALUE = "!) no value"
+
+FindType = Callable[[Resource, Attribute], Awaitable[int]]
+"""The oid of the type of an attribute's column or term."""
+
+
+async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog, find: FindType) -> Catalog:
+    """The same Catalog where there is nothing to change."""
+    known: dict[int, str | None] = {}
+    resources = [await _with_live_types(connection, resource, find, known) for resource in catalog]
+    is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
+    return catalog if is_same else Catalog(resources)
+
+
+async def _with_live_types(
+    connection: asyncpg.Connection[Any], resource: Resource, find: FindType, known: dict[int, str | None]
+) -> Resource:
+    """known: the names of types by oid; None of those that stay as they are."""
+    attributes = list(resource.attributes)
+    for place, attribute in enumerate(attributes):
+        if attribute.type is not OPAQUE or attribute.compute is not None:
+            continue
+        oid = await find(resource, attribute)
+        if oid not in known:
+            known[oid] = await _ordered_type(connection, oid)
+        if (name := known[oid]) is not None:
+            attributes[place] = msgspec.structs.replace(attribute, type=opaque(name))
+    is_same = all(one is other for one, other in zip(attributes, resource.attributes, strict=True))
+    return resource if is_same else msgspec.structs.replace(resource, attributes=tuple(attributes))
+
+
+async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:
+    """The type's name in a cast; None where it has no order, or where a text that is no value of it is an error of
+    another kind, as that of a name that is looked up is."""
+    name: str = await connection.fetchval(_NAME, oid)
+    try:
+        await connection.prepare(_USES.format(name))
+    except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):
+        return None
+    try:
+        await connection.fetchval(f"SELECT CAST(CAST($1 AS TEXT) AS {name}) IS NULL", _NO_VALUE)
+    except asyncpg.DataError:
+        return name
+    except asyncpg.PostgresError as error:
+        if isinstance(error, (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)):
+            raise
+        return None
+    return name
