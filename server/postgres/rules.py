@@ -4,7 +4,8 @@
     RAISE SQLSTATE 'PT409'           the same with the status 409
     RAISE ... ERRCODE = 'unique_violation' (23503, 23001, 23P01)    409 `conflict`, its message as the detail
     WITH CHECK OPTION                422 `database_rule`
-    a missing privilege, row security                               403 `database_forbids`, and a line in the log
+    a missing privilege, row security, a column or a view that has
+    come to take no writes since the start                          403 `database_forbids`, and a line in the log
 
 A message is shown only where the author of a function wrote it, with RAISE. All other text of PostgreSQL names tables
 and columns, and stays in the log.
@@ -40,11 +41,22 @@ _CONFLICTS = (
 )
 
 
+_FORBIDDEN = (pg.InsufficientPrivilegeError, pg.GeneratedAlwaysError)
+_VIEW_TAKES_NONE = ("error_view_not_updatable", "rewriteTargetView", "RewriteQuery")
+"""Functions of src/backend/rewrite/rewriteHandler.c."""
+
+
+def _is_forbidden(error: BaseException) -> bool:
+    if isinstance(error, pg.ObjectNotInPrerequisiteStateError):
+        return error.server_source_function in _VIEW_TAKES_NONE
+    return isinstance(error, _FORBIDDEN)
+
+
 def is_rule(error: BaseException) -> bool:
     """Whether `rule_answer` has an answer to it."""
     if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _KEEPS_MEANING):
         return False
-    if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError, pg.InsufficientPrivilegeError)):
+    if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError)) or _is_forbidden(error):
         return True
     return is_raised(error) or _CHOOSES_STATUS.fullmatch(error.sqlstate or "") is not None
 
@@ -59,7 +71,7 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     if not is_rule(error):
         return None
     assert isinstance(error, asyncpg.PostgresError)
-    if isinstance(error, pg.InsufficientPrivilegeError):
+    if _is_forbidden(error):
         return _forbidden(error, pointer)
     if isinstance(error, pg.WithCheckOptionViolationError) and not is_raised(error):
         detail = "The database does not allow these values: the view that holds the resource would not show it."

@@ -257,6 +257,21 @@ async def test_a_missing_privilege(api: Api, caplog: pytest.LogCaptureFixture) -
     assert await select(api, "SELECT id, name FROM groups") == [(1, "rowers")]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE persons ALTER id SET GENERATED ALWAYS",
+        "ALTER TABLE persons RENAME TO people; CREATE VIEW persons AS SELECT DISTINCT id, name FROM people",
+    ],
+)
+async def test_what_takes_no_writes_since_the_start(api: Api, caplog: pytest.LogCaptureFixture, statement: str) -> None:
+    for part in statement.split("; "):
+        await api.sql(part)
+    answer = await api.post("/persons", {"data": {"type": "person", "id": "7", "attributes": {"name": "a"}}})
+    assert (answer.status, [one["code"] for one in answer.errors]) == (403, ["database_forbids"])
+    assert "PostgreSQL forbids what a request needs: " in caplog.text
+
+
 async def test_row_security(api: Api) -> None:
     """Rows that it hides are not there; those that it refuses are a 403."""
     for statement in (
