@@ -112,6 +112,9 @@ class Connection(asyncio.Protocol):
         self._has_writev = not isinstance(transport, asyncio.Transport)
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent.set_result(None)
+        if self._phase is LAST:
+            transport.abort()  # type: ignore[attr-defined]  # as above
+            return
         self._phase = HEAD
         self.waits_since = time.monotonic()
 
@@ -408,9 +411,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_at_work(self) -> bool:
         """Whether the client waits for the server, and not the server for the client."""
-        if self._phase is ANSWER or self._is_held:
-            return not self.unread_bytes
-        return self._phase is JOINING
+        return (self._phase is ANSWER or self._is_held) and not self.unread_bytes
 
     def send(self, *pieces: bytes) -> asyncio.Future[None]:
         """Gives what is done when there is room for more."""
@@ -483,7 +484,10 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """When what was written has been sent."""
-        self.transport.close()
+        if self._phase is JOINING:
+            self._phase = LAST
+        else:
+            self.transport.close()
 
     def reset(self) -> None:
         """At once, and so that the client does not take what came for whole."""

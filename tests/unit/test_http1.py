@@ -518,6 +518,14 @@ async def test_only_who_waits_is_waiting() -> None:
     assert connection.waits_since is not None
 
 
+async def test_what_is_closed_before_it_has_a_transport() -> None:
+    connection, transport = Connection(Host(), Peer("127.0.0.1", ("127.0.0.1", 1), 2)), Transport()
+    assert (connection.is_at_work, connection.moved_bytes) == (False, 0)
+    connection.close()
+    connection.connection_made(transport)  # type: ignore[arg-type]  # it is all that is asked for
+    assert (transport.done, connection.waits_since) == (["abort"], None)
+
+
 async def test_who_waits_for_whom() -> None:
     """A connection is at work from the end of its request to the end of its answer, while its client takes that."""
     host = Host()
