@@ -12,13 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from server.bodies import Bodies
 from server.errors import OutcomeUnknown, RequestTimeout
-
-SETTLED_SECONDS = 1.0
-"""What is younger is not closed to make room: it may be done in a moment."""
-
-LARGE_BYTES = 16_384
-"""Less is not worth a connection."""
 
 Result = TypeVar("Result")
 
@@ -106,13 +101,10 @@ def _late() -> Exception:
 
 
 class Underway(Protocol):
-    """A request, as its handler has it. body_bytes: as much of a body as has come; 0 once it is whole."""
+    """A request, as its handler has it."""
 
     is_at_work: bool
     client: str
-
-    @property
-    def body_bytes(self) -> int: ...
 
     def look(self, now: float, began_at: float) -> None:
         """Ends what takes too long."""
@@ -134,7 +126,7 @@ class Running:
         self._most_requests = most_requests
         self._most_of_client = max(1, most_requests // 2)
         self._of_client: dict[str, int] = {}
-        self._most_body_bytes = most_body_bytes
+        self.bodies = Bodies(most_body_bytes)
         self._underway: dict[Underway, float] = {}
         self._is_stopping = False
         self._none_left = asyncio.Event()
@@ -200,15 +192,3 @@ class Running:
         now = time.monotonic()
         for one, began_at in list(self._underway.items()):
             one.look(now, began_at)
-        excess = sum([one.body_bytes for one in self._underway]) - self._most_body_bytes
-        if excess > 0:
-            self._make_room(excess, now - SETTLED_SECONDS)
-
-    def _make_room(self, excess: int, before: float) -> None:
-        """Of half bodies those go that have taken longest."""
-        for one, began_at in list(self._underway.items()):
-            if began_at > before or excess <= 0:
-                return
-            if one.body_bytes >= LARGE_BYTES:
-                excess -= one.body_bytes
-                one.let_fall("to have the memory of its body back")

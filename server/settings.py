@@ -380,8 +380,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_buffered_bytes: Annotated[
         Positive,
         Meta(
-            description="Memory of the whole server for bodies that arrive, and as much for answers that leave; each "
-            "worker has its share. Beyond it the connections are closed that have taken longest."
+            description="Bytes of bodies that the whole server holds, each from its first byte until its answer is "
+            "ready, and as many of answers that clients have not taken; each worker has its share. Where there is no "
+            "room, half bodies that take long are closed, oldest first; else a body is refused with a 503 before it is "
+            "read. One body alone has room, whatever its length. Of answers those are closed that have not been read "
+            "for longest. What is made of a body while it is worked on comes on top."
         ),
         LOAD,
     ] = 512 * MIB

@@ -13,9 +13,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 from tornado.httputil import HTTPHeaders, format_timestamp
 from tornado.web import HTTPError, stream_request_body
@@ -27,7 +26,6 @@ from server.clients import client_key, current_client
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,
-    BodyTooLarge,
     ErrorAnswer,
     MethodNotAllowed,
     Overloaded,
@@ -39,11 +37,11 @@ from server.errors import (
     UrlTooLong,
     answer,
 )
+from server.handlers.receiving import Receiving
 from server.http import compression
 from server.http.answering import Exchange
 from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.http.request import Request
-from server.observing.watch import Watched
 from server.postgres.database import Database
 from server.routes import Route
 from server.running import ClientGone, Lifeline, Running
@@ -53,9 +51,6 @@ HALF_BODY_SECONDS = 2.0
 
 GRACE_SECONDS = 2.0
 """How long what is given up for lack of time may take to come to an end before it is left alone."""
-
-MOST_CHUNKS = 1024
-"""Pieces of a body before they are joined: each takes 33 bytes more than it holds, and may hold a single one."""
 
 CLIENT_GONE = 499
 """What logs and figures have for a client that did not wait, after the example of nginx."""
@@ -81,12 +76,11 @@ def _timing(stages: list[tuple[str, float]]) -> str:
 
 
 @stream_request_body
-class Handler(Watched):
+class Handler(Receiving):
     """methods: what the route has, in the order in which Allow names them; HEAD and OPTIONS are of the house.
     extensions: URIs of `ext`."""
 
     methods: tuple[str, ...] = ("GET",)
-    body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     extensions: frozenset[str] = frozenset()
     request: Request
     is_at_work = False
@@ -102,9 +96,7 @@ class Handler(Watched):
         self.route = route
         self._running = running
         running.add(self, self.request.began_at)
-        self._chunks: list[bytes] = []
-        self._body_bytes = 0
-        self._is_refused = False
+        self.begin_body()
         self.stages = []
         self.sent_bytes = 0
         self.lifeline = Lifeline()
@@ -169,12 +161,11 @@ class Handler(Watched):
                 raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
         if method in self.body_methods:
             self.check_media_type()
-            if self._content_length() > settings.max_body_bytes:
-                self._refuse_body()
+            self.check_length()
 
     def check_media_type(self) -> None:
         headers = self.request.headers
-        if self._content_length() or "Transfer-Encoding" in headers or "Content-Type" in headers:
+        if self.content_length() or "Transfer-Encoding" in headers or "Content-Type" in headers:
             self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
         if "Content-Encoding" in headers and headers["Content-Encoding"].lower() != "identity":
             raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
@@ -196,27 +187,6 @@ class Handler(Watched):
         """What Allow names: a server that answers reads alone has no writes to offer."""
         methods = [one for one in self.allowed() if not (self.engine.settings.read_only and one in WRITES)]
         return (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
-
-    def _refuse_body(self) -> NoReturn:
-        raise BodyTooLarge(f"A body has at most {self.engine.settings.max_body_bytes} bytes.")
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        self._body_bytes += len(chunk)
-        if self._is_refused or self.request.method not in self.body_methods:
-            return None
-        self._chunks.append(chunk)
-        if len(self._chunks) == MOST_CHUNKS:
-            self._chunks = [self.body]
-        if self._body_bytes > self.engine.settings.max_body_bytes:
-            try:
-                self._refuse_body()
-            except BodyTooLarge as error:
-                self.answer_error(error)
-        return None
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(self._chunks)
 
     async def options(self, *_: Any) -> None:
         self.set_status(204)
@@ -321,6 +291,7 @@ class Handler(Watched):
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Waited for, when the server stops, until the answer has been sent, not only handed over to be."""
         sent = super().finish(chunk)
+        self._running.bodies.release(self)
         if sent.done():
             self._running.discard(self)
         else:
@@ -366,8 +337,7 @@ class Handler(Watched):
             self._finished = True
             self.exchange.reset()
             return
-        self._is_refused = True
-        self._chunks.clear()
+        self.drop_body()
         try:
             made = self.error_answer(error)
             self._log_fault(made, error)
@@ -404,15 +374,6 @@ class Handler(Watched):
     def log_exception(self, *_: Any) -> None:
         """Faults are logged in answer_error, with the request's id; answers are in the access log."""
 
-    @property
-    def is_arriving(self) -> bool:
-        """Whether a body is still awaited, of a request that is not refused."""
-        return not (self.request._body_future.done() or self._is_refused)
-
-    @property
-    def body_bytes(self) -> int:
-        return sum(map(len, self._chunks)) if self.is_arriving else 0
-
     def look(self, now: float, began_at: float) -> None:
         settings = self.engine.settings
         if self._finished or self.is_stream or self._is_refused:
@@ -437,6 +398,8 @@ class Handler(Watched):
 
     def let_fall(self, why: str) -> None:
         log.warning("request %s: closed, %s", self.request_id, why)
+        if self.is_arriving:
+            self.drop_body()
         self._close()
 
     def hurry(self) -> None:
@@ -456,10 +419,6 @@ class Handler(Watched):
         connection = self.request.connection
         assert isinstance(connection, Exchange)
         return connection
-
-    def _content_length(self) -> int:
-        """Bytes, as the header has it: what is no number was refused with a bare 400, before there was a handler."""
-        return int(self.request.headers.get("Content-Length", "0"))
 
 
 class NotFoundHandler(Handler):

@@ -52,7 +52,7 @@ class OperationsHandler(WritingHandler):
         self._operations = operations = list[Operation]()
         self.stage("parse")
         decode_operations(
-            self.body,
+            self.take_body(),
             operations,
             errors,
             self.engine.limits,

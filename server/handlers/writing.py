@@ -26,11 +26,11 @@ def message_document(message: str) -> bytes:
 class WritingHandler(ReadingHandler):
     def decode_resource(self, kind: Literal["create", "update"], errors: list[ApiError]) -> Change | None:
         self.stage("parse")
-        return decode_resource_document(self.body, errors, self.engine.limits, kind=kind)
+        return decode_resource_document(self.take_body(), errors, self.engine.limits, kind=kind)
 
     def decode_linkage(self, mode: LinkMode, errors: list[ApiError]) -> LinkageChange | None:
         self.stage("parse")
-        return decode_linkage_document(self.body, errors, self.engine.limits, mode=mode)
+        return decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
 
     def prepare_write(
         self, resource: Resource, change: Change | None, shape: ReadShape, errors: list[ApiError]

@@ -26,7 +26,6 @@ from tornado.httputil import (
 )
 from tornado.web import Application, RequestHandler
 
-from querybuild.errors import release_frames
 from server.http.target import ASTERISK, read_target, shown_path
 
 MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, HTTPHeaders], "Request"]
@@ -149,7 +148,7 @@ def _address_name(text: str) -> str:
 
 class Handling(HTTPMessageDelegate):
     """A handler that reads its body as a stream, at work on one request: what tornado's delegate does, less what other
-    handlers need.
+    handlers need. Its `release` is called when its client has gone and its work has come to an end.
 
     A request without a body runs to its first await in one go.
     """
@@ -201,7 +200,4 @@ class Handling(HTTPMessageDelegate):
             self._task.add_done_callback(self._release)
 
     def _release(self, _: asyncio.Task[None]) -> None:
-        """Cuts the reference cycles of a handler that has not finished its answer."""
-        arrived, self._handler.ui = self._request._body_future, None
-        if arrived.done() and not arrived.cancelled() and (error := arrived.exception()) is not None:
-            release_frames(error)
+        self._handler.release()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from server.handlers import base
+from server import bodies
+from server.handlers import base, receiving
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.expected import error
@@ -34,6 +35,9 @@ TOO_MANY = error(
 TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took longer than a request may.")
 UNKNOWN = error(
     503, "outcome_unknown", "Outcome Unknown", "The write was not done in time: look whether it was done after all."
+)
+NO_ROOM = error(
+    503, "overloaded", "Overloaded", "The server holds as much of other requests' bodies as it may; try again."
 )
 HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took too long to arrive.")
 
@@ -374,26 +378,59 @@ async def test_a_body_without_use_has_no_more_time(start: Start, database_url: s
         assert (await wire.answer()).errors == [HALF]
 
 
-async def test_the_memory_of_half_bodies(start: Start, database_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Beyond the limit those are closed that have taken longest."""
-    api = await start(database_url, built_in(), max_buffered_bytes=250_000, idle_connection_seconds=1)
+async def half_body(stack: AsyncExitStack, api: Api, size: int = 200_000) -> Wire:
+    """Half of it is there when this returns."""
+    wire = await stack.enter_async_context(connected(api.port))
+    await wire.send(*POST, f"Content-Length: {size}", "Expect: 100-continue")
+    assert (await wire.answer()).status == 100
+    await wire.send_bytes(b" " * (size // 2))
+    return wire
+
+
+async def test_half_bodies_that_take_long_make_room(
+    start: Start, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit those are closed that have taken longest, as often as more is sent of another one."""
+    monkeypatch.setattr(bodies, "SETTLED_SECONDS", 0.0)
+    api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack:
-        wires: list[Wire] = []
-        for _ in range(3):
-            wire = await stack.enter_async_context(connected(api.port))
-            await wire.send(*POST, "Content-Length: 200000", "Expect: 100-continue")
-            assert (await wire.answer()).status == 100
-            await wire.send_bytes(b" " * 100_000)
-            wires.append(wire)
-        assert await wires[0].rest() == b""
-        await wires[1].send_bytes(b" " * 100_000)
-        assert (await wires[1].answer()).errors[0]["code"] == "malformed_json"
-    assert ["have the memory" in record.message for record in caplog.records] == [True]
+        first, second, third = [await half_body(stack, api) for _ in range(3)]
+        assert await first.rest() == b""
+        await second.send_bytes(b" " * 100_000)
+        assert (await second.answer()).errors[0]["code"] == "malformed_json"
+        assert await third.rest() == b""
+    assert ["have the memory" in record.message for record in caplog.records] == [True, True]
+
+
+async def test_no_room_for_a_body(start: Start, database_url: str) -> None:
+    """Half bodies that are young are left alone: a body is refused before it is read, or when there is no room left.
+    One that is at work is left alone for as long as that takes."""
+    api = await start(database_url, built_in(), max_buffered_bytes=250_000)
+    async with AsyncExitStack() as stack, holder(api) as watcher:
+        wire = await stack.enter_async_context(connected(api.port))
+        await wire.send(*POST, "Content-Length: 200000", body=GROUP + b" " * (200_000 - len(GROUP)))
+        await until_waiting(watcher, 1)
+        announced = await stack.enter_async_context(connected(api.port))
+        await announced.send(*POST, "Content-Length: 60000", "Expect: 100-continue")
+        in_chunks = await stack.enter_async_context(connected(api.port))
+        await in_chunks.send(*POST, "Transfer-Encoding: chunked", body=b"ea60\r\n" + b" " * 60_000)
+        for refused in (await announced.answer(), await in_chunks.answer()):
+            assert (refused.status, refused.errors) == (503, [NO_ROOM])
+            assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("1", "close")
+        assert await announced.rest() == b""
+    assert (await wire.answer()).status == 201
+    assert (await api.post("/groups", {"data": {"type": "group", "attributes": {"name": "x" * 2000}}})).status == 201
+
+
+async def test_one_body_alone_has_room(start: Start, database_url: str) -> None:
+    api = await start(database_url, built_in(), max_buffered_bytes=1000)
+    for _ in range(2):
+        await api.create("/photos", "photo", {"name": "x" * 100_000})
 
 
 async def test_a_body_in_many_pieces(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are joined now and then, so that each byte takes no more memory than it has to."""
-    monkeypatch.setattr(base, "MOST_CHUNKS", 2)
+    monkeypatch.setattr(receiving, "MOST_CHUNKS", 2)
     api = await start(database_url, built_in())
     name = "".join(str(number) for number in range(100_000))
     created = await api.create("/photos", "photo", {"name": name})

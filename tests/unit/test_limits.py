@@ -19,7 +19,7 @@ from server.limits import (
     raise_descriptors,
     share,
 )
-from server.running import LARGE_BYTES, SETTLED_SECONDS, ClientGone, Lifeline, Running
+from server.running import ClientGone, Lifeline, Running
 from server.settings import Settings, StartError
 
 
@@ -198,18 +198,15 @@ async def test_what_others_cancel_is_a_fault() -> None:
 
 
 class Request(msgspec.Struct, eq=False):
-    body_bytes: int = 0
     client: str = "10.0.0.1"
     is_at_work: bool = False
-    looks: int = 0
-    has_fallen: bool = False
     is_hurried: bool = False
 
     def look(self, now: float, began_at: float) -> None:
-        self.looks += 1
+        pass
 
     def let_fall(self, why: str) -> None:
-        self.has_fallen = True
+        pass
 
     def hurry(self) -> None:
         self.is_hurried = True
@@ -268,24 +265,3 @@ async def test_a_stop_waits_for_all() -> None:
     running.discard(second)
     await asyncio.wait_for(finished, 1.0)
     await running.finished()
-
-
-def test_half_bodies_are_let_fall(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as it takes, those that began first, but none that is small or has just begun."""
-    monkeypatch.setattr("server.running.time.monotonic", lambda: 100.0)
-    running = Running(most_body_bytes=3 * LARGE_BYTES)
-    old, young = 0.0, 100.0 - SETTLED_SECONDS / 2
-    small, first, second = Request(LARGE_BYTES - 1), Request(2 * LARGE_BYTES), Request(2 * LARGE_BYTES)
-    last = Request(LARGE_BYTES)
-    for one, began_at in ((small, old), (first, old), (second, old), (last, young)):
-        running.add(one, began_at)
-    running.look()
-    assert [one.has_fallen for one in (small, first, second, last)] == [False, True, True, False]
-    assert [one.looks for one in (small, first, second, last)] == [1] * 4
-
-
-def test_bodies_that_fit_are_left_alone() -> None:
-    running, one = Running(most_body_bytes=LARGE_BYTES), Request(LARGE_BYTES)
-    running.add(one, 0.0)
-    running.look()
-    assert not one.has_fallen
