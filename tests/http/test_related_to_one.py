@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from contextlib import suppress
 from typing import Any
@@ -171,3 +172,13 @@ async def test_a_delete_while_the_other_end_moves(api: Api, between: Between) ->
             assert (answer.status, left) == ((404, [(3,)]) if moved else (200, [])), (place, told, answer.body)
             if between.count <= place:
                 break
+
+
+async def test_an_update_of_attributes_does_not_wait_for_rows_that_begin_to_refer(api: Api) -> None:
+    """Who creates a post of user 1 holds the same lock on the user until it ends."""
+    await create_household(api)
+    async with writer(api) as connection, connection.transaction():
+        await connection.execute("SELECT FROM users WHERE id = 1 FOR KEY SHARE")
+        sent = document("user", {"age": 37}, id="1")
+        async with asyncio.timeout(10):
+            assert (await api.patch("/posts/1/user", sent)).status == 200

@@ -23,6 +23,7 @@ from tests.waiting import until
 
 BUSY = 503
 DEADLOCK_TIMEOUT = "30ms"
+MOST_HELD = 2
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -273,36 +274,42 @@ async def fast_deadlocks(api: Api) -> None:
 class Stage:
     """A server, and a connection that fills its database and looks at it."""
 
-    def __init__(self, api: Api, scene: Scene, own: asyncpg.Connection[Any], holder: asyncpg.Connection[Any]) -> None:
+    def __init__(
+        self, api: Api, scene: Scene, own: asyncpg.Connection[Any], holders: Sequence[asyncpg.Connection[Any]]
+    ) -> None:
         self._api = api
         self._scene = scene
         self._own = own
-        self._holder = holder
+        self._holders = holders
         names = " UNION ALL ".join(f"SELECT '{table}', to_jsonb(t)::text FROM {table} t" for table in scene.tables)
         self._rows = f"SELECT * FROM ({names}) r (name, row) ORDER BY 1, 2"
 
     @classmethod
     async def open(cls, api: Api, scene: Scene) -> Stage:
         await fast_deadlocks(api)
-        return cls(api, scene, await asyncpg.connect(api.database_url), await asyncpg.connect(api.database_url))
+        own, *holders = [await asyncpg.connect(api.database_url) for _ in range(1 + MOST_HELD)]
+        return cls(api, scene, own, holders)
 
     async def close(self) -> None:
-        await self._own.close()
-        await self._holder.close()
+        for connection in (self._own, *self._holders):
+            await connection.close()
 
-    async def at_once(self, writes: Sequence[Write], held: str) -> Outcome:
-        """Each begins when the one before it waits for a lock or has ended; then the lock is released."""
+    async def at_once(self, writes: Sequence[Write], *held: str) -> Outcome:
+        """Each begins when the one before it waits for a lock or has ended; then the locks are released one by one, the
+        next one when all wait again."""
         await self._own.execute(self._scene.fill)
-        transaction = self._holder.transaction()
-        await transaction.start()
-        await self._holder.fetch(f"SELECT FROM {held} FOR UPDATE")
         begun: list[asyncio.Task[Answer]] = []
+        holders = self._holders[: len(held)]
         try:
+            for holder, row in zip(holders, held, strict=True):
+                await holder.execute(f"BEGIN; SELECT FROM {row} FOR UPDATE")
             for write in writes:
                 begun.append(asyncio.ensure_future(self._send(write)))
                 await until(lambda: self._is_still(begun))
         finally:
-            await transaction.rollback()
+            for holder in holders:
+                await holder.execute("ROLLBACK")
+                await until(lambda: self._is_still(begun))
         return await self._outcome(await asyncio.gather(*begun))
 
     async def orders(self, writes: Sequence[Write], but: frozenset[int] = frozenset()) -> list[Outcome]:
@@ -351,14 +358,14 @@ def _without_new_ids(text: str) -> str:
     return re.sub(r"\b1\d\d\d\b", "new", text)
 
 
-async def check(stage: Stage, writes: Sequence[Write], held: str) -> Outcome:
+async def check(stage: Stage, writes: Sequence[Write], *held: str) -> Outcome:
     """Fails where what they leave and answer at once is what no order of them leaves and answers."""
-    found = await stage.at_once(writes, held)
+    found = await stage.at_once(writes, *held)
     busy = frozenset(place for place, answer in enumerate(found.answers) if answer == f"{BUSY}")
     serial = await stage.orders(writes, busy)
     told = "\n".join(map(str, writes))
     orders = "\n--\n".join(map(_text, serial))
-    assert found in serial, f"held {held}\n{told}\nat once:\n{_text(found)}\nin the orders:\n{orders}"
+    assert found in serial, f"held {' and '.join(held)}\n{told}\nat once:\n{_text(found)}\nin the orders:\n{orders}"
     return found
 
 
