@@ -363,7 +363,8 @@ def array(element: ColumnType) -> ColumnType:
         return read_lists
 
     def read_text(text: str) -> list[Any]:
-        return [element.from_text(item) for item in split_list(text)]
+        shown = _shown_list(text)
+        return read(shown) if shown is not None else [element.from_text(item) for item in split_list(text)]
 
     shown = element.shown
     return ColumnType(
@@ -397,6 +398,15 @@ def _text_array_as(name: str) -> Callable[[Term], Term]:
 
 MOST_DIMENSIONS = 6
 """Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
+
+
+def _shown_list(text: str) -> list[Any] | None:
+    """An array in the form in which answers show it; None of a text with values between commas."""
+    try:
+        tree = values.load_json(text) if text.startswith("[") else None
+    except values.JsonFault:
+        return None
+    return tree if isinstance(tree, list) else None
 
 
 def _flat(items: list[Any]) -> list[Any]:

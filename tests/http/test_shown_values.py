@@ -257,6 +257,9 @@ async def test_what_is_shown_is_found(samples: Api) -> None:
             filters = json.dumps([{"name": name, "op": op, "val": value}, {"name": "id", "op": "eq", "val": row["id"]}])
             answer = await samples.get(target("/samples", [("filter", filters), ("fields[sample]", "")]))
             assert (answer.status, answer.ids) == (200, [str(row["id"])]), (name, op, value, answer.body)
+        text = value if isinstance(value, str) else json.dumps(value)
+        answer = await samples.get(target("/samples", [(f"filter[{name}]", text), ("filter[id]", str(row["id"]))]))
+        assert (answer.status, answer.ids) == (200, [str(row["id"])]), (name, text, answer.body)
 
 
 async def test_numbers_that_are_none_are_filtered_and_sorted_as_postgresql_has_them(samples: Api) -> None:

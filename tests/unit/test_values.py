@@ -331,6 +331,10 @@ def test_array_with_nulls_and_dimensions(column_type: ColumnType, value: Any, na
         (OPAQUE, "10.0.0.1", "10.0.0.1"),
         (array(INT), "", []),
         (array(INT), "1,2", [1, 2]),
+        (array(INT), "[1,null]", [1, None]),
+        (array(INT), "[[1],[2]]", [[1], [2]]),
+        (array(TEXT), '["a,b",null]', ["a,b", None]),
+        (array(TEXT), "[a,b]", ["[a", "b]"]),
         (array(TEXT), r"a,b\,c,\\", ["a", "b,c", "\\"]),
     ],
 )
