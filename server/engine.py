@@ -161,6 +161,10 @@ class Engine:
             lambda _: _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string),
         )
 
+    def timeout_of(self, read: PreparedRead) -> float | None:
+        """Seconds that a read may take; None for as long as its statements may."""
+        return self.settings.filter_timeout_seconds if read.query.filter else None
+
     def stream_of(self, plan: ReadPlan) -> CompiledStream:
         return self.caches.compiled_streams.get_or_make(plan, lambda: self._compile_stream(plan), _stream_bytes)
 

@@ -10,7 +10,7 @@ comes in: any exception. What goes out: an error document with its status.
     │   └── Overloaded, TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
-        ├── Conflict (NoFreeId), ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows
+        ├── Conflict (NoFreeId), ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
@@ -153,6 +153,10 @@ class TooManyRows(DatabaseAnswer):
     pass
 
 
+class TooExpensive(DatabaseAnswer):
+    """PostgreSQL would need more room on disk for the request than a connection may have."""
+
+
 class Unavailable(DatabaseAnswer):
     pass
 
@@ -194,6 +198,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     ValueRefused: ErrorRow(400, "value_refused", "Value Refused"),
     TooManyIncluded: ErrorRow(400, "too_many_included", "Too Many Included Resources"),
     TooManyRows: ErrorRow(400, "too_many_rows", "Too Many Rows"),
+    TooExpensive: ErrorRow(400, "too_expensive", "Too Expensive"),
     # document
     document_errors.MalformedJson: ErrorRow(400, "malformed_json", "Malformed JSON"),
     document_errors.MalformedOperations: ErrorRow(400, "malformed_operations", "Malformed Operations"),

@@ -53,16 +53,19 @@ async def execute_read(database: Database, read: PreparedRead, path_id: Any, eng
     Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
     """
     _check_cursor(read, path_id)
-    is_unpaginated = read.is_unpaginated
+    is_unpaginated, timeout_seconds = read.is_unpaginated, engine.timeout_of(read)
     if read.plan.is_single_statement:
         alone = await database.read(
             lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_unpaginated),
             is_snapshot=False,
+            timeout_seconds=timeout_seconds,
         )
         if alone is not None:
             return alone
     result = await database.read(
-        lambda connection: run_read(connection, read, path_id, engine, is_first=is_unpaginated), is_snapshot=True
+        lambda connection: run_read(connection, read, path_id, engine, is_first=is_unpaginated),
+        is_snapshot=True,
+        timeout_seconds=timeout_seconds,
     )
     assert result is not None
     return result

@@ -48,6 +48,20 @@ def share(total: int, workers: int) -> int:
     return max(1, total // workers)
 
 
+def streams_at_once(settings: Settings, size: int) -> int:
+    """How many of a worker's connections may stream at once: by default a quarter, and not all, but two, so that one
+    client cannot have them all. size: its connections."""
+    if settings.max_streams is not None:
+        return min(share(settings.max_streams, settings.workers), size)
+    return max(1, min(max(2, size // 4), size - 1))
+
+
+def connections_of_client(settings: Settings, size: int) -> int:
+    """How many of a worker's connections the requests of one client may hold: by default half of them, rounded up."""
+    most = settings.max_requests_per_client
+    return (size + 1) // 2 if most is None else share(most, settings.workers)
+
+
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """Of one worker. Says so where the system does not let it have the connections that the settings would."""
     wanted = share(settings.max_connections, settings.workers)

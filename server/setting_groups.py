@@ -51,6 +51,7 @@ LOGGING = About("Logs and timings", is_of_commands=True)
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+ByteLimit = Annotated[int, Meta(ge=1024, le=2**40)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
 

@@ -37,6 +37,7 @@ from server.setting_groups import (
     PREFIX,
     STATEMENTS,
     About,
+    ByteLimit,
     Port,
     Positive,
     Seconds,
@@ -240,6 +241,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout_seconds: Annotated[
         Seconds, Meta(description="How long one SQL statement may run before a 504."), CONNECTIONS
     ] = 30.0
+    filter_timeout_seconds: Annotated[
+        Seconds | None,
+        Meta(
+            description="How long the statements of a read with a filter may take together before a 504; of a stream, "
+            "each of them. Without it as long as others, statement_timeout_seconds each."
+        ),
+        CONNECTIONS,
+    ] = None
+    temp_file_limit_bytes: Annotated[
+        ByteLimit | None,
+        Meta(
+            description="Room on disk that PostgreSQL may take for what a connection sorts and joins, its "
+            "temp_file_limit; beyond it a 400. The role needs the right to set that, or has it set. Without it none is "
+            "set."
+        ),
+        CONNECTIONS,
+    ] = None
     idle_transaction_timeout_seconds: Annotated[
         Seconds,
         Meta(description="After how long PostgreSQL ends a transaction that does nothing."),
@@ -249,7 +267,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds,
         Meta(
             description="How long PostgreSQL may be silent where it has to answer before a connection is given up: on "
-            "the network, and beyond statement_timeout_seconds."
+            "the network, and beyond statement_timeout_seconds, there at most 1 second."
         ),
         CONNECTING,
     ] = 5.0

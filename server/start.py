@@ -23,6 +23,7 @@ from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import place_of
+from server.postgres.temp_files import fault_of_temp_file_limit
 from server.resources import built_in
 from server.resources.demo import load_demo
 from server.settings import Settings, StartError
@@ -92,6 +93,8 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         if settings.database_url is not None:
             name = await connection.fetchval("SELECT current_database()")
             log.info("the database is %s at %s", name, place_of(url))
+        if (fault := await fault_of_temp_file_limit(connection, settings)) is not None:
+            log.warning("%s", fault)
         found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)

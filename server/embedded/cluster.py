@@ -69,7 +69,12 @@ _SETTINGS = {
 }
 
 # The single-user reader takes a line as a statement. Ours: a role that owns its database and may make others.
-_FIRST_STATEMENTS = f"CREATE ROLE {ROLE} LOGIN CREATEDB\nCREATE DATABASE {ROLE} OWNER {ROLE} STRATEGY file_copy\n"
+_FIRST_STATEMENTS = (
+    f"CREATE ROLE {ROLE} LOGIN CREATEDB\n"
+    f"CREATE DATABASE {ROLE} OWNER {ROLE} STRATEGY file_copy\n"
+    # For the setting temp_file_limit_bytes.
+    f"GRANT SET ON PARAMETER temp_file_limit TO {ROLE}\n"
+)
 _ORPHANS = "pre-existing shared memory block"
 
 Postmaster = subprocess.Popen[bytes]

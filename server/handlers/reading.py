@@ -63,7 +63,12 @@ class ReadingHandler(Handler):
         self._running.streams += 1
         self._reader = Reader(self.client, partial(self.lifeline.end, _unread))
         try:
-            streamed = self.database.stream(work, self._reader, is_begun=lambda: self._headers_written)
+            streamed = self.database.stream(
+                work,
+                self._reader,
+                is_begun=lambda: self._headers_written,
+                timeout_seconds=self.engine.timeout_of(prepared),
+            )
             await self.lifeline.run(self._in_time(streamed))
         except ClientGone:
             raise

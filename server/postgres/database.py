@@ -22,8 +22,8 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
 from server.clients import current_client
-from server.errors import Busy, OutcomeUnknown, TooManyRequests, TooManyStreams, Unavailable
-from server.limits import share
+from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyRequests, TooManyStreams, Unavailable
+from server.limits import connections_of_client, streams_at_once
 from server.observing import metrics
 from server.observing.watch import Watch
 from server.postgres.connection import Connection, Sending, give_up, is_awaited, lose
@@ -43,6 +43,7 @@ from server.postgres.pooler import SESSION, PooledConnection, check_backend, mil
 from server.postgres.probe import FAILURES, Probe
 from server.postgres.rules import raise_rule
 from server.postgres.stream_slots import Reader, ShareStreamed, StreamSlots
+from server.postgres.temp_files import connector
 from server.settings import Settings
 
 PREPARED_STATEMENTS = 256
@@ -54,6 +55,10 @@ PREPARED_STATEMENT_BYTES = 4096
 ATTEMPTS, PAUSE_SECONDS = 3, 0.02
 """How often a transaction is begun that others or a migration made fail, and how long it waits at most before the
 second time."""
+
+LATE_SECONDS = 1.0
+"""How long after its time a statement is given up that PostgreSQL has not ended, and how long what is given up may take
+to end before its connection is closed: a client waits for both."""
 
 READ_ONLY_SECONDS = 1.0
 """How often at most all connections are given up because the server that they lead to takes no writes: another one may
@@ -106,7 +111,7 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        self._pool = Pool(pool, self.watch, _most_of_client(settings, pool.get_max_size()))
+        self._pool = Pool(pool, self.watch, connections_of_client(settings, pool.get_max_size()))
         self._probe = probe
         self._is_away = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
@@ -190,26 +195,42 @@ class Database:
             log.warning("PostgreSQL is reached again")
         self._is_away = error is not None
 
-    async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
+    async def read(
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        *,
+        is_snapshot: bool,
+        timeout_seconds: float | None = None,
+    ) -> Result:
         """Runs reading work, and again when it has to be. is_snapshot: in one snapshot, which a read of a
-        single statement is anyway.
+        single statement is anyway. timeout_seconds: how long the work may take, if that is less than a statement.
 
         Without a snapshot there is no transaction either: only for a SELECT of the server's own. PostgreSQL would do a
         write there, and it might be sent twice."""
-        return await self._attempts(work, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
+        timed = work if timeout_seconds is None else _timed(work, timeout_seconds)
+        return await self._attempts(timed, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
 
     async def read_unknown(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
         """As `read`, for statements that are not the server's own: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
     async def stream(
-        self, work: Callable[[Connection], Awaitable[Result]], reader: Reader, *, is_begun: Callable[[], bool]
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        reader: Reader,
+        *,
+        is_begun: Callable[[], bool],
+        timeout_seconds: float | None = None,
     ) -> Result:
         """Runs reading work that lasts as long as its reader, in one snapshot. is_begun: whether anything has been
-        sent, after which it is not run again. Raises TooManyRequests, TooManyStreams."""
+        sent, after which it is not run again. timeout_seconds: of each of its statements.
+
+        Raises TooManyRequests, TooManyStreams."""
         patience = f"SET LOCAL idle_in_transaction_session_timeout={milliseconds(self._stream_seconds)}"
         # Which is compiled by what all rows cost, and would be ready long after the first of them.
         haste = "SET LOCAL jit=off"
+        if timeout_seconds is not None:
+            haste += f"; SET LOCAL statement_timeout={milliseconds(timeout_seconds)}"
 
         async def unhurried(connection: Connection) -> Result:
             self.watch.count(metrics.STREAMS)
@@ -388,12 +409,31 @@ class Database:
         return result
 
     async def _end(self, connection: Connection, end: Callable[[], Awaitable[object]]) -> None:
-        """Ends what is begun, in as long as the network may be silent: asyncpg first awaits what was cancelled."""
+        """Ends what is begun: asyncpg first awaits what was cancelled."""
         try:
-            async with asyncio.timeout(self._network_timeout_seconds):
+            async with asyncio.timeout(min(LATE_SECONDS, self._network_timeout_seconds)):
                 await end()
         except (*LOST, pg.InterfaceError):
             give_up(connection)
+
+
+def _timed(
+    work: Callable[[Connection], Awaitable[Result]], timeout_seconds: float
+) -> Callable[[Connection], Awaitable[Result]]:
+    """The clock is ours: to tell PostgreSQL of another time would take a round trip for each read."""
+
+    async def timed(connection: Connection) -> Result:
+        clock = asyncio.timeout(timeout_seconds)
+        try:
+            async with clock:
+                return await work(connection)
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            # The statement is cancelled, and the connection is of use when that is done.
+            raise StatementTimeout("The database took too long over this filter.") from error
+
+    return timed
 
 
 def _unreachable() -> Unavailable:
@@ -417,21 +457,22 @@ async def open_database(url: str, settings: Settings, size: int, watch: Watch | 
 
     pool = await asyncpg.create_pool(
         url,
-        connect=Hosts(url, settings).connect,
+        connect=connector(url, settings),
         # None to begin with: a worker that starts while the database is away answers 503 until it is back.
         min_size=0,
         max_size=size,
         init=begin,
         max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
-        # PostgreSQL ends a statement that takes too long, unless nothing of it reaches us any more.
-        command_timeout=settings.statement_timeout_seconds + settings.network_timeout_seconds,
+        # PostgreSQL ends a statement that takes too long, unless it is not heard from or does not look at the time, as
+        # while it compiles a regular expression.
+        command_timeout=settings.statement_timeout_seconds + min(LATE_SECONDS, settings.network_timeout_seconds),
         statement_cache_size=PREPARED_STATEMENTS,
         max_cacheable_statement_size=PREPARED_STATEMENT_BYTES,
         **session,
     )
     # Hosts of its own: whichever the pool asks last, this one finds the one that answers.
-    probe = Probe(partial(Hosts(url, settings).connect, **session))
-    return Database(pool, probe, settings, _streams(settings, size), watch)
+    probe = Probe(partial(connector(url, settings), **session))
+    return Database(pool, probe, settings, streams_at_once(settings, size), watch)
 
 
 async def open_alone(url: str, settings: Settings) -> Connection:
@@ -456,17 +497,3 @@ def _session(settings: Settings) -> dict[str, Any]:
         return {"connection_class": PooledConnection, "server_settings": name}
     silence = silence_of_clients(settings.network_timeout_seconds)
     return {"connection_class": Connection, "server_settings": name | SESSION | timeouts(settings) | silence}
-
-
-def _streams(settings: Settings, size: int) -> int:
-    """How many of a worker's connections may stream at once: by default a quarter, and not all, but two, so that one
-    client cannot have them all."""
-    if settings.max_streams is not None:
-        return min(share(settings.max_streams, settings.workers), size)
-    return max(1, min(max(2, size // 4), size - 1))
-
-
-def _most_of_client(settings: Settings, size: int) -> int:
-    """How many of a worker's connections the requests of one client may hold: by default half of them, rounded up."""
-    most = settings.max_requests_per_client
-    return (size + 1) // 2 if most is None else share(most, settings.workers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncpg import exceptions as pg
 
-from server.errors import Busy, StatementTimeout, Unavailable, causes
+from server.errors import Busy, StatementTimeout, TooExpensive, Unavailable, causes
 from server.postgres.connection import Connection, is_open
 
 RETRIED = (
@@ -118,6 +118,8 @@ def translated(error: Exception) -> Exception:
         return Busy("Another write holds a lock; try again.")
     if isinstance(error, pg.TooManyConnectionsError):
         return Busy("The database takes no more connections; try again.")
+    if isinstance(error, pg.ConfigurationLimitExceededError):
+        return TooExpensive("The database would need too much room on disk for this request: ask for less at once.")
     if isinstance(error, (pg.InsufficientResourcesError, pg.PostgresSystemError)):
         return Unavailable("The database is short of room, memory or another resource; try again.")
     if isinstance(error, GONE):

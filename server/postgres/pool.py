@@ -85,6 +85,8 @@ class Pool:
         self._grows_at = 0.0
         self._renewed_at = 0.0
         self._turns = Shares(most_of_client or pool.get_max_size())
+        # Where one client may have all, a client that waits is told that all are in use.
+        self._has_shares = most_of_client is not None and most_of_client < pool.get_max_size()
         self._kept = 0
         self._is_closing = False
         self._trimming: Supervised | None = None
@@ -184,7 +186,7 @@ class Pool:
                     self._give_place(client)
                 else:
                     await self.keep(turn.result(), client)
-            if isinstance(error, TimeoutError) and not self._turns.may_take(client):
+            if isinstance(error, TimeoutError) and self._has_shares and not self._turns.may_take(client):
                 raise ShareHeld from error
             raise
         return given

@@ -1,0 +1,73 @@
+"""PostgreSQL's limit on the temporary files of a session. In: the setting, and how to connect. Out: connections that
+have the limit where the role may set it, and a word about roles that may not.
+
+Only a superuser may set temp_file_limit, or a role with SET on the parameter (PostgreSQL, "20.4.2. Disk").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+from asyncpg import exceptions as pg
+
+from server.postgres.connection import Connection
+from server.postgres.hosts import Hosts
+from server.settings import Settings
+
+Connect = Callable[..., Awaitable[Connection]]
+
+_LIMIT = """
+    SELECT setting::bigint, has_parameter_privilege('temp_file_limit', 'SET'), quote_ident(current_user)
+    FROM pg_settings WHERE name = 'temp_file_limit'
+"""
+
+
+def kilobytes(limit_bytes: int) -> int:
+    """As PostgreSQL counts the parameter."""
+    return max(1, limit_bytes // 1024)
+
+
+class LimitedConnect:
+    """Connects with the limit as a parameter of the session, or without it where the role may not set it."""
+
+    def __init__(self, connect: Connect, limit_bytes: int) -> None:
+        self._connect = connect
+        self._parameter = {"temp_file_limit": str(kilobytes(limit_bytes))}
+        self._is_allowed = True
+
+    async def __call__(self, *values: object, server_settings: dict[str, str], **options: Any) -> Connection:
+        """Raises what asyncpg raises."""
+        if self._is_allowed:
+            try:
+                return await self._connect(*values, server_settings=server_settings | self._parameter, **options)
+            except pg.InsufficientPrivilegeError:
+                # It may be the database that the role may not use: that is refused once more.
+                pass
+        made = await self._connect(*values, server_settings=server_settings, **options)
+        self._is_allowed = False
+        return made
+
+
+def connector(url: str, settings: Settings) -> Any:
+    """What opens connections for asyncpg's pool, whose hints want its whole signature."""
+    connect = Hosts(url, settings).connect
+    if settings.temp_file_limit_bytes is None or settings.pooler == "transaction":
+        return connect
+    return LimitedConnect(connect, settings.temp_file_limit_bytes)
+
+
+async def fault_of_temp_file_limit(connection: asyncpg.Connection[Any], settings: Settings) -> str | None:
+    """Why the setting has no effect with this role, and what to run; None where it has."""
+    if settings.temp_file_limit_bytes is None:
+        return None
+    wanted = kilobytes(settings.temp_file_limit_bytes)
+    found, is_allowed, role = await connection.fetchrow(_LIMIT) or (-1, False, "")
+    if 0 <= found <= wanted or (is_allowed and settings.pooler == "none"):
+        return None
+    statement = f"ALTER ROLE {role} SET temp_file_limit = '{wanted}kB';"
+    return (
+        "temp_file_limit_bytes has no effect: the role may not set temp_file_limit, or a pooler is between. "
+        f"As a superuser run: {statement}"
+    )
