@@ -268,8 +268,8 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
         if name in ("id", "type"):
             yield f"no field may be called {quoted(name)}"
     for identifier in _identifiers(resource):
-        if not identifier or '"' in identifier or "\0" in identifier or len(identifier.encode()) > 63:
-            yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes, without double quotes"
+        if not identifier or "\0" in identifier or len(identifier.encode()) > 63:
+            yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes"
     yield from _hook_faults(resource.hooks)
     for attribute in resource.attributes:
         for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):

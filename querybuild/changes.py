@@ -221,7 +221,7 @@ class _WritePlanner:
         for name, value in (self.change.attributes or {}).items():
             pointer = f"{self.change.pointer}/attributes/{escape_pointer(name)}"
             attribute = self.resource.attribute(name)
-            if attribute is None:
+            if attribute is None or attribute.is_hidden:
                 self._unknown_attribute(name, pointer)
             elif attribute.is_writable(on_create=self.on_create):
                 if name not in self.change.assigned:

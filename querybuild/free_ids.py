@@ -45,15 +45,19 @@ def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
         sequence=_SEQUENCE,
         draw=_DRAW.format(is_free=_is_free(rows, column)),
         choose=_CHOOSE.format(is_free=_is_free(rows, column)),
-        is_taken=f'SELECT 1 FROM {name} WHERE "{column}"=$1',
+        is_taken=f"SELECT 1 FROM {name} WHERE {_id_of(rows, column)}=$1",
         insert=insert,
     )
 
 
 def _is_free(rows: Table, column: str) -> str:
     """A subquery that is run for each number, and so looks into the index, whatever the planner thinks of the table."""
-    name = rows.get_sql(quote_char=QUOTE)
-    return f'(SELECT "t"."{column}" FROM {name} "t" WHERE "t"."{column}"="numbers"."n" LIMIT 1) IS NULL'
+    name, own = rows.get_sql(quote_char=QUOTE), f'"t".{_id_of(rows, column)}'
+    return f'(SELECT {own} FROM {name} "t" WHERE {own}="numbers"."n" LIMIT 1) IS NULL'
+
+
+def _id_of(rows: Table, column: str) -> str:
+    return str(rows.field(column).get_sql(quote_char=QUOTE, with_namespace=False))
 
 
 # Of a default that makes something else of the number, such as nextval('s') * 10, the sequence does not tell the id.

@@ -314,7 +314,9 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     rows = table(owner)
     id_column = rows.field(owner.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
-    return Template("COALESCE((" + query.get_sql() + _KEY_SHARE + "),{})", value)
+    # A name may have braces.
+    locked = (query.get_sql() + _KEY_SHARE).replace("{", "{{").replace("}", "}}")
+    return Template("COALESCE((" + locked + "),{})", value)
 
 
 def _link_statements(link: LinkWrite) -> LinkStatements:

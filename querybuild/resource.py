@@ -96,6 +96,12 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         return self.sql is None and self.compute is None
 
     @property
+    def is_hidden(self) -> bool:
+        """Whether no request can read or write it: then nothing may tell that it is there."""
+        is_written = self.is_writable(on_create=True) or self.is_writable(on_create=False)
+        return not (self.readable or is_written)
+
+    @property
     def is_filterable(self) -> bool:
         return self.readable and self.filterable and self.compute is None
 

@@ -94,14 +94,14 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
     columns = _columns(error, write, engine)
     fields = [field for column in columns if (field := _field(column, error, write))]
     pointer = fields[0][1] if fields else write.pointer
-    names = listed(quoted(name) for name, _ in fields) if fields else "The document"
+    names = listed(quoted(name) for name, _ in fields) if fields else f"This {plan.resource.type}"
     match error:
         case pg.UniqueViolationError():
-            return Conflict(f"Another {plan.resource.type} has this value already: {names}.", pointer=pointer)
+            what = f"this value already: {names}" if fields else "values already that must be unique"
+            return Conflict(f"Another {plan.resource.type} has {what}.", pointer=pointer)
         case pg.ForeignKeyViolationError():
-            return _missing_related(columns, write, engine) or RelatedNotFound(
-                f"The related resource is not there: {names}.", pointer=pointer
-            )
+            what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
+            return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
         case pg.NotNullViolationError() if (link := _detached(columns, error, write)) is not None:
             detail = f"{link.target.type} would be left without a required relationship: delete or move first."
             return RequiredLink(detail, pointer=write.pointers[link.slot])
@@ -133,10 +133,12 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tu
             return "id", f"{write.pointer}/id"
         for assignment in plan.assignments:
             if assignment.column == column:
+                if assignment.attribute is not None and assignment.attribute.is_hidden:
+                    return None
                 name = _key_name(column, plan) if assignment.attribute is None else assignment.attribute.name
                 return name, write.pointers[assignment.slot]
         for attribute in plan.resource.attributes:
-            if attribute.is_stored and attribute.column_name == column:
+            if attribute.is_stored and attribute.column_name == column and not attribute.is_hidden:
                 return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
     for link in plan.links:
         if _is_about(error, link.target) and link.relationship.foreign_key == column:
