@@ -2,6 +2,7 @@
 
 from pypika import Table, functions
 
+from querybuild.arrays import array
 from querybuild.catalog import Catalog, CatalogError
 from querybuild.errors import ApiError, BadRequest
 from querybuild.hooks import Connection, Hooks, Writing, Written
@@ -40,7 +41,6 @@ from querybuild.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UUID,
-    array,
     enum,
 )
 from querybuild.values import ValueFault

@@ -16,6 +16,7 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
+from querybuild.arrays import array
 from querybuild.binds import Binds
 from querybuild.plan import (
     ColumnRef,
@@ -34,7 +35,7 @@ from querybuild.plan import (
 )
 from querybuild.resource import Attribute, Link, Resource, link_of, own_key_of
 from querybuild.terms import Template, ordered
-from querybuild.types import OPAQUE, array
+from querybuild.types import OPAQUE
 
 PATH = Slot("path")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from querybuild.arrays import split_list
 from querybuild.catalog import Catalog
 from querybuild.errors import ApiError, listed, nearest, quoted, shown_json
 from querybuild.filters import fault
@@ -16,7 +17,6 @@ from querybuild.operators import OperatorRow, all_names, element_type, find_oper
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
 from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.types import split_list
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 Make = Callable[[ColumnRef], Condition | None]

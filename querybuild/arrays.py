@@ -1,0 +1,114 @@
+"""Arrays of scalars: any number of dimensions, and nulls in them. What comes in: the type of the elements.
+What goes out: a column type.
+
+Nothing here knows a resource, a request or an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pypika.terms import Term
+
+from querybuild import values
+from querybuild.terms import Template, unnested
+from querybuild.types import ColumnType
+from querybuild.values import ValueFault
+
+
+def array(element: ColumnType) -> ColumnType:
+    """An array of scalars, of any number of dimensions: lists in lists. A null in it is a null."""
+    if not isinstance(element, ColumnType) or element.element is not None:
+        raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
+    # Of JSON a list, and null, is a value.
+    is_json = element.family in ("json", "jsonb")
+
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueFault(f"a list of {element.name} values")
+        try:
+            items = [element.from_json(item) for item in value] if is_json else read_items(value, 1)
+        except ValueFault as error:
+            raise ValueFault(f"a list of {element.name} values, each {error}") from error
+        if element.sql_names == ("numeric",):
+            values.check_zeros(_flat(items))
+        return items
+
+    def read_items(items: list[Any], depth: int) -> list[Any]:
+        if not any(isinstance(item, list) for item in items):
+            return [None if item is None else element.from_json(item) for item in items]
+        lengths = {len(item) if isinstance(item, list) else 0 for item in items}
+        if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:
+            raise ValueFault(f"of one kind: all values, or all lists of one length, {MOST_DIMENSIONS} deep at most")
+        read_lists = [read_items(item, depth + 1) for item in items]
+        if len({_shape(item) for item in read_lists}) > 1:
+            raise ValueFault("of one kind: lists of the same lengths")
+        return read_lists
+
+    def read_text(text: str) -> list[Any]:
+        shown = _shown_list(text)
+        return read(shown) if shown is not None else [element.from_text(item) for item in split_list(text)]
+
+    shown = element.shown
+    return ColumnType(
+        name=f"{element.name}[]",
+        # PostgreSQL compares arrays of one element type alone; those that are texts are cast where they differ.
+        family=f"{element.family if element.is_text else element.name}[]",
+        sql_names=tuple(f"_{name}" for name in element.sql_names),
+        from_json=read,
+        from_text=read_text,
+        select=element.select_array or (None if element.select is None else unnested(element.select)),
+        shown=None if shown is None else _each(shown),
+        bound=None if element.bound is None else _text_array_as(element.sql_type or element.name.upper()),
+        as_text=element.as_text,
+        element=element,
+    )
+
+
+def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An array of several dimensions comes as lists of lists."""
+
+    def each(items: Any) -> Any:
+        return [each(item) for item in items] if isinstance(items, list) else shown(items)
+
+    return each
+
+
+def _text_array_as(name: str) -> Callable[[Term], Term]:
+    text = "CAST(CAST({} AS TEXT[]) AS " + name.replace("{", "{{").replace("}", "}}") + "[])"
+    return lambda parameter: Template(text, parameter)
+
+
+MOST_DIMENSIONS = 6
+"""Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
+
+
+def _shown_list(text: str) -> list[Any] | None:
+    """An array in the form in which answers show it; None of a text with values between commas."""
+    try:
+        tree = values.load_json(text) if text.startswith("[") else None
+    except values.JsonFault:
+        return None
+    return tree if isinstance(tree, list) else None
+
+
+def _flat(items: list[Any]) -> list[Any]:
+    return [one for item in items for one in (_flat(item) if isinstance(item, list) else [item])]
+
+
+def _shape(items: Any) -> tuple[int, ...]:
+    """The lengths of lists in lists, all of which are alike below the first."""
+    return (len(items), *_shape(items[0])) if isinstance(items, list) else ()
+
+
+def split_list(text: str) -> list[str]:
+    r"""A simple filter's list: split at commas, `\,` is a comma and `\\` a backslash; the empty text is the empty list.
+
+    >>> split_list(r"a,b\,c")
+    ['a', 'b,c']
+    """
+    if not text:
+        return []
+    return [re.sub(r"\\([\\,])", r"\1", item) for item in re.findall(r"(?:^|,)((?:[^\\,]|\\.?)*)", text, re.DOTALL)]
