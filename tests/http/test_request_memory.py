@@ -164,9 +164,12 @@ CATALOG: Catalog = hooked(user=Hooks(before_update=_refuse), person=Hooks(before
 
 USER = {"first_name": "f", "last_name": "l"}
 
+GZIP = ("Accept-Encoding: gzip",)
+
 CASES = [
     Case("a list", 200, "GET /groups"),
     Case("all rows as a stream", 200, "GET /groups?page[size]=0"),
+    Case("all rows as a stream that is compressed", 200, "GET /groups?page[size]=0", headers=GZIP),
     Case("one that is not there", 404, "GET /groups/99"),
     Case("no route", 404, "GET /nothing"),
     Case("a filter that is wrong", 400, "GET /groups?filter=x"),
@@ -179,6 +182,13 @@ CASES = [
         201,
         "POST /posts",
         data("post", {"title": "t", "body": TEXT}, relationships={"user": {"data": {"type": "user", "id": "1"}}}),
+    ),
+    Case(
+        "a create whose answer is compressed",
+        201,
+        "POST /posts",
+        data("post", {"title": "t", "body": TEXT}, relationships={"user": {"data": {"type": "user", "id": "1"}}}),
+        headers=GZIP,
     ),
     Case("a create with hooks", 201, "POST /persons", data("person", {"name": "new"})),
     Case("a create whose answer cannot be made", 400, "POST /photos?include=x", data("photo", {"name": "new"})),
