@@ -40,7 +40,7 @@ _SILENT = frozenset({Reason.IDLE, Reason.LATE_HEAD})
 
 _TOLD = {
     Reason.UNREAD: "%d connections were closed whose clients do not read (%s)",
-    Reason.MEMORY: "%d connections were closed to have the memory of their answers back (%s)",
+    Reason.MEMORY: "%d connections were closed to have their memory back (%s)",
     Reason.CONNECTIONS: "%d connections were closed to make room for others: max_connections is reached (%s)",
     Reason.CLIENT: "%d connections were closed of clients that have max_connections_per_client (%s)",
     Reason.DESCRIPTORS: "%d connections were closed because the system lets no more files be opened (%s)",

@@ -304,14 +304,17 @@ class Server:
         self._spare_some()
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
-        weight, unread = fading(now - before), 0
+        weight, unread, heads = fading(now - before), 0, 0
         for number, one in enumerate(self._all, 1):
             one.look(weight)
             unread += self._look_at(one, time.monotonic())
+            heads += one.connection.head_bytes
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unread > self._limits.unread_bytes:
             self._free(unread - self._limits.unread_bytes, time.monotonic() - SETTLED_SECONDS)
+        if heads > self._limits.unread_bytes:
+            self._free_heads(heads - self._limits.unread_bytes)
         self._closings.tell()
 
     def _spare_some(self) -> None:
@@ -367,6 +370,14 @@ class Server:
                 excess -= unread
                 self._closings.note(Reason.MEMORY, one.client)
                 one.connection.reset()
+
+    def _free_heads(self, excess: int) -> None:
+        """Ends the connections that have sent most of a head that is not all there."""
+        for one in sorted(self._all, key=lambda one: one.connection.head_bytes, reverse=True):
+            if excess <= 0:
+                return
+            excess -= one.connection.head_bytes
+            self._evict(one, Reason.MEMORY)
 
 
 def _address(one: socket.socket) -> IPv4Address | IPv6Address | None:

@@ -120,11 +120,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        if self._phase is LAST:
-            return
         if self._discarded is not None:
             self._discard(data)
-        else:
+        elif self._phase is not LAST:
             self._read(self._kept + data if self._kept else data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,9 +192,8 @@ class Connection(asyncio.Protocol):
         self.transport.resume_reading()
 
     def _read_on(self, watched: Exchange | None) -> None:
-        """One request has been at work all the time: what comes behind it is thrown away, so that the end of the
-        connection is seen. Its answer says that it is the last; requests behind that one are to be sent again (RFC
-        9112, 9.6)."""
+        """One request has been at work all the time: what comes behind it is thrown away, to see the connection's end.
+        Its answer says that it is the last: the client sends what is behind it again (RFC 9112, 9.6)."""
         exchange = self._exchange
         if self._phase is not ANSWER or exchange is None or exchange is not watched or exchange.is_begun:
             self._watch()
@@ -207,7 +204,7 @@ class Connection(asyncio.Protocol):
 
     def _discard(self, data: bytes) -> None:
         self._discarded = (self._discarded or 0) + len(data)
-        if self._discarded > DISCARDED_BYTES:
+        if self._discarded > DISCARDED_BYTES and self._phase is not LAST:
             self.reset()
 
     def _go_on(self) -> None:
@@ -402,6 +399,11 @@ class Connection(asyncio.Protocol):
     def unread_bytes(self) -> int:
         """Of answers, that the client has not taken."""
         return 0 if self._phase is JOINING else self.transport.get_write_buffer_size()
+
+    @property
+    def head_bytes(self) -> int:
+        """Of a head that is not all there."""
+        return len(self._kept) if self._phase is HEAD else 0
 
     @property
     def moved_bytes(self) -> int:

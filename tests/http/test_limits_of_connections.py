@@ -244,6 +244,21 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
         assert await answered(server.port, LIST) > LIST_BYTES
 
 
+async def test_the_memory_of_half_heads(url: str) -> None:
+    """Beyond max_buffered_bytes those are closed that have sent most."""
+    head = b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\nX: "
+    with program(url, "--max-buffered-bytes", "1000000") as server:
+        async with AsyncExitStack() as stack:
+            for _ in range(20):
+                wire = await stack.enter_async_context(connected(server.port))
+                await wire.send_bytes(head + b"x" * 100_000)
+            small = await stack.enter_async_context(connected(server.port))
+            await small.send_bytes(head)
+            await until(lambda: clients(server) <= 11)
+            await small.send_bytes(b"\r\n\r\n")
+            assert (await small.answer()).status == 200
+
+
 # how many
 
 OTHER, THIRD = "127.0.0.2", "127.0.0.3"
