@@ -143,7 +143,7 @@ async def test_the_disk_of_the_log_is_full(small_log: tuple[Shop, Path], serve_f
 
 async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
     """Who wants it is told after the time that a statement has; the others when no connection has come free."""
-    api = await serve_fast(shop.url, pool_size=3, acquire_timeout_seconds=0.3)
+    api = await serve_fast(shop.url, pool_size=3, max_requests_per_client=3, acquire_timeout_seconds=0.3)
     async with at_work(api) as load:
         holder = await asyncpg.connect(shop.url)
         try:

@@ -23,7 +23,13 @@ from tests.soak.account import Account, Fate, Row
 USERS = 1000
 """Each has three computers, which nobody writes."""
 
-NOT_DONE = {(503, "unavailable"), (503, "busy"), (504, "statement_timeout"), (504, "request_timeout")}
+NOT_DONE = {
+    (429, "too_many_requests"),
+    (503, "unavailable"),
+    (503, "busy"),
+    (504, "statement_timeout"),
+    (504, "request_timeout"),
+}
 MAYBE = {(503, "outcome_unknown")}
 PATIENCE_SECONDS = 60.0
 """More than any limit of the server: what takes longer hangs."""
