@@ -18,6 +18,7 @@ from querybuild.plan import Branch, Node
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, key_position, nodes
 from querybuild.types import TEXT, UUID
+from serializers.steps import Steps, slices
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -59,47 +60,80 @@ def has_repeated_types(root: Node) -> bool:
     return len(resources) != len(set(resources))
 
 
-def levels(root: Node, rows: Sequence[Sequence[Row]]) -> list[Level]:
+def levels(root: Node, rows: Sequence[Sequence[Row]]) -> Steps[list[Level]]:
     """The primary resources and then the included ones, in pre-order. rows: of each node, in pre-order."""
     found: list[Level] = []
-    _add_level(root, rows[0], None, iter(rows[1:]), found)
+    yield from _add_level(root, rows[0], None, iter(rows[1:]), found)
     return found
 
 
 def _add_level(
     node: Node, rows: Sequence[Row], ids: list[bytes] | None, below: Iterator[Sequence[Row]], found: list[Level]
-) -> None:
+) -> Steps[None]:
     level = Level(node, rows, ids, tuple([branch.relationship.name for branch in node.branches]), [])
     found.append(level)
     for branch in node.branches:
-        children = (_by_own_key if branch.relationship.is_own_key else _by_parent)(node, branch, rows, next(below))
+        by = _by_own_key if branch.relationship.is_own_key else _by_parent
+        children = yield from by(node, branch, rows, next(below))
         level.linkage.append(children.linkage)
         if branch.is_included:
-            _add_level(branch.node, children.rows, children.ids, below, found)
+            yield from _add_level(branch.node, children.rows, children.ids, below, found)
 
 
-def _by_own_key(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Children:
+def _by_own_key(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Steps[Children]:
     """Linkage, and the children in the order in which the rows name them."""
     identifier = identifiers(branch.node.resource)
     position = key_position(node, branch)
-    keys = [row[position] for row in rows]
-    by_id = {child[0]: child for child in children}
-    ordered = [by_id[key] for key in dict.fromkeys(keys) if key in by_id]
-    return Children([b"null" if key is None else identifier(key) for key in keys], ordered, None)
+    linkage: Linkage = []
+    named: dict[Any, None] = {}
+    for some in slices(rows):
+        keys = [row[position] for row in some]
+        linkage += [b"null" if key is None else identifier(key) for key in keys]
+        named.update(dict.fromkeys(keys))
+        yield
+    by_id: dict[Any, Row] = {}
+    for some in slices(children):
+        by_id.update({child[0]: child for child in some})
+        yield
+    ordered: list[Row] = []
+    for known in slices(list(named)):
+        ordered += [by_id[key] for key in known if key in by_id]
+        yield
+    return Children(linkage, ordered, None)
 
 
-def _by_parent(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Children:
+def _by_parent(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Steps[Children]:
     """The same, of children that carry their parent's id."""
-    groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
+    groups: dict[Any, list[Row]] = {}
+    for some in slices(rows):
+        groups.update({row[0]: [] for row in some})
+        yield
     position = branch.node.position_of_parent
-    for child in children:
-        groups[child[position]].append(child)
-    ordered = list(chain.from_iterable(groups.values()))
-    ids = id_texts(branch.node.resource)(ordered)
-    linkage = _linkage(branch, [len(group) for group in groups.values()], ids)
+    for some in slices(children):
+        for child in some:
+            groups[child[position]].append(child)
+        yield
+    ordered: list[Row] = []
+    ids: list[bytes] = []
+    linkage: Linkage = []
+    texts = id_texts(branch.node.resource)
+    for groups_of_some in slices(list(groups.values())):
+        own = list(chain.from_iterable(groups_of_some))
+        own_ids: list[bytes] = []
+        for some in slices(own):
+            own_ids += texts(some)
+            yield
+        linkage += _linkage(branch, [len(group) for group in groups_of_some], own_ids)
+        ordered += own
+        ids += own_ids
+        yield
     if link_of(branch.relationship) is None:
         return Children(linkage, ordered, ids)
-    return Children(linkage, list({child[0]: child for child in ordered}.values()), None)
+    by_id: dict[Any, Row] = {}
+    for some in slices(ordered):
+        by_id.update({child[0]: child for child in some})
+        yield
+    return Children(linkage, list(by_id.values()), None)
 
 
 def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Linkage:
@@ -116,15 +150,17 @@ def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Lin
     return linkage
 
 
-def merge(found: list[Level]) -> list[Merged]:
+def merge(found: list[Level]) -> Steps[list[Merged]]:
     """Each resource once, where it was first met: the primary resources come first, whatever leads back to them."""
     merged: dict[tuple[Resource, Any], Merged] = {}
     for level in found:
         resource = level.node.resource
         links = zip(*level.linkage, strict=True) if level.linkage else [()] * len(level.rows)
-        for row, linkage in zip(level.rows, links, strict=True):
-            entry = merged.setdefault((resource, row[0]), Merged(level.node, row, {}))
-            entry.links.update(zip(level.linked, linkage, strict=True))
+        for some in slices(list(zip(level.rows, links, strict=True))):
+            for row, linkage in some:
+                entry = merged.setdefault((resource, row[0]), Merged(level.node, row, {}))
+                entry.links.update(zip(level.linked, linkage, strict=True))
+            yield
     return list(merged.values())
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat, starmap
+from itertools import chain, islice, repeat, starmap
 from operator import itemgetter
 from typing import Any
 
@@ -22,9 +22,11 @@ from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
-from serializers.compound import Level, Linkage, Merged, has_repeated_types, id_texts, identifiers, levels, merge
+from serializers.compound import Level, Linkage, has_repeated_types, id_texts, identifiers, levels, merge
+from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
+from serializers.steps import ALL, SLICE_BYTES, Steps, at_once, piece_slices, row_slices, slices
 
 _ENCODER = msgspec.json.Encoder()
 HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
@@ -181,6 +183,19 @@ def closing(links: dict[str, str], meta: Meta | None) -> bytes:
     return b"".join((*parts, b"}"))
 
 
+class _Room:
+    """How many bytes an answer may still have."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = self._left = most_bytes
+
+    def take(self, objects: Sequence[bytes]) -> None:
+        """Raises AnswerTooLarge."""
+        self._left -= sum(map(len, objects))
+        if self._left < 0:
+            raise answer_too_large(self._most_bytes)
+
+
 class DocumentEncoder:
     """Whole documents of one plan."""
 
@@ -192,41 +207,81 @@ class DocumentEncoder:
 
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
         """The whole document. rows: of each node in pre-order; the primary rows first."""
-        primary, included = self._objects(levels(self._plan.node, rows))
-        if self._plan.is_linkage:
-            identifier = identifiers(self._plan.node.resource)
-            included = [*primary, *included] if self._plan.includes_primary else included
-            primary = [identifier(row[0]) for row in rows[0]]
-        shown = b",".join(primary)
-        parts = [HEAD, b"[", shown, b"]"] if self._plan.is_collection else [HEAD, shown or b"null"]
-        if self._plan.has_included:
-            parts += [b',"included":[', b",".join(included), b"]"]
-        return b"".join((*parts, closing(links, meta)))
+        return b"".join(at_once(self.steps(rows, links, meta)))
 
-    def _objects(self, found: list[Level]) -> tuple[list[bytes], list[bytes]]:
-        """The primary resource objects and the included ones."""
-        if self._is_merged:
-            objects = self._merged(merge(found))
-        else:
-            encoded = [
-                self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids) for level in found
-            ]
-            objects = list(chain.from_iterable(encoded))
-        count = len(found[0].rows)
-        return objects[:count], objects[count:]
+    def steps(
+        self,
+        rows: Sequence[Sequence[Row]],
+        links: dict[str, str],
+        meta: Meta | None = None,
+        received_bytes: int = 0,
+        most_bytes: int = sys.maxsize,
+    ) -> Steps[list[bytes]]:
+        """The document in pieces. received_bytes: how much PostgreSQL sent for the rows. most_bytes: of the document.
 
-    def _merged(self, resources: list[Merged]) -> list[bytes]:
-        """Objects in their order, though those are encoded together that show the same."""
+        Raises AnswerTooLarge, before all of it is there."""
+        plan, room = self._plan, _Room(most_bytes)
+        found = yield from levels(plan.node, rows)
+        objects = self._merged if self._is_merged else self._apart
+        primary, included = yield from objects(found, received_bytes, room)
+        if plan.is_linkage:
+            included = [*primary, *included] if plan.includes_primary else included
+            identifier = identifiers(plan.node.resource)
+            primary = [b",".join([identifier(row[0]) for row in some]) for some in slices(rows[0]) if some]
+        parts = [HEAD, b"[", *_listed(primary), b"]"] if plan.is_collection else [HEAD, *(primary or [b"null"])]
+        if plan.has_included:
+            parts += [b',"included":[', *_listed(included), b"]"]
+        parts.append(closing(links, meta))
+        size = sum(map(len, parts))
+        if size > most_bytes:
+            raise answer_too_large(most_bytes)
+        if size <= SLICE_BYTES:
+            return [b"".join(parts)]
+        return (yield from _joined(parts, b""))
+
+    def _apart(self, found: list[Level], received_bytes: int, room: _Room) -> Steps[tuple[list[bytes], list[bytes]]]:
+        """The primary resource objects and the included ones, some of them joined at a time."""
+        joined = []
+        for level in found:
+            encoder = self._encoder(level.node, level.linked)
+            own = []
+            for part in row_slices(level.rows, received_bytes):
+                if part is ALL:
+                    encoded = encoder.encode(level.rows, level.linkage, level.ids)
+                else:
+                    ids = None if level.ids is None else level.ids[part]
+                    encoded = encoder.encode(level.rows[part], [column[part] for column in level.linkage], ids)
+                    room.take(encoded)
+                own.append(b",".join(encoded))
+                yield
+            joined.append(own)
+        return joined[0], list(chain.from_iterable(joined[1:]))
+
+    def _merged(self, found: list[Level], received_bytes: int, room: _Room) -> Steps[tuple[list[bytes], list[bytes]]]:
+        """The same where levels have to be merged. Objects are encoded together that show the same."""
+        resources = yield from merge(found)
         alike: dict[ResourceEncoder, list[int]] = {}
-        for place, resource in enumerate(resources):
-            alike.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(place)
+        numbered = enumerate(resources)
+        for some in slices(resources):
+            for place, resource in islice(numbered, len(some)):
+                alike.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(place)
+            yield
         objects = [b""] * len(resources)
         for encoder, places in alike.items():
-            some = [resources[place] for place in places]
-            linkage = [list(column) for column in zip(*[one.links.values() for one in some], strict=True)]
-            for place, encoded in zip(places, encoder.encode([one.row for one in some], linkage), strict=True):
-                objects[place] = encoded
-        return objects
+            rows = [resources[place].row for place in places]
+            for part in row_slices(rows, received_bytes):
+                links = [resources[place].links.values() for place in places[part]]
+                linkage = [list(column) for column in zip(*links, strict=True)]
+                encoded = encoder.encode(rows[part], linkage)
+                if part is not ALL:
+                    room.take(encoded)
+                for place, one in zip(places[part], encoded, strict=True):
+                    objects[place] = one
+                yield
+        count = len(found[0].rows)
+        primary = yield from _joined(objects[:count])
+        included = yield from _joined(objects[count:])
+        return primary, included
 
     def _encoder(self, node: Node, linked: tuple[str, ...]) -> ResourceEncoder:
         encoder = self._encoders.get((node.resource, linked))
@@ -235,3 +290,17 @@ class DocumentEncoder:
             encoder = ResourceEncoder(node, linked, self._base_url, has_link=has_link)
             self._encoders[node.resource, linked] = encoder
         return encoder
+
+
+def _listed(joined: list[bytes]) -> list[bytes]:
+    """With commas between them."""
+    return joined if len(joined) < 2 else [one for some in joined for one in (b",", some)][1:]
+
+
+def _joined(objects: Sequence[bytes], between: bytes = b",") -> Steps[list[bytes]]:
+    """Some at a time."""
+    found = []
+    for part in piece_slices(objects):
+        found.append(between.join(objects[part]))
+        yield
+    return found

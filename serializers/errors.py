@@ -5,6 +5,9 @@ BodyError (querybuild/errors.py)
 ├── MalformedJson          the body is not JSON
 ├── MalformedOperations    it is JSON and no list of atomic operations
 └── InvalidDocument        it is JSON and not the document that the route takes
+
+ApiError
+└── AnswerTooLarge         the answer would have more bytes than one may have
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from querybuild.errors import BodyError
+from querybuild.errors import ApiError, BodyError
 from serializers.objects import ErrorDocument, ErrorObject
 
 
@@ -27,6 +30,15 @@ class MalformedOperations(BodyError):
 
 class InvalidDocument(BodyError):
     pass
+
+
+class AnswerTooLarge(ApiError):
+    pass
+
+
+def answer_too_large(most_bytes: int) -> AnswerTooLarge:
+    detail = f"The answer would have more than {most_bytes} bytes"
+    return AnswerTooLarge(f"{detail}: ask for a smaller page, for fewer fields (`fields[type]`), or include less.")
 
 
 def encode_errors(errors: Sequence[ErrorObject]) -> bytes:

@@ -15,6 +15,7 @@ from querybuild.rows import Row
 from serializers.compound import Level, identifiers, levels
 from serializers.encode import HEAD, ResourceEncoder, closing
 from serializers.objects import Meta
+from serializers.steps import at_once
 
 Linked = Sequence[Container[Any] | None]
 """Of each branch of a node, the ids of the resources that show its linkage; None where all do."""
@@ -52,7 +53,7 @@ def _objects(node: Node, base_url: str) -> Batch:
         return encoders[linked]
 
     def objects(rows: Sequence[Sequence[Row]], linked: Linked) -> bytes:
-        [level] = levels(node, rows)
+        [level] = at_once(levels(node, rows))
         if all(ids is None for ids in linked):
             return b",".join(encoder_of(level.linked).encode(level.rows, level.linkage, level.ids))
         return b",".join(_each_linked(level, linked, encoder_of))

@@ -35,6 +35,9 @@ from server.live_schema import LiveSchema
 from server.routes import fixed_paths
 from server.settings import Settings
 
+ROW_BODIES = 16
+"""Of as many bodies of the largest size a row is made at most, for all that is likely."""
+
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_COLLECTION = frozenset(FAMILIES)
 ON_RESOURCE = frozenset({"include", "fields"})
@@ -152,6 +155,12 @@ class Engine:
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         self.caches = _caches(settings)
         self._bare: dict[Resource, Bare] = {}
+
+    @property
+    def has_room_for_rows(self) -> bool:
+        """Whether an answer has room for any row that a few bodies can make. Then a write of one row is answered from
+        its own statement: there is no transaction that an answer could undo."""
+        return self.settings.max_answer_bytes >= ROW_BODIES * self.settings.max_body_bytes
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""

@@ -199,6 +199,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     TooManyIncluded: ErrorRow(400, "too_many_included", "Too Many Included Resources"),
     TooManyRows: ErrorRow(400, "too_many_rows", "Too Many Rows"),
     TooExpensive: ErrorRow(400, "too_expensive", "Too Expensive"),
+    document_errors.AnswerTooLarge: ErrorRow(400, "answer_too_large", "Answer Too Large"),
     # document
     document_errors.MalformedJson: ErrorRow(400, "malformed_json", "Malformed JSON"),
     document_errors.MalformedOperations: ErrorRow(400, "malformed_operations", "Malformed Operations"),

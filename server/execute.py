@@ -21,11 +21,14 @@ from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FieldFilter
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
+from serializers.errors import AnswerTooLarge
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
+from server.pacing import in_turns
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
+from server.postgres.meter import Meter
 from server.postgres.rules import is_rule
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
@@ -35,12 +38,14 @@ more is streamed."""
 
 class ReadResult(msgspec.Struct, frozen=True):
     """rows: of each node in pre-order. total: None where it was not asked for. has_more: whether rows follow
-    this page; without pages there are then none here, and all of them are to be streamed."""
+    this page; without pages there are then none here, and all of them are to be streamed. received_bytes: how much
+    PostgreSQL sent for them."""
 
     rows: list[Sequence[Row]]
     total: int | None
     is_estimated: bool
     has_more: bool
+    received_bytes: int = 0
 
 
 _ALL = ReadResult([], None, False, True)
@@ -50,9 +55,18 @@ _ALL = ReadResult([], None, False, True)
 async def execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
-    Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, ResourceNotFound.
+    Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
     _check_cursor(read, path_id)
+    try:
+        return await _execute_read(database, read, path_id, engine)
+    except AnswerTooLarge:
+        if read.is_unpaginated:
+            return _ALL
+        raise
+
+
+async def _execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     is_unpaginated, timeout_seconds = read.is_unpaginated, engine.timeout_of(read)
     if read.plan.is_single_statement:
         alone = await database.read(
@@ -81,7 +95,21 @@ async def run_read(
     is_first: bool = False,
 ) -> ReadResult | None:
     """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
-    is_first: of a read without pages the first rows, which may be all of them."""
+    is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
+    with connection.within(engine.settings.max_answer_bytes) as meter:
+        return await _run_read(connection, read, path_id, engine, meter, is_snapshot=is_snapshot, is_first=is_first)
+
+
+async def _run_read(
+    connection: Connection,
+    read: PreparedRead,
+    path_id: Any,
+    engine: Engine,
+    meter: Meter,
+    *,
+    is_snapshot: bool,
+    is_first: bool,
+) -> ReadResult | None:
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
     try:
         primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
@@ -106,7 +134,7 @@ async def run_read(
         if is_first:
             return _ALL
         raise
-    return _result(read, found, total, has_more)
+    return _result(read, found, total, has_more, meter.received_bytes)
 
 
 async def _primary(
@@ -138,7 +166,7 @@ def _first_rows(statement: Statement, values: Values, limit: int | None) -> tupl
 async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
     """The answer to a write, inside a transaction that is no snapshot: all its rows in one statement.
 
-    Raises PageError, TooManyIncluded.
+    Raises PageError, TooManyIncluded, AnswerTooLarge.
     """
     _check_cursor(read, path_id)
     statement = read.compiled.statements.at_once
@@ -146,14 +174,15 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
         result = await run_read(connection, read, path_id, engine)
         assert result is not None
         return result
-    found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
-    found[0], has_more = _page(found[0], read, engine)
-    total = await _total(connection, read, path_id, found[0], has_more)
+    with connection.within(engine.settings.max_answer_bytes) as meter:
+        found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
+        found[0], has_more = _page(found[0], read, engine)
+        total = await _total(connection, read, path_id, found[0], has_more)
     included = _included(read, found[0], engine.limits.max_included)
     for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
         if branch is not None:
             included.add(branch, rows)
-    return _result(read, found, total, has_more)
+    return _result(read, found, total, has_more, meter.received_bytes)
 
 
 def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
@@ -177,16 +206,28 @@ def _included(read: PreparedRead, primary: Sequence[Row], most: int) -> _Include
     return _Included(read.plan.node, primary, most - (len(primary) if read.plan.includes_primary else 0))
 
 
-def _result(read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool) -> ReadResult:
+def _result(
+    read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool, received_bytes: int
+) -> ReadResult:
     page, is_estimated = read.query.page, total is not None and read.plan.total == "estimated"
     if total is not None and not is_estimated and not read.plan.has_cursors:
         has_more = 0 < page.size < total - page.offset
-    return ReadResult(_computed(read, found), total, is_estimated, has_more)
+    return ReadResult(_computed(read, found), total, is_estimated, has_more, received_bytes)
 
 
 def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:
     """A document of one resource. rows: of each node in pre-order."""
     return ReadResult(_computed(read, rows), None, False, False)
+
+
+async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> None:
+    """An answer that is too large undoes the write that it answers. It is encoded for that only where it may be: of a
+    byte come six at most, and of what Python computes any number. Raises AnswerTooLarge."""
+    most_bytes = engine.settings.max_answer_bytes
+    is_small = 6 * result.received_bytes < most_bytes and engine.has_room_for_rows
+    if not is_small or read.compiled.has_computed:
+        steps = read.compiled.encoder.steps(result.rows, {}, None, result.received_bytes, most_bytes)
+        await in_turns(steps)
 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:

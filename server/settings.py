@@ -333,6 +333,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: Annotated[
         int, Meta(ge=1, le=1024 * MIB, description="The largest body of a request; above it a 413."), LIMITS
     ] = 4 * MIB
+    max_answer_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1024 * MIB,
+            description="The most bytes of an answer, or of what a stream holds; above it a 400.",
+        ),
+        LIMITS,
+    ] = 64 * MIB
     max_url_bytes: Annotated[
         int, Meta(ge=256, le=16 * MIB, description="The longest URL of a request; above it a 414."), LIMITS
     ] = 16_384

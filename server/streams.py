@@ -15,12 +15,14 @@ from asyncpg.prepared_stmt import PreparedStatement
 from querybuild.plan import Statement
 from querybuild.rows import Row, branch_keys, with_computed
 from querybuild.stream import Part
+from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import Batch, Linked
 from server.engine import Engine, PreparedRead
 from server.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
-from server.postgres.connection import Connection
+from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED
+from server.postgres.meter import Meter
 
 BATCH_ROWS = 250
 """Rows that are fetched at once, and shown at once where that reads no linkage."""
@@ -28,23 +30,43 @@ BATCH_ROWS = 250
 BATCH_LINKAGE = 1000
 """About how many rows of linkage are read at once: a resource may be linked to any number."""
 
+BATCH_BYTES = 1_048_576
+"""About how many bytes of rows are fetched and shown at once."""
+
+FEWER = 8
+"""By how much a batch is divided that was too large."""
+
+SAVEPOINT = "batches"
+
 Send = Callable[[bytes], Awaitable[None]]
 
 
 class Cursor:
     """The rows of one part, a batch at a time. DECLARE and not a portal of the protocol: PostgreSQL plans it to begin
-    early, where for a portal it may sort a whole table before the first row."""
+    early, where for a portal it may sort a whole table before the first row.
+
+    A batch that turns out too large is read again from its first row, with fewer rows. That takes a new cursor: one
+    whose FETCH was cancelled is gone, and the savepoint keeps the snapshot."""
 
     def __init__(
-        self, connection: Connection, part: Part, encode: Batch, name: str, read: PreparedRead, path_id: Any
+        self,
+        connection: Connection,
+        part: Part,
+        encode: Batch,
+        number: int,
+        most_bytes: int,
+        read: PreparedRead,
+        path_id: Any,
     ) -> None:
         self._connection = connection
         self._read = read
         self._path_id = path_id
         self._part = part
         self._encode = encode
-        self._name = name
+        self._name = f"part{number}"
+        self._most_bytes = most_bytes
         self._fetch: PreparedStatement[Any] | None = None
+        self._most_rows = self._fetched_rows = BATCH_ROWS
         self._rows: Sequence[Row] = ()
         self._is_last = False
         # A guess, from which it grows.
@@ -55,26 +77,58 @@ class Cursor:
         statement = self._part.rows
         declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
         await self._connection.execute(declared, *arguments(statement, self._read.values, self._path_id))
-        # Prepared for this cursor alone: another one of its name may have other columns.
-        self._fetch = await self._connection.prepare(f"FETCH {BATCH_ROWS} FROM {self._name}")
 
     async def next(self) -> bytes:
-        """The next objects, with commas between them; empty after the last ones."""
-        assert self._fetch is not None
+        """The next objects, with commas between them; empty after the last ones. Raises AnswerTooLarge: of one
+        resource."""
+        while True:
+            most_bytes = self._most_bytes if self._fetched_rows == 1 else self._most_bytes // 4
+            try:
+                with self._connection.within(most_bytes) as meter:
+                    return await self._batch(meter)
+            except AnswerTooLarge:
+                if self._fetched_rows == 1 or not is_open(self._connection):
+                    raise answer_too_large(self._most_bytes) from None
+                await self._begin_again()
+
+    async def _batch(self, meter: Meter) -> bytes:
         if not self._rows and not self._is_last:
-            begin = time.perf_counter()
-            self._rows = await self._fetch.fetch()
-            self._connection.ran(self._part.rows.sql, begin)
-            self._is_last = len(self._rows) < BATCH_ROWS
-        rows, self._rows = self._rows[: self._size], self._rows[self._size :]
+            await self._fetch_rows(meter)
+        rows = self._rows[: self._size]
         if not rows:
             return b""
-        self.count += len(rows)
         linked = await self._linked(rows)
         linkage = await self._linkage(rows, linked)
+        self._rows = self._rows[self._size :]
+        self.count += len(rows)
         count = max(1, sum([len(those) for those in linkage]))
         self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // count))
         return self._encode([with_computed(self._part.node, rows), *linkage], linked)
+
+    async def _fetch_rows(self, meter: Meter) -> None:
+        begin = time.perf_counter()
+        if self._fetch is None:
+            # Prepared for this cursor alone: another one of its name may have other columns.
+            self._fetch = await self._connection.prepare(f"FETCH {self._fetched_rows} FROM {self._name}")
+        before = meter.received_bytes
+        self._rows = await self._fetch.fetch()
+        self._connection.ran(self._part.rows.sql, begin)
+        self._is_last = len(self._rows) < self._fetched_rows
+        fitting = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes - before))
+        self._size = min(self._size, fitting)
+        wanted = min(self._most_rows, fitting)
+        if not self._fetched_rows // 2 <= wanted < self._fetched_rows * 4:
+            self._fetched_rows, self._fetch = min(wanted, 4 * self._fetched_rows), None
+
+    async def _begin_again(self) -> None:
+        """At the first row that has not been shown, with fewer rows at a time from here on."""
+        await self._connection.execute(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
+        self._most_rows = self._fetched_rows = max(1, self._fetched_rows // FEWER)
+        self._size = min(self._size, self._most_rows)
+        self._rows, self._is_last, self._fetch = (), False, None
+        await self.open()
+        if self.count:
+            await self._connection.execute(f"MOVE FORWARD {self.count} FROM {self._name}")
 
     async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
         """Of each branch, the ids of the rows that show its linkage; None where all do."""
@@ -114,7 +168,7 @@ class Stream:
         self._statements = compiled.statements
         self._encoder = compiled.encoder
         self._data, *self._included = [
-            Cursor(connection, part, encode, f"part{number}", read, path_id)
+            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, read, path_id)
             for number, (part, encode) in enumerate(zip(compiled.statements.parts, compiled.encoder.parts, strict=True))
         ]
 
@@ -125,13 +179,14 @@ class Stream:
     async def begin(self) -> bytes:
         """The first piece. Whatever can be said against the request is said before it.
 
-        Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds.
+        Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds, AnswerTooLarge.
         """
         try:
             if self._read.compiled.uncertain:
                 await self._check_ids()
             await self._check_rows()
             await self._check_included()
+            await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
             await self._data.open()
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *BROKEN_INSIDE) as error:

@@ -61,7 +61,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def one(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:
         """A write and the reading of its answer, in one transaction; in one statement where that can be."""
         node = returned(write, read)
-        statements = self._alone(write, node) if node is not None and not node.computed else None
+        is_sure = node is not None and not node.computed and self.engine.has_room_for_rows
+        statements = self._alone(write, node) if is_sure else None
         if node is None or statements is None:
             return await self.transaction(lambda transaction: transaction.write_and_read(write, read))
         outcome = await self._run_alone(write, statements)
@@ -80,7 +81,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         it was refused and so has written nothing: one by one they tell which of them it was."""
         # What Python computes may fail, and then nothing is to be written.
         has_computed = any(node.computed for node in shown)
-        if has_computed or len(writes) > MOST_TOGETHER or not all(map(self._is_create_alone, writes)):
+        has_room = self.engine.has_room_for_rows
+        if has_computed or not has_room or len(writes) > MOST_TOGETHER or not all(map(self._is_create_alone, writes)):
             return None
         creates, values = _together([write.planned for write in writes if write.planned is not None], writes, shown)
         sql = self.engine.statement_together(creates)

@@ -35,7 +35,7 @@ from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
-from server.execute import ReadResult, arguments, result_of, run_read_at_once
+from server.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
 from server.free_ids import draw_free_ids, insert_with_free_id
 from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
@@ -69,6 +69,8 @@ class Transaction:
         self._headers = headers
         self._is_past_end = is_past_end
         self._ids: dict[Lid, Any] = {}
+        self._most_bytes = engine.settings.max_answer_bytes
+        connection.count()
 
     async def run(self, writes: Sequence[PreparedWrite], returning: Node | None = None) -> list[Outcome]:
         """Writes of one kind and one resource, none of which needs an id that another of them makes.
@@ -110,13 +112,17 @@ class Transaction:
         node = returned(write, read)
         [outcome] = await self.run([write], node)
         if outcome.row is not None:
-            return outcome.id, answer_of(outcome.row, read)
-        return outcome.id, await run_read_at_once(self.connection, read, outcome.id, self._engine)
+            result = answer_of(outcome.row, read)
+        else:
+            result = await run_read_at_once(self.connection, read, outcome.id, self._engine)
+        await check_size(read, result, self._engine)
+        return outcome.id, result
 
     async def read_rows(self, resource: Resource, ids: Sequence[Any]) -> dict[Any, Row]:
         """The rows with those ids, id and readable attributes, in one batch."""
         read = self._engine.prepare_read(ReadShape("resource", resource), "")
-        rows = await self.connection.fetchmany(read.compiled.statements.primary.sql, [(one,) for one in ids])
+        sql = read.compiled.statements.primary.sql
+        rows = await self.connection.fetch_batch(sql, [(one,) for one in ids], self._most_bytes)
         return {row[0]: row for row in rows}
 
     async def _custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
@@ -130,6 +136,7 @@ class Transaction:
             with custom_code(self.connection):
                 result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
             await savepoint.commit()
+            self.connection.count()
         except ENDED as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error
         except Exception as error:
@@ -217,14 +224,16 @@ class Transaction:
         rows: list[Row] = []
         if end:
             joined = [list(chain.from_iterable(values[begin : begin + size])) for begin in range(0, end, size)]
-            rows += await self.connection.fetchmany(self._engine.rows_statement(plan), joined)
+            rows += await self.connection.fetch_batch(self._engine.rows_statement(plan), joined, self._most_bytes)
         if end < len(values):
-            rows += await self.connection.fetchmany(statement.sql, values[end:])
+            rows += await self.connection.fetch_batch(statement.sql, values[end:], self._most_bytes)
         return rows
 
     async def _one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
         resolved = msgspec.structs.replace(write, values=self._values(write)) if write.has_lids else write
-        return await _run_told(self.connection, resolved, statements, self._engine, self._is_past_end)
+        outcome = await _run_told(self.connection, resolved, statements, self._engine, self._is_past_end)
+        self.connection.check_received(self._most_bytes)
+        return outcome
 
     def _values(self, write: PlannedWrite) -> Values:
         """The values, with the ids of what was made meanwhile where a Lid stood for them."""

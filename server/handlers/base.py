@@ -242,6 +242,25 @@ class Handler(Receiving):
         self._headers["Content-Length"] = str(len(body))
         self.finish(body)
 
+    async def finish_pieces(self, pieces: list[bytes], status: int = 200) -> None:
+        """As finish_document. A large one is never joined: to copy it would hold up others."""
+        if len(pieces) == 1:
+            self.finish_document(pieces[0], status)
+            return
+        self.set_status(status)
+        self.tell_timing()
+        if self.is_packed():
+            pieces = await self.lifeline.run(compression.packed_pieces(pieces))
+        if self._finished:
+            return
+        self._headers["Content-Length"] = str(sum(map(len, pieces)))
+        for piece in pieces:
+            self.write(piece)
+            self.flush()
+            await asyncio.sleep(0)
+        if not self._finished:
+            self.finish()
+
     def is_packed(self) -> bool:
         """Whether a large answer is to be compressed, and says so in its headers."""
         if self.engine.settings.compression == "off" or not compression.is_packed(self.request, self._headers):

@@ -18,7 +18,7 @@ from querybuild.errors import ApiError, Errors, MethodForbidden, Several, neares
 from querybuild.query import Lid
 from querybuild.resource import Resource
 from querybuild.rows import Row
-from serializers.errors import InvalidDocument
+from serializers.errors import InvalidDocument, answer_too_large
 from serializers.operations import (
     POINTER,
     Operation,
@@ -137,10 +137,15 @@ class OperationsHandler(WritingHandler):
     async def _run(self, transaction: Transaction, items: Sequence[Item]) -> list[bytes | None]:
         """The resource objects of all operations, in their order."""
         objects: list[bytes | None] = []
+        most_bytes = room = self.engine.settings.max_answer_bytes
         await transaction.lock([write for _, write in items])
         for run in _runs(items):
             try:
-                objects += await self._run_together(transaction, run)
+                some = await self._run_together(transaction, run)
+                objects += some
+                room -= sum([len(one) for one in some if one is not None])
+                if room < 0:
+                    raise answer_too_large(most_bytes)
             except (ApiError, HTTPError) as error:
                 _place(error, run[0][0].pointer if len(run) == 1 else POINTER)
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -15,13 +16,16 @@ from tornado.iostream import StreamClosedError
 
 from querybuild.errors import ApiError, resource_not_found
 from querybuild.query import Page
+from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
+from serializers.steps import HEAVY_BYTES, SLICE_ROWS, Steps, at_once
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
 from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
 from server.http import compression
+from server.pacing import in_turns
 from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
 from server.running import ClientGone
@@ -44,16 +48,22 @@ class ReadingHandler(Handler):
         self.stage("plan")
         prepared = self.engine.prepare_read(shape, self.request.query)
         self.stage("execute")
-        result = await self.lifeline.run(execute_read(self.database, prepared, path_id, self.engine))
-        if result.has_more and prepared.is_unpaginated:
-            await self._answer_stream(prepared, path_id, links or {})
-            return
-        if shape.kind == "resource" and not result.rows[0]:
-            raise resource_not_found(shape.resource.type, self.route.id)
-        self.stage("encode")
-        body = self.document(prepared, result, links or {})
-        self.tell_caches()
-        self.finish_document(body)
+        try:
+            result = await self.lifeline.run(execute_read(self.database, prepared, path_id, self.engine))
+            if not (result.has_more and prepared.is_unpaginated):
+                if shape.kind == "resource" and not result.rows[0]:
+                    raise resource_not_found(shape.resource.type, self.route.id)
+                self.stage("encode")
+                steps = self.document(prepared, result, links or {}, most_bytes=self.engine.settings.max_answer_bytes)
+                pieces = at_once(steps) if is_short(result) else await self.lifeline.run(in_turns(steps))
+                self.tell_caches()
+                await self.finish_pieces(pieces)
+                return
+        except AnswerTooLarge as error:
+            if not prepared.is_unpaginated:
+                error.parameter = _parameter(prepared)
+                raise
+        await self._answer_stream(prepared, path_id, links or {})
 
     async def _answer_stream(self, prepared: PreparedRead, path_id: Any, links: dict[str, str]) -> None:
         async def work(connection: Connection) -> None:
@@ -143,14 +153,20 @@ class ReadingHandler(Handler):
         return stream.tail(pages | links, _counted(page, count, total))
 
     def document(
-        self, prepared: PreparedRead, result: ReadResult, links: dict[str, str], meta: Meta | None = None
-    ) -> bytes:
+        self,
+        prepared: PreparedRead,
+        result: ReadResult,
+        links: dict[str, str],
+        meta: Meta | None = None,
+        most_bytes: int = sys.maxsize,
+    ) -> Steps[list[bytes]]:
         """links, meta: what the document has besides those of itself and of its pages."""
         assert self.route is not None
         path = self.self_path()
+        encode = prepared.compiled.encoder.steps
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
-            return prepared.compiled.encoder.encode(result.rows, own | links, meta)
+            return encode(result.rows, own | links, meta, result.received_bytes, most_bytes)
         page, total = prepared.query.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
@@ -162,7 +178,14 @@ class ReadingHandler(Handler):
         counted = _counted(page, len(result.rows[0]), total)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
-        return prepared.compiled.encoder.encode(result.rows, pages | links, counted)
+        return encode(result.rows, pages | links, counted, result.received_bytes, most_bytes)
+
+    async def finish_written(self, result: ReadResult, document: Steps[list[bytes]], status: int = 200) -> None:
+        """The answer to a write that is done."""
+        self.stage("encode")
+        pieces = at_once(document) if is_short(result) else await in_turns(document)
+        if not self._finished:
+            await self.finish_pieces(pieces, status)
 
     def is_readable(self) -> bool:
         """Whether a GET of the path has an answer, and so a link to it a meaning."""
@@ -171,6 +194,18 @@ class ReadingHandler(Handler):
     def self_path(self) -> str:
         assert self.route is not None
         return self.engine.base_url + self.route.path
+
+
+def is_short(result: ReadResult) -> bool:
+    """Whether encoding it is one step or two."""
+    return result.received_bytes <= HEAVY_BYTES and sum(map(len, result.rows)) <= SLICE_ROWS
+
+
+def _parameter(prepared: PreparedRead) -> str | None:
+    """What a client would ask for with less."""
+    if prepared.plan.is_collection:
+        return "page[limit]" if prepared.query.page.family == "offset" else "page[size]"
+    return "include" if prepared.query.include else None
 
 
 def _counted(page: Page, count: int, total: int | None) -> Meta:

@@ -56,8 +56,7 @@ class RelatedHandler(WritingHandler):
         assert read is not None
         self.stage("execute")
         result = await self.writer.transaction(lambda transaction: self._update(transaction, path_id, change, read))
-        self.stage("encode")
-        self.finish_document(self.document(read, result, {}))
+        await self.finish_written(result, self.document(read, result, {}))
 
     async def delete(self) -> None:
         check_method(self.target, "delete")

@@ -32,8 +32,7 @@ class ResourceHandler(WritingHandler):
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
         _, result = await self.writer.one(write, read)
-        self.stage("encode")
-        self.finish_document(self.document(read, result, {}))
+        await self.finish_written(result, self.document(read, result, {}))
 
     async def delete(self) -> None:
         assert self.route is not None

@@ -62,13 +62,13 @@ class WritingHandler(ReadingHandler):
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
         row_id, result = await self.writer.one(write, read)
-        self.stage("encode")
         location = resource_path(engine.base_url, resource, quote_segment(str(row_id)))
         is_readable = "detail" in resource.methods
-        body = read.compiled.encoder.encode(result.rows, {"self": location} if is_readable else {})
+        links = {"self": location} if is_readable else {}
         if is_readable:
             self.set_header("Location", location)
-        self.finish_document(body, 201)
+        document = read.compiled.encoder.steps(result.rows, links, None, result.received_bytes)
+        await self.finish_written(result, document, 201)
 
     @property
     def writer(self) -> Writer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -113,3 +114,9 @@ class Packing:
 
 async def packed_whole(body: bytes) -> bytes:
     return await Packing().pack(body, zlib.Z_FINISH)
+
+
+async def packed_pieces(pieces: Sequence[bytes]) -> list[bytes]:
+    packing = Packing()
+    *before, last = pieces
+    return [await packing.pack(piece, zlib.Z_NO_FLUSH) for piece in before] + [await packing.pack(last, zlib.Z_FINISH)]

@@ -5,6 +5,7 @@ know before it lends a connection again. Nothing here knows the pool, or a state
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,8 +13,10 @@ from typing import Any
 
 import asyncpg
 
+from serializers.errors import answer_too_large
 from server.observing import metrics
 from server.observing.watch import Watch
+from server.postgres.meter import Meter, Within
 
 RESET = (
     "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
@@ -29,6 +32,7 @@ class Connection(asyncpg.Connection):
     one that custom code has held is reset in full."""
 
     watch: Watch | None = None
+    _meter: Meter
     _is_held = False
     _is_leaving = False
     is_spoilt = False
@@ -36,7 +40,7 @@ class Connection(asyncpg.Connection):
     about to end."""
 
     def hold(self) -> None:
-        """Custom code is given the connection."""
+        """Custom code is given the connection, and may read what it likes."""
         self._is_held = True
 
     @property
@@ -81,7 +85,30 @@ class Connection(asyncpg.Connection):
     def begin(self, watch: Watch) -> None:
         """It is open."""
         self.watch = watch
+        self._meter = Meter(self)
         watch.count(metrics.OPENED)
+
+    def within(self, most_bytes: int) -> Within:
+        """`with` it, statements may receive so many bytes together; more are AnswerTooLarge."""
+        return Within(self._meter, most_bytes)
+
+    def count(self) -> None:
+        """Counts from here on what `check_received` looks at."""
+        self._meter.begin(sys.maxsize, None)
+
+    def check_received(self, most_bytes: int) -> None:
+        """Raises AnswerTooLarge."""
+        if self._meter.received_bytes > most_bytes:
+            raise answer_too_large(most_bytes)
+
+    async def fetch_batch(self, sql: str, values: Sequence[Sequence[Any]], most_bytes: int) -> list[asyncpg.Record]:
+        """The rows of a statement that is executed with each of the values. Where they are too many, the connection is
+        closed: a batch cannot be cancelled, since asyncpg does not tell PostgreSQL that nothing more of it comes.
+
+        Raises AnswerTooLarge."""
+        with Within(self._meter, most_bytes, is_cancelled=False):
+            rows: list[asyncpg.Record] = await self.fetchmany(sql, values)
+        return rows
 
     def give_up(self) -> None:
         self.is_spoilt = True
