@@ -30,7 +30,7 @@ from querybuild.errors import (
     nearest,
     quoted,
     resource_not_found,
-    shown_json,
+    shortened,
 )
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
@@ -261,7 +261,7 @@ class _WritePlanner:
         try:
             native = read_attribute(attribute, value)
         except ValueFault as error:
-            shown = "" if value is None else f", not {shown_json(dump_json(value))}"
+            shown = "" if value is None else f", not {shortened(dump_json(value))}"
             detail = f"{quoted(attribute.name)} must be {error}{shown}."
             self.errors.append(AttributeFault(detail, pointer=pointer))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from querybuild.arrays import split_list
 from querybuild.catalog import Catalog
-from querybuild.errors import ApiError, listed, nearest, quoted, shown_json
+from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
@@ -264,7 +264,7 @@ class ConditionPlanner:
                 return CustomTest(operator, left, self.slot(value))
             return self._against_value(node, operator, left)
         except ValueFault as error:
-            shown = quoted(node.val) if node.is_text else shown_json(dump_json(node.val))
+            shown = quoted(node.val) if node.is_text else shortened(dump_json(node.val))
             self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 

@@ -28,6 +28,21 @@ from typing import NoReturn
 MAX_ERRORS = 100
 """The most errors that one answer reports."""
 
+CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff"
+"""For a character class: what is not text, but moves a cursor, ends a line or stands for a byte that is no text."""
+
+QUOTED_CHARACTERS = 80
+"""Of the client's text in a detail."""
+
+NAME_CHARACTERS = 256
+"""Of the name of a parameter in an error, and of names in the error that shows an operation."""
+
+POINTER_CHARACTERS = 8192
+"""Of the pointer of an error."""
+
+SHOWN_CHARACTERS = 1000
+"""Of a path in logs and traces, and of a value in the error that shows an operation."""
+
 
 class ApiError(Exception):
     """`detail` tells a person what was wrong and what to do; at most one of the three sources says where. A class of a
@@ -201,14 +216,24 @@ def resource_not_found(type_name: str, id_text: str, pointer: str | None = None)
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
 
 
+def shortened(text: str, most: int = QUOTED_CHARACTERS) -> str:
+    """The client's text where it is shown: in a detail, as the name of a parameter, in a log. A body of megabytes must
+    not come back."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def quoted(text: str) -> str:
-    """The client's text for a detail: in quotes, at most 80 characters of it."""
-    return f"“{text if len(text) <= 80 else text[:77] + '...'}”"
+    """The client's text for a detail: in quotes, and shortened."""
+    return f"“{shortened(text)}”"
 
 
-def shown_json(text: str) -> str:
-    """A client's JSON value for a detail: as it stands, at most 80 characters of it."""
-    return text if len(text) <= 80 else text[:77] + "..."
+def short_pointer(pointer: str) -> str:
+    """A pointer (RFC 6901), up to the name that makes it too long: to what holds that name.
+
+    >>> short_pointer("/data/attributes/" + 10_000 * "x")
+    '/data/attributes'
+    """
+    return pointer if len(pointer) <= POINTER_CHARACTERS else pointer[:POINTER_CHARACTERS].rpartition("/")[0]
 
 
 def listed(names: Iterable[str]) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
 
-from querybuild.errors import ApiError, quoted
+from querybuild.errors import NAME_CHARACTERS, SHOWN_CHARACTERS, ApiError, quoted, shortened
 from querybuild.query import Change, Identifier, Lid, Limits, LinkMode
 from serializers.decode import Decoder, load_document
 from serializers.errors import InvalidDocument, MalformedOperations
@@ -21,6 +23,9 @@ from serializers.objects import ErrorObject
 
 MEMBER = "atomic:operations"
 POINTER = f"/{MEMBER}"
+
+SHOWN_VALUES = 1000
+"""Of an operation that failed, in the error that shows it."""
 
 _MODES: dict[str, LinkMode] = {"add": "add", "update": "replace", "remove": "remove"}
 
@@ -236,17 +241,31 @@ def encode_operation_error(operations: Sequence[Operation], errors: Sequence[Err
     faults = [OperationFault(path, error.detail, error.code) for error, path in found]
     what = "Validation error" if found[0][0].status == "422" else found[0][0].title
     where = "" if operation is None else " ".join(["", *filter(None, [operation.op]), f"(at position {first})"])
-    data = _object(None if operation is None else operation.object.get("data"))
+    shown = {} if operation is None else _shown(operation.object, [SHOWN_VALUES])
+    data = _object(shown.get("data"))
     detail = OperationErrorDetail(
         data=None if operation is None else {name: data.get(name) for name in _DATA_MEMBERS},
         errors=faults,
         message=f"{what} on operation{where}" if where else f"{what} on operations",
-        ref=None if operation is None else operation.object.get("ref"),
+        ref=shown.get("ref"),
     )
     return _ENCODER.encode(OperationErrorDocument(detail))
 
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+def _shown(value: Any, left: list[int]) -> Any:
+    """A part of the request as an error shows it: long names and texts shortened, and no more values than are left."""
+    left[0] -= 1
+    if isinstance(value, dict):
+        pairs = takewhile(lambda _: left[0] > 0, value.items())
+        return {shortened(name, NAME_CHARACTERS): _shown(one, left) for name, one in pairs}
+    if isinstance(value, list):
+        return [_shown(one, left) for one in takewhile(lambda _: left[0] > 0, value)]
+    if isinstance(value, Decimal) and len(value.as_tuple().digits) > SHOWN_CHARACTERS:
+        return shortened(str(value), SHOWN_CHARACTERS)
+    return shortened(value, SHOWN_CHARACTERS) if isinstance(value, str) else value
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class SettingOption(click.Option):
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        is_boolean = isinstance(setting.default, bool)
+        is_boolean = setting.is_boolean
         negated = f"/--no-{setting.flag.removeprefix('--')}" if is_boolean else ""
         default = "" if setting.default in (None, False) else f"  [default: {_text(setting.default)}]"
         super().__init__(

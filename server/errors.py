@@ -27,7 +27,15 @@ import msgspec
 from tornado.web import HTTPError
 
 from querybuild import errors as query_errors
-from querybuild.errors import MAX_ERRORS, ApiError, BadRequest, Several
+from querybuild.errors import (
+    MAX_ERRORS,
+    NAME_CHARACTERS,
+    ApiError,
+    BadRequest,
+    Several,
+    short_pointer,
+    shortened,
+)
 from serializers import errors as document_errors
 from serializers.errors import encode_errors
 from serializers.objects import ErrorObject, ErrorSource
@@ -306,7 +314,11 @@ def _error_object(error: BaseException, error_id: str) -> ErrorObject:
     row = row_of(error)
     if not isinstance(error, ApiError) or row is INTERNAL:
         return ErrorObject(error_id, "500", INTERNAL.code, INTERNAL.title, INTERNAL_DETAIL)
-    source = ErrorSource(pointer=error.pointer, parameter=error.parameter, header=error.header)
+    source = ErrorSource(
+        pointer=None if error.pointer is None else short_pointer(error.pointer),
+        parameter=None if error.parameter is None else shortened(error.parameter, NAME_CHARACTERS),
+        header=error.header,
+    )
     return ErrorObject(
         id=error_id,
         status=str(row.status),

@@ -66,6 +66,7 @@ class Setting(msgspec.Struct, frozen=True):
     expected: str
     metavar: str
     default: object
+    is_boolean: bool
     is_secret: bool
     is_of_commands: bool
     takes_restart: bool
@@ -97,6 +98,7 @@ def setting_of(name: str, form: Any, default: object) -> Setting:
         expected=about.expected or listed(words),
         metavar=about.metavar or placeholder(name, words),
         default=default,
+        is_boolean=words == alternatives(bool),
         is_secret=about.is_secret,
         is_of_commands=about.is_of_commands,
         takes_restart=about.takes_restart,

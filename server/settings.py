@@ -451,8 +451,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 16 * MIB
 
     server_timing: Annotated[
-        bool, Meta(description="Send the header Server-Timing with the time of each stage."), OBSERVING
-    ] = True
+        bool | None,
+        Meta(
+            description="Send the header Server-Timing with the time of each stage. Without it where only this machine "
+            "is listened to, on 127.0.0.1 or ::1: times can tell what an answer does not."
+        ),
+        OBSERVING,
+    ] = None
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Meta(description="The least severe line to log."),

@@ -13,13 +13,12 @@ import logging
 import os
 import re
 import time
-from functools import lru_cache
 from typing import Any
 
-from tornado.httputil import HTTPHeaders, format_timestamp
+from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, stream_request_body
 
-from querybuild.errors import ApiError, nearest, quoted, release_frames, resource_not_found
+from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.clients import client_key, current_client
@@ -39,7 +38,7 @@ from server.errors import (
 )
 from server.handlers.receiving import Receiving
 from server.http import compression
-from server.http.answering import Exchange
+from server.http.answering import Exchange, http_date
 from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.http.request import Request
 from server.postgres.database import Database
@@ -59,11 +58,6 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger("server")
-
-
-@lru_cache(maxsize=1)
-def _http_date(second: int) -> str:
-    return format_timestamp(second)
 
 
 def _timing(stages: list[tuple[str, float]]) -> str:
@@ -207,7 +201,7 @@ class Handler(Receiving):
             given = self.request.headers.get("X-Request-Id", "")
             self.request_id = given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
         self._headers = headers = HTTPHeaders()
-        headers["Date"] = _http_date(int(time.time()))
+        headers["Date"] = http_date(int(time.time()))
         headers["Content-Type"] = MEDIA_TYPE
         headers["Vary"] = "Accept"
         headers["X-Request-Id"] = self.request_id
@@ -227,7 +221,10 @@ class Handler(Receiving):
         self.stages.append((name, time.perf_counter()))
 
     def tell_timing(self) -> None:
-        if self.engine.settings.server_timing and self.stages:
+        is_told = self.engine.settings.server_timing
+        if is_told is None:
+            is_told = self.request.server_connection.is_loopback
+        if is_told and self.stages:
             self._headers["Server-Timing"] = _timing(self.stages)
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
@@ -377,9 +374,8 @@ class Handler(Receiving):
 
     def _log_fault(self, made: ErrorAnswer, error: BaseException) -> None:
         if made.is_fault:
-            log.error(
-                "request %s failed: %s %s", self.request_id, self.request.method, self.request.path, exc_info=error
-            )
+            path = self.request.path[:SHOWN_CHARACTERS]
+            log.error("request %s failed: %s %s", self.request_id, self.request.method, path, exc_info=error)
 
     def _end_unsent(self, status: int) -> None:
         """There will be no answer, or no end of one: for logs and figures it had this status."""

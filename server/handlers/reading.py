@@ -14,7 +14,7 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from querybuild.errors import ApiError, resource_not_found
+from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
 from querybuild.query import Page
 from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
@@ -25,6 +25,7 @@ from server.errors import StatementTimeout, TooManyStreams
 from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
 from server.http import compression
+from server.observing.logs import one_line
 from server.pacing import in_turns
 from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
@@ -140,7 +141,7 @@ class ReadingHandler(Handler):
         log.log(
             logging.WARNING if is_answer else logging.ERROR,
             "request %s: the stream of %s ended halfway: %s",
-            *(self.request_id, path, error),
+            *(self.request_id, path[:SHOWN_CHARACTERS], one_line(error)),
             exc_info=None if is_answer else error,
         )
 

@@ -7,8 +7,10 @@ It must not know: routes, documents, how requests are read.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import lru_cache
+from http import HTTPStatus
 from http.client import responses
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from tornado.httputil import (
     HTTPOutputError,
     RequestStartLine,
     ResponseStartLine,
+    format_timestamp,
 )
 from tornado.iostream import StreamClosedError
 
@@ -26,6 +29,9 @@ JOINED_BYTES = 32_768
 """Up to here a body is copied behind its headers; a larger one follows them by itself."""
 
 BODILESS = frozenset({204, 304})
+
+NOSNIFF = "X-Content-Type-Options: nosniff\r\n"
+"""Of every answer: a browser does not guess what it is (Fetch Standard, 3.6)."""
 
 
 class Wire(Protocol):
@@ -64,7 +70,19 @@ def fail(future: asyncio.Future[None]) -> None:
 
 @lru_cache(maxsize=256)
 def _status_line(status: int, reason: str) -> str:
-    return f"HTTP/1.1 {status} {reason or responses.get(status, 'Unknown')}\r\n"
+    """With the one header that all answers have alike."""
+    return f"HTTP/1.1 {status} {reason or responses.get(status, 'Unknown')}\r\n{NOSNIFF}"
+
+
+@lru_cache(maxsize=1)
+def http_date(second: int) -> str:
+    return format_timestamp(second)
+
+
+def bare_answer(status: HTTPStatus) -> bytes:
+    """To what is no request that a handler could answer. The connection ends with it."""
+    lines = (f"Date: {http_date(int(time.time()))}", "Connection: close", "Content-Length: 0", "\r\n")
+    return (_status_line(status, "") + "\r\n".join(lines)).encode("ascii")
 
 
 class Exchange(HTTPConnection):
@@ -203,7 +221,7 @@ def _is_kept(line: RequestStartLine, headers: HTTPHeaders) -> bool:
 def _checked(lines: list[str]) -> bytes:
     """Raises ValueError: a value with the end of a line in it would be a header of its own, or an answer."""
     text = "".join(lines)
-    most = len(lines)
+    most = len(lines) + 1
     if text.count("\n") > most or text.count("\r") > most or "\0" in text:
         raise ValueError("a header of the answer has the end of a line in it")
     return f"{text}\r\n".encode("latin-1")

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -56,6 +57,7 @@ log = logging.getLogger("server")
 
 
 FindHandler = Callable[[HTTPServerRequest], HTTPMessageDelegate]
+OnRefused = Callable[[HTTPStatus, str, float], None]
 
 
 class Member(Progress):
@@ -90,8 +92,10 @@ class Server:
         balance: Balance | None = None,
         is_trusted: Callable[[str], bool] = lambda address: address == UNIX,
         closings: Closings | None = None,
+        on_refused: OnRefused = lambda _, __, ___: None,
     ) -> None:
-        """is_trusted: whether the limit for each client does not hold for that address."""
+        """is_trusted: whether the limit for each client does not hold for that address. on_refused: told of each bare
+        status, with the client's address and the seconds since the request began."""
         self._balance = balance
         self.head_bytes = head_bytes
         self.is_ending = False
@@ -101,6 +105,7 @@ class Server:
         self._make_request = make_request
         self._limits = limits
         self._is_trusted = is_trusted
+        self._on_refused = on_refused
         self._closings = Closings() if closings is None else closings
         self._all: Group[Member] = Group()
         self._of_clients: dict[str, Group[Member]] = {}
@@ -267,6 +272,9 @@ class Server:
         request = self._make_request(exchange, self, line, headers)
         request.began_at, request.has_body = exchange.began_at, exchange.has_body
         return self._find_handler(request)
+
+    def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+        self._on_refused(status, connection.peer.remote_ip, seconds)
 
     # connections go
 

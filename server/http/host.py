@@ -3,6 +3,7 @@ read, routes, documents."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -35,3 +36,6 @@ class Host(Protocol):
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
         """The handler that answers. Raises HTTPInputError."""
+
+    def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+        """A bare status was the answer. seconds: since the request began to arrive."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 import struct
 import time
@@ -22,8 +21,9 @@ from http import HTTPStatus
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
-from server.http.answering import Exchange, fail, failed
+from server.http.answering import Exchange, bare_answer, fail, failed
 from server.http.host import Host, Peer
+from server.http.request_line import EMPTY_LINES, REQUEST_LINE, fault_of, without_empty_lines
 
 KEPT_BYTES = 65_536
 """What may come behind a request that is at work before the connection is read no further."""
@@ -49,11 +49,8 @@ unread bytes is reset, and the answer lost."""
 END = b"\r\n\r\n"
 SEAM = bytes(len(END) - 1)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PREFACES = {"HTTP/1.0": b"POST / HTTP/1.0", "HTTP/1.1": b"POST / HTTP/1.1"}
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
-_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])\r\n")
-_OTHER_VERSION = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/[0-9]+(\.[0-9]+)?\r\n")
-_VERSIONS = {b"0": "HTTP/1.0", b"1": "HTTP/1.1"}
 
 JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
 """What a connection waits for: its transport, a request, the rest of a body, an answer, its end."""
@@ -86,6 +83,8 @@ class Connection(asyncio.Protocol):
         self._phase = JOINING
         # What came and was not looked at yet, or is half a head.
         self._kept = b""
+        # That came before the request.
+        self._empty_lines = 0
         self._is_paused = False
         self._watching: asyncio.TimerHandle | None = None
         # Of what comes behind the last request; None before there is one.
@@ -220,8 +219,10 @@ class Connection(asyncio.Protocol):
     def _read_head(self, data: bytes) -> bytes:
         """Gives what comes behind it. Raises Refused, HttpParserError."""
         if data[0] in END:
-            # RFC 9112, 2.2: empty lines before a request are ignored.
-            data = data.lstrip(END)
+            data, count = without_empty_lines(data)
+            self._empty_lines += count
+            if self._empty_lines > EMPTY_LINES or (data[:1] in (b"\r", b"\n") and data != b"\r"):
+                raise Refused(HTTPStatus.BAD_REQUEST)
         end = data.find(END) + len(END)
         if max(end, 0 if end >= len(END) else len(data)) > self.host.head_bytes:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -237,21 +238,22 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, head: bytes) -> None:
         """Raises Refused, HttpParserError."""
-        line = _LINE.match(head)
+        line = REQUEST_LINE.match(head)
         if line is None:
-            is_other = _OTHER_VERSION.match(head) is not None
-            raise Refused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED if is_other else HTTPStatus.BAD_REQUEST)
+            raise Refused(fault_of(head))
+        self._empty_lines = 0
         method, target, minor = line.groups()
+        version = "HTTP/1.0" if minor == b"0" else "HTTP/1.1"
         headers = self._headers = HTTPHeaders()
         parser = HttpRequestParser(self)
         try:
-            parser.feed_data(b"POST / HTTP/1." + head[line.start(3) :])
+            parser.feed_data(_PREFACES[version] + head[line.end(3) :])
         except HttpParserUpgrade:
             # Nobody here speaks anything else: it is a request like another.
             pass
         finally:
             self._headers = None
-        has_body = self._frame(headers, version := _VERSIONS[minor], parser)
+        has_body = self._frame(headers, version, parser)
         started = RequestStartLine(method.decode("ascii"), target.decode("latin-1"), version)
         self._start(started, headers, has_body=has_body)
 
@@ -459,8 +461,9 @@ class Connection(asyncio.Protocol):
         self._exchange = self._delegate = None
         is_begun = exchange is not None and exchange.is_begun
         if not is_begun:
-            head = f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-            self.transport.write(head.encode("ascii"))
+            now = time.monotonic()
+            self.host.refused(self, status, now - (self.head_since or now))
+            self.transport.write(bare_answer(status))
             self._end(is_clean=False)
         else:
             self.reset()

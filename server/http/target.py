@@ -10,14 +10,10 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote_to_bytes
 
+from querybuild.errors import CONTROLS, SHOWN_CHARACTERS
+
 ASTERISK = "*"
 """The target of an OPTIONS request for the whole server (RFC 9112, 3.2.4)."""
-
-CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-"""For a character class: what is not text, but moves a cursor, ends a line or stands for a byte that is no text."""
-
-SHOWN_CHARACTERS = 1000
-"""The most of a path that logs and traces show."""
 
 _CANONICAL = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+").fullmatch
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^?]*)?(\?.*)?", re.IGNORECASE | re.DOTALL)

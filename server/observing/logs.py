@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Literal
 import msgspec
 from tornado.web import RequestHandler
 
+from querybuild.errors import CONTROLS, SHOWN_CHARACTERS
 from server.observing.output import Output
 from server.settings import Settings
 
@@ -35,6 +37,9 @@ class CurrentRequest(msgspec.Struct, frozen=True):
 
 
 current: ContextVar[CurrentRequest | None] = ContextVar("current", default=None)
+
+_UNSHOWN = re.compile(f"(?!\n)[{CONTROLS}]")
+"""What a terminal would act on, and ends of lines but the one that parts the lines of a message."""
 
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
@@ -79,7 +84,18 @@ def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     message, request = record.getMessage(), current.get()
     if request is not None and request.request_id not in message:
         message = f"{message} (request {request.request_id})"
-    return f"{message}\n{formatter.formatException(record.exc_info)}" if record.exc_info else message
+    if record.exc_info:
+        message = f"{message}\n{formatter.formatException(record.exc_info)}"
+    return _UNSHOWN.sub(_escape, message)
+
+
+def one_line(text: object) -> str:
+    """A text that a client may have had a part in, for a message: a line of its own would look like another message."""
+    return str(text).replace("\n", "\\n")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 _FORMATTERS: dict[Format, type[logging.Formatter]] = {
@@ -163,7 +179,7 @@ def _json_line(handler: RequestHandler, now: float, pid: int) -> str:
         "message": _summary(handler, milliseconds),
         "request_id": _request_id(handler),
         "method": request.method,
-        "path": request.path,
+        "path": request.path[:SHOWN_CHARACTERS],
         "status": handler.get_status(),
         "milliseconds": round(milliseconds, 3),
         "bytes": getattr(handler, "sent_bytes", 0),
@@ -181,7 +197,8 @@ _LINES: dict[Format, Callable[[RequestHandler, float, int], str]] = {
 
 def _summary(handler: RequestHandler, milliseconds: float) -> str:
     request = handler.request
-    return f"{request.method} {request.path} {handler.get_status()} {milliseconds:.1f}ms {_request_id(handler)}"
+    path = request.path[:SHOWN_CHARACTERS]
+    return f"{request.method} {path} {handler.get_status()} {milliseconds:.1f}ms {_request_id(handler)}"
 
 
 def _milliseconds(handler: RequestHandler) -> float:

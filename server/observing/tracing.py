@@ -35,6 +35,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context,
 from opentelemetry.util.types import AttributeValue
 from tornado.httputil import split_host_and_port
 
+from querybuild.errors import SHOWN_CHARACTERS
 from server.observing.slow import shape_of
 from server.observing.watch import TRACES_SECONDS, UNMATCHED, Watched
 
@@ -112,12 +113,12 @@ def _request_attributes(handler: Watched, route: str) -> dict[str, AttributeValu
     host, port = split_host_and_port(request.host)
     attributes: dict[str, AttributeValue] = {
         http_attributes.HTTP_REQUEST_METHOD: request.method or "",
-        url_attributes.URL_PATH: request.path,
+        url_attributes.URL_PATH: request.path[:SHOWN_CHARACTERS],
         url_attributes.URL_SCHEME: request.protocol,
         server_attributes.SERVER_ADDRESS: host,
         network_attributes.NETWORK_PROTOCOL_VERSION: request.version.removeprefix("HTTP/"),
         client_attributes.CLIENT_ADDRESS: request.remote_ip or "",
-        user_agent_attributes.USER_AGENT_ORIGINAL: request.headers.get("User-Agent", ""),
+        user_agent_attributes.USER_AGENT_ORIGINAL: request.headers.get("User-Agent", "")[:SHOWN_CHARACTERS],
         "http.request.header.x-request-id": (handler.request_id,),
     }
     if port is not None:

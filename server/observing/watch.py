@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import platform
 import time
+from contextvars import Context
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from tornado.web import RequestHandler
 from server.errors import causes
 from server.observing import metrics
 from server.observing.board import Board
-from server.observing.logs import AccessLog, CurrentRequest, current, log_format
+from server.observing.logs import AccessLog, CurrentRequest, access, current, log_format
 from server.observing.metrics import Meter, Metric
 from server.observing.slow import shape_of
 from server.observing.supervision import OTHER, Supervised, Work, tell_of_others
@@ -90,6 +92,15 @@ class Watch:
         if self.tracer is not None:
             self.tracer.end(handler, now)
         self._access(handler, is_quiet=handler.is_quiet)
+
+    def refused(self, status: HTTPStatus, client: str, seconds: float) -> None:
+        """What was no request, and had a bare status for its answer. seconds: since it began to arrive."""
+        self.meter.request(UNMATCHED, "", int(status), seconds, 0)
+        fields = {"status": int(status), "remote": client, "milliseconds": round(1000 * seconds, 3)}
+        # The request before it on the connection is another one.
+        Context().run(
+            access.info, "no request: a bare %d %s for %s", status, status.phrase, client, extra={"fields": fields}
+        )
 
     def ran(self, sql: str, begin: float) -> None:
         """A statement, whether it failed or not. begin: by time.perf_counter."""

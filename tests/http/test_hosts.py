@@ -187,6 +187,25 @@ async def test_the_address_that_is_listened_on(rows_url: str, where: str, status
         assert await outcomes(wire, "/groups/1", NAMES) == statuses
 
 
+@pytest.mark.parametrize(
+    ("where", "settings", "is_told"),
+    [
+        ("127.0.0.1", {}, True),
+        ("127.0.0.1", {"server_timing": False}, False),
+        ("0.0.0.0", {}, False),
+        ("0.0.0.0", {"server_timing": True}, True),
+        ("unix", {}, False),
+        ("unix", {"server_timing": True}, True),
+    ],
+)
+async def test_server_timing_is_for_this_machine(
+    rows_url: str, tmp_path: Path, where: str, settings: Any, is_told: bool
+) -> None:
+    async with listening(rows_url, tmp_path / "s" if where == "unix" else where, **settings) as wire:
+        await wire.send("GET /groups/1 HTTP/1.1")
+        assert ("Server-Timing" in (await wire.answer()).headers) == is_told
+
+
 async def test_a_name_that_is_listened_on(rows_url: str) -> None:
     async with listening(rows_url, "127.0.0.1", host="API.example.org") as wire:
         assert await outcomes(wire, "/groups/1", NAMES) == [200, 200, 421, 421, 200]

@@ -43,6 +43,7 @@ async def test_headers(reader: Api, path: str) -> None:
         "Content-Type": MEDIA_TYPE,
         "Content-Length": str(len(answer.body)),
         "Vary": "Accept",
+        "X-Content-Type-Options": "nosniff",
     }
     assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", answer.headers["X-Request-Id"])
 

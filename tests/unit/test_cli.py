@@ -113,6 +113,7 @@ def test_a_command_that_lacks_an_argument_is_exit_code_2(arguments: list[str], c
         (["--demo"], Settings(demo=True)),
         (["--no-demo"], Settings()),
         (["--no-server-timing"], Settings(server_timing=False)),
+        (["--server-timing"], Settings(server_timing=True)),
         (["--read-only", "--port", "0"], Settings(read_only=True, port=0)),
         (["--unpaginated", "500", "--total", "none"], Settings(unpaginated=500, total="none")),
         (["--port=1", "--port=2"], Settings(port=2)),

@@ -75,7 +75,7 @@ def settings_text() -> str:
 
 
 def flags(setting: Setting) -> str:
-    if isinstance(setting.default, bool):
+    if setting.is_boolean:
         return f"`{setting.flag}`, `--no-{setting.flag.removeprefix('--')}`"
     return f"`{setting.flag} {setting.metavar}`"
 

@@ -5,8 +5,10 @@ answers are framed, what becomes of a connection. Shapes that are sent over sock
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -98,8 +100,13 @@ class Host:
         self.is_held = False
         self.answers_at_once = False
         self.requests: list[Request] = []
+        self.refusals: list[int] = []
 
     def leaves(self, connection: Connection) -> None: ...
+
+    def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+        assert 0 <= seconds < 60
+        self.refusals.append(status)
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> Request:
         request = (PromptRequest if self.answers_at_once else Request)(exchange, line, headers)
@@ -164,6 +171,43 @@ async def test_a_request_ends_where_the_next_begins(name: str) -> None:
         assert [request.line.path for request in host.requests] == ["/one", "/two"]
         assert "X" not in host.requests[0].headers
         assert transport.done == []
+
+
+@pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n" * 4])
+async def test_empty_lines_before_a_request(before: bytes) -> None:
+    """However they are cut, and before each request anew."""
+    for cut in range(len(before) + 1):
+        host = Host()
+        connection, transport = connected(host)
+        for _ in range(3):
+            connection.data_received(before[:cut])
+            connection.data_received(before[cut:] + GET)
+            host.requests[-1].answer()
+            await turns()
+        assert (len(host.requests), transport.done) == (3, [])
+
+
+async def test_empty_lines_are_counted_however_they_come() -> None:
+    host = Host()
+    connection, transport = connected(host)
+    for _ in range(5):
+        assert host.refusals == []
+        connection.data_received(b"\r")
+        connection.data_received(b"\n")
+    assert (host.refusals, transport.done) == ([400], ["write_eof"])
+
+
+@pytest.mark.parametrize(
+    ("sent", "version"), [("1.0", "HTTP/1.0"), ("1.1", "HTTP/1.1"), ("1.2", "HTTP/1.1"), ("1.9", "HTTP/1.1")]
+)
+async def test_a_higher_minor_version_is_answered_as_1_1(sent: str, version: str) -> None:
+    request, _, _ = asked(f"GET / HTTP/{sent}\r\nHost: x\r\n\r\n".encode())
+    assert request.line.version == version
+
+
+async def test_the_longest_method() -> None:
+    request, _, _ = asked(b"M" * 32 + b" / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert request.line.method == "M" * 32
 
 
 async def test_headers() -> None:
@@ -249,6 +293,17 @@ async def test_reading_goes_on_when_there_is_room() -> None:
     [
         (b"no request\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\n\r\n", 505),
+        (b"GET / HTTP/0.9\r\n\r\n", 505),
+        (b"GET / HTTP/3\r\n\r\n", 505),
+        (b"GET / HTTP/1.10\r\n\r\n", 505),
+        (b"G@T / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"M" * 33 + b" / HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+        (b"M" * 900 + b" / HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+        (b"\n" + GET, 400),
+        (b"\r" + GET, 400),
+        (b"\r\r\n" + GET, 400),
+        (b"\r\n\n" + GET, 400),
+        (b"\r\n" * 5 + GET, 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         (b"x" * 1001, 431),
         (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 1000 + b"\r\n\r\n", 431),
@@ -268,9 +323,16 @@ async def test_what_is_refused(data: bytes, status: int) -> None:
     connection, transport = connected(host)
     connection.data_received(data)
     connection.data_received(GET)
-    head, _, body = transport.written.partition(b"\r\n\r\n")
-    assert (head.startswith(b"HTTP/1.1 %d " % status), b"Connection: close" in head, body) == (True, True, b"")
+    first, lines, body = parts(transport.written)
+    phrase = HTTPStatus(status).phrase.encode()
+    assert (first, lines[1:], body) == (
+        b"HTTP/1.1 %d %b" % (status, phrase),
+        [b"Connection: close", b"Content-Length: 0"],
+        b"",
+    )
+    assert re.fullmatch(rb"Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", lines[0])
     assert transport.done == ["write_eof"]
+    assert host.refusals == [status]
     assert [request.told for request in host.requests] in ([], [["head", "gone"]])
 
 
@@ -278,8 +340,10 @@ async def test_what_is_refused(data: bytes, status: int) -> None:
 
 
 def parts(written: bytes) -> tuple[bytes, list[bytes], bytes]:
+    """The first line, the others but for the one that each answer has, the body."""
     head, _, body = written.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
+    lines.remove(b"X-Content-Type-Options: nosniff")
     return first, lines, body
 
 

@@ -65,6 +65,16 @@ def test_text_with_a_traceback() -> None:
     assert (last_but_one, last) == ("ValueError: two", "lines")
 
 
+@pytest.mark.parametrize("formatter", [TextFormatter(), JournalFormatter()])
+def test_what_a_terminal_would_act_on_is_escaped(formatter: logging.Formatter) -> None:
+    """So is what ends a line elsewhere; the lines of a message stay lines."""
+    message = "a\x00\t\r\x1b[2J\x7f\x85\x9b\u2028\u2029\ud800é\nb"
+    error = ValueError("c\x9b\nd")
+    lines = formatter.format(record(logging.ERROR, "%s", message, error=error)).split("\n")
+    assert lines[0].endswith(r"a\x00\t\r\x1b[2J\x7f\x85\x9b\u2028\u2029\ud800é")
+    assert [line.removeprefix("<3>") for line in lines[1:]] == ["b", r"ValueError: c\x9b", "d"]
+
+
 @pytest.mark.usefixtures("answering")
 def test_json() -> None:
     line = JsonFormatter().format(record(logging.WARNING, "m\n%s", "x", error=raised(), seconds=1.5, sql="SELECT ?"))
