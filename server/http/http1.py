@@ -23,7 +23,7 @@ from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, R
 
 from server.http.answering import Exchange, bare_answer, fail, failed
 from server.http.host import Host, Peer
-from server.http.request_line import EMPTY_LINES, REQUEST_LINE, fault_of, without_empty_lines
+from server.http.request_line import EMPTY_LINES, REQUEST_LINE, Refused, fault_of, without_empty_lines
 
 KEPT_BYTES = 65_536
 """What may come behind a request that is at work before the connection is read no further."""
@@ -56,14 +56,6 @@ JOINING, HEAD, BODY, ANSWER, LAST = "joining", "head", "body", "answer", "last"
 """What a connection waits for: its transport, a request, the rest of a body, an answer, its end."""
 
 log = logging.getLogger("server")
-
-
-class Refused(Exception):
-    """What came is no request that could be answered, but with a bare status. What comes behind it cannot be read."""
-
-    def __init__(self, status: HTTPStatus) -> None:
-        super().__init__(status)
-        self.status = status
 
 
 class Connection(asyncio.Protocol):

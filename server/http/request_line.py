@@ -19,6 +19,14 @@ _LONG_METHOD = re.compile(rb"%b+ %b HTTP/1\.[0-9]\r\n" % (_METHOD, _TARGET))
 _OTHER_VERSION = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/(?!1\.[0-9]\r\n)[0-9]+(\.[0-9]+)?\r\n")
 
 
+class Refused(Exception):
+    """What came is no request that could be answered, but with a bare status. What comes behind it cannot be read."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status)
+        self.status = status
+
+
 def fault_of(head: bytes) -> HTTPStatus:
     """The status for a head whose first line is no `REQUEST_LINE`."""
     if _LONG_METHOD.match(head) is not None:
