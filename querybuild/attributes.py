@@ -7,8 +7,8 @@ Nothing here knows where the value stood.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, localcontext
 from typing import Any
 
 import msgspec
@@ -18,6 +18,62 @@ from querybuild.values import JsonFault, ValueFault, check_texts
 
 Check = Callable[[Attribute, Any, Any], None]
 """Of an attribute, the value as sent and as bound. Raises ValueFault."""
+Checks = Mapping[Attribute, Sequence[Check]]
+"""Of attributes whose columns take less than their declarations say."""
+NO_CHECKS: Checks = {}
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """What a column takes beside what its declaration says. domains: the names of those that its type is made of.
+    characters: of a text, or of each text of an array. digits, scale: of `numeric(digits,scale)`."""
+
+    domains: tuple[str, ...] = ()
+    characters: int | None = None
+    digits: int | None = None
+    scale: int = 0
+
+
+def checks_within(attribute: Attribute, limit: Limit) -> list[Check]:
+    """As `checks_of`, and that a column of that limit takes the value."""
+    checks = checks_of(attribute)
+    if limit.characters is not None:
+        checks.append(_characters_check(limit.characters))
+    if limit.digits is not None:
+        checks.append(_digits_check(limit.digits, limit.scale))
+    return checks
+
+
+def _characters_check(most: int) -> Check:
+    def check(attribute: Attribute, value: Any, native: Any) -> None:
+        # PostgreSQL cuts off blanks that are too many.
+        if any(isinstance(one, str) and one[most:].strip(" ") for one in _elements(native)):
+            raise ValueFault(f"at most {most} characters long")
+
+    return check
+
+
+def _digits_check(digits: int, scale: int) -> Check:
+    whole = digits - scale
+    with localcontext(prec=2100):
+        # What is rounded to the scale comes to a digit more.
+        bound = Decimal(1).scaleb(whole) - Decimal(5).scaleb(-scale - 1)
+    most = f"a number with at most {whole} digits before the point" if whole > 0 else f"less than 1e{whole}"
+
+    def check(attribute: Attribute, value: Any, native: Any) -> None:
+        for one in _elements(native):
+            if isinstance(one, Decimal) and not one.is_nan() and one.copy_abs() >= bound:
+                raise ValueFault(most)
+
+    return check
+
+
+def _elements(native: Any) -> Iterator[Any]:
+    """Of an array in any number of dimensions; else the value itself."""
+    if isinstance(native, list):
+        for item in native:
+            yield from _elements(item)
+    else:
+        yield native
 
 
 def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | None = None) -> Any:

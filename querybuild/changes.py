@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.attributes import read_attribute
+from querybuild.attributes import NO_CHECKS, Checks, read_attribute
 from querybuild.catalog import Catalog
 from querybuild.errors import (
     ApiError,
@@ -53,14 +53,20 @@ class PlannedWrite(msgspec.Struct, frozen=True):
 
 
 def plan_write(
-    change: Change, resource: Resource, catalog: Catalog, context: Context, errors: list[ApiError]
+    change: Change,
+    resource: Resource,
+    catalog: Catalog,
+    context: Context,
+    errors: list[ApiError],
+    checks: Checks = NO_CHECKS,
 ) -> PlannedWrite:
-    """The write of one resource and its links; the plan is of use only when there are no errors.
+    """The write of one resource and its links; the plan is of use only when there are no errors. checks: of attributes
+    whose columns take less than is declared.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
     LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden.
     """
-    planner = _WritePlanner(change, resource, catalog, context, errors)
+    planner = _WritePlanner(change, resource, catalog, context, errors, checks)
     is_create = change.kind == "create"
     id_slot = planner.client_id() if is_create else planner.row_id()
     if planner.has_right_type():
@@ -132,9 +138,16 @@ class _WritePlanner:
     """One document's planning: what it has resolved so far."""
 
     def __init__(
-        self, change: Change, resource: Resource, catalog: Catalog, context: Context, errors: list[ApiError]
+        self,
+        change: Change,
+        resource: Resource,
+        catalog: Catalog,
+        context: Context,
+        errors: list[ApiError],
+        checks: Checks,
     ) -> None:
         self.change = change
+        self.checks = checks
         self.resource = resource
         self.catalog = catalog
         self.context = context
@@ -259,7 +272,7 @@ class _WritePlanner:
 
     def _assign(self, attribute: Attribute, value: Any, pointer: str) -> None:
         try:
-            native = read_attribute(attribute, value)
+            native = read_attribute(attribute, value, self.checks.get(attribute))
         except ValueFault as error:
             shown = "" if value is None else f", not {shortened(dump_json(value))}"
             detail = f"{quoted(attribute.name)} must be {error}{shown}."

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.attributes import Check, checks_of, read_attribute
+from querybuild.attributes import NO_CHECKS, Check, Checks, checks_of, read_attribute
 from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, escape_pointer
 from querybuild.plan import WritePlan
@@ -41,7 +41,7 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
 
 
-def form_of(change: Change, plan: WritePlan, catalog: Catalog) -> Form | None:
+def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = NO_CHECKS) -> Form | None:
     """The form of a change that has no fault; None where its slots hold more than what the document says."""
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
@@ -50,7 +50,7 @@ def form_of(change: Change, plan: WritePlan, catalog: Catalog) -> Form | None:
         return None
     return Form(
         plan,
-        tuple([(attribute, checks_of(attribute)) for attribute in attributes]),
+        tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),
         tuple([f"/attributes/{escape_pointer(name)}" for name in names]),
         tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
     )

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from querybuild.attributes import checks_within
 from querybuild.cache import BoundedCache
 from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
@@ -149,6 +150,7 @@ class Engine:
         self.settings = settings
         self.catalog = schema.catalog or catalog
         self.schema = schema
+        self.checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
         self.context = Context()
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
@@ -208,13 +210,13 @@ class Engine:
         if form is not None and (alike := planned_alike(change, form)) is not None:
             return alike
         known = len(errors)
-        planned = plan_write(change, resource, self.catalog, self.context, errors)
+        planned = plan_write(change, resource, self.catalog, self.context, errors, self.checks)
         if key is not None and form is None and len(errors) == known:
             self._keep_form(key, change, planned)
         return planned
 
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
-        form = form_of(change, planned.plan, self.catalog)
+        form = form_of(change, planned.plan, self.catalog, self.checks)
         if form is not None:
             self.caches.forms.put((key, self.context), form, _ENTRY_BYTES)
 

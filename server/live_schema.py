@@ -21,6 +21,7 @@ from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_o
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
 from server.live_ids import Uncertainties, find_uncertain, warnings_of
+from server.live_limits import Limits, read_limits
 from server.live_tables import (
     CONSTRAINTS,
     TYPE_NAME,
@@ -72,7 +73,7 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 class LiveSchema(msgspec.Struct, frozen=True):
     """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
     name). references: of declared relationships those that a foreign key bears out, and that it is worth to count by.
-    uncertain: what has to be of one row each, and no constraint keeps so.
+    uncertain: what has to be of one row each, and no constraint keeps so. limits: what columns take.
     catalog: the declarations, with the types that only the tables tell; None where there are faults."""
 
     faults: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     catalog: Catalog | None = None
     constraints: Constraints = {}
     references: References = frozenset()
+    limits: Limits = {}
 
 
 async def read_live_schema(
@@ -110,6 +112,7 @@ async def read_live_schema(
         faults=tuple(faults),
         warnings=warnings_of(uncertain),
         uncertain=uncertain,
+        limits=await read_limits(connection, catalog, found),
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
         references=frozenset(

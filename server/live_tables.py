@@ -87,13 +87,17 @@ SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_u
 FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace
 WHERE c.conrelid = ANY($1::oid[]) AND c.contype NOT IN ('p', 'u')
 UNION ALL
-SELECT n.nspname, r.relname, x.relname, i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
+SELECT n.nspname, r.relname, x.relname,
+       i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL, i.indrelid,
        ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
              WHERE k.place <= i.indnkeyatts ORDER BY k.place)
+       || ARRAY(SELECT DISTINCT a.attname FROM regexp_matches(i.indexprs::text, ':varattno ([0-9]+)', 'g') v
+                JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = v[1]::int
+                WHERE a.attnum <> ALL(i.indkey::int2[]))
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class r ON r.oid = i.indrelid
 JOIN pg_namespace n ON n.oid = r.relnamespace
-WHERE i.indisunique AND i.indrelid = ANY($1::oid[])
+WHERE (i.indisunique OR i.indisexclusion) AND i.indrelid = ANY($1::oid[])
 """
 
 

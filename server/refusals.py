@@ -47,6 +47,9 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
     if isinstance(error, pg.SequenceGeneratorLimitExceededError):
         return no_free_id(write.plan.resource.type)
     if isinstance(error, REFUSED):
+        if (suspect := _suspect(error, write)) is not None:
+            detail = f"{quoted(suspect[0])} has a value that the database does not take: {words(error)}."
+            return AttributeFault(detail, pointer=suspect[1])
         return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
     return error
 
@@ -93,6 +96,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         return Conflict(detail, pointer=_whole(write))
     columns = _columns(error, write, engine)
     fields = [field for column in columns if (field := _field(column, error, write))]
+    if error.data_type_name and not columns:
+        fields = _of_domain(error.data_type_name, write, engine)
     pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else f"This {plan.resource.type}"
     match error:
@@ -112,6 +117,44 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:
             return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+
+
+def _of_domain(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
+    """The written attributes whose columns are of a domain, and where each stood: PostgreSQL names no column."""
+    limits = engine.schema.limits
+    return [
+        (one.attribute.name, write.pointers[one.slot])
+        for one in write.plan.assignments
+        if one.attribute is not None and one.attribute in limits and domain in limits[one.attribute].domains
+        if not one.attribute.is_hidden
+    ]
+
+
+def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
+    """The attribute whose value must be what PostgreSQL refuses, and where it stood: the only one of a type that can
+    be refused so."""
+    families = _FAMILIES.get(getattr(error, "sqlstate", None) or "")
+    if families is None or write.plan.kind == "delete":
+        return None
+    found = [
+        (one.attribute, write.pointers[one.slot])
+        for one in write.plan.assignments
+        if one.attribute is not None and one.attribute.type.family.removesuffix("[]") in families
+        if write.values[one.slot] is not None
+    ]
+    if len(found) != 1 or found[0][0].is_hidden:
+        return None
+    return found[0][0].name, found[0][1]
+
+
+_DATES = frozenset({"date", "timestamp", "timestamptz", "time", "interval"})
+_FAMILIES = {
+    "22001": frozenset({"text"}),
+    "22003": frozenset({"number", "numeric", "interval"}),
+    "22008": _DATES,
+    "22015": frozenset({"interval"}),
+}
+"""SQLSTATE -> families of types, or element types of arrays, that PostgreSQL may refuse a value of with it."""
 
 
 def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:

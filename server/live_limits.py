@@ -1,0 +1,63 @@
+"""What a column's own type allows: the length of `varchar(8)` and `char(8)`, the digits of `numeric(12,2)`, and the
+domains that check its values. What comes in: a connection, and the Catalog with its tables. What goes out: limits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from querybuild.attributes import Limit
+from querybuild.catalog import Catalog
+from querybuild.resource import Attribute
+from server.live_tables import Found
+
+# From each column's type down through domains and arrays to the type at the bottom. A domain has its own modifier.
+_LIMITS = """
+WITH RECURSIVE part AS (
+    SELECT a.attrelid AS oid, a.attname::text AS name, a.atttypid AS type, a.atttypmod AS modifier,
+           ARRAY[]::oid[] AS domains
+    FROM pg_attribute a WHERE a.attrelid = ANY($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT p.oid, p.name, CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END,
+           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE p.modifier END,
+           CASE WHEN t.typtype = 'd' THEN p.domains || t.oid ELSE p.domains END
+    FROM part p JOIN pg_type t ON t.oid = p.type WHERE t.typtype = 'd' OR t.typelem <> 0 AND t.typcategory = 'A'
+)
+SELECT p.oid::int8, p.name, t.typname::text AS type, p.modifier,
+       ARRAY(SELECT d.typname::text FROM pg_type d WHERE d.oid = ANY(p.domains) ORDER BY 1) AS domains
+FROM part p JOIN pg_type t ON t.oid = p.type
+WHERE NOT (t.typtype = 'd' OR t.typelem <> 0 AND t.typcategory = 'A')
+AND (p.domains <> '{}' OR p.modifier >= 0 AND t.typname IN ('varchar', 'bpchar', 'numeric'))
+"""
+
+Limits = dict[Attribute, Limit]
+
+
+async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, found: Found) -> Limits:
+    """Of the stored attributes whose columns have any."""
+    oids = list({table.oid for table in found.values() if table is not None})
+    rows = {(row["oid"], row["name"]): row for row in await connection.fetch(_LIMITS, oids)}
+    limits: Limits = {}
+    for resource in catalog:
+        table = found[resource.schema, resource.table]
+        for attribute in resource.attributes if table is not None else ():
+            row = rows.get((table.oid, attribute.column_name)) if table is not None and attribute.is_stored else None
+            if row is not None:
+                limits[attribute] = limit_of(row["type"], row["modifier"], tuple(row["domains"]))
+    return limits
+
+
+def limit_of(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limit:
+    """modifier: pg_attribute.atttypmod, -1 for none.
+
+    >>> limit_of("numeric", 786438, ())
+    Limit(domains=(), characters=None, digits=12, scale=2)
+    """
+    characters = modifier - 4 if modifier >= 4 and type_name in ("varchar", "bpchar") else None
+    if modifier < 4 or type_name != "numeric":
+        return Limit(domains=domains, characters=characters)
+    # As in numeric_typmod_scale of src/backend/utils/adt/numeric.c: the scale has 11 bits and a sign.
+    packed = modifier - 4
+    return Limit(domains=domains, digits=packed >> 16 & 0xFFFF, scale=((packed & 0x7FF) ^ 1024) - 1024)
