@@ -233,6 +233,9 @@ def _key_faults(name: str, table_name: str, table: Table, holds: Resource) -> It
         yield from _missing(name, table_name, table.columns)
     elif column.type not in id_type.sql_names:
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
+    elif column.type == "citext":
+        # It would be equal to ids that differ in case.
+        yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
 
 
 def _read_columns_of(resource: Resource) -> Iterator[str]:

@@ -52,6 +52,7 @@ CREATE VIEW seen AS SELECT id, name FROM things;
 -- Stands for the extension's type, which not every PostgreSQL has.
 CREATE TYPE citext AS (text text);
 CREATE TABLE folded (id citext PRIMARY KEY);
+CREATE TABLE keyed (id text PRIMARY KEY, key_id citext);
 """
 
 
@@ -197,6 +198,10 @@ CASES: list[tuple[Resource, list[str]]] = [
     (
         thing(table="folded", id=Id(type=TEXT), methods=READS),
         ["its column is citext, and two texts that differ cannot be one id: declare the column as text"],
+    ),
+    (
+        thing(table="keyed", id=Id(type=TEXT), methods=READS, relationships=(ToOne("key", "thing"),)),
+        ["relationship “key”: its column “key_id” is citext, and the id it holds is not: make both of one type, text"],
     ),
     (thing(table="nameless"), ["its column “id” may be null, and an id is not: make it NOT NULL"]),
     (
