@@ -6,6 +6,7 @@ Nothing here writes SQL, and nothing encodes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from querybuild.query import FieldFilter
 from querybuild.resource import Resource, link_of
 from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
 from serializers.errors import AnswerTooLarge
+from serializers.steps import SLICE_ROWS
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.pacing import in_turns
@@ -447,7 +449,12 @@ async def _branches(
         elif statement is not None and keys:
             most = included.most_rows(branch, len(keys))
             children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), most)
+        if len(children) > SLICE_ROWS:
+            # Each look at all of them takes milliseconds.
+            await asyncio.sleep(0)
         included.add(branch, children)
         found.append(children)
+        if len(children) > SLICE_ROWS:
+            await asyncio.sleep(0)
         below = row_width(branch.node, branch)
         await _branches(connection, branch.node, children, below, statements, found, included)
