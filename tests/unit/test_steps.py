@@ -1,0 +1,49 @@
+"""How long work is divided into steps."""
+
+from __future__ import annotations
+
+from serializers.steps import (
+    ALL,
+    HEAVY_BYTES,
+    SLICE_BYTES,
+    SLICE_ROWS,
+    Steps,
+    at_once,
+    piece_slices,
+    row_slices,
+    slices,
+)
+
+
+def test_items_some_at_a_time() -> None:
+    assert [len(some) for some in slices(range(SLICE_ROWS))] == [SLICE_ROWS]
+    assert [len(some) for some in slices(range(2 * SLICE_ROWS + 1))] == [SLICE_ROWS, SLICE_ROWS, 1]
+
+
+def test_light_rows_are_divided_by_number() -> None:
+    rows = [(1, "x")] * (SLICE_ROWS + 1)
+    assert list(row_slices(rows[:2], 0)) == [ALL]
+    assert list(row_slices([], 0)) == []
+    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES)] == [SLICE_ROWS, 1]
+
+
+def test_heavy_rows_are_divided_by_weight() -> None:
+    """A few rows may have most of the bytes of an answer."""
+    wide = (1, "x" * (SLICE_BYTES // 2 + 1))
+    rows = [(1, "x")] * 10 + [wide] * 5 + [(1, "x")] * 10
+    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES + 1)] == [12, 2, 11]
+
+
+def test_pieces_of_about_a_size() -> None:
+    text = b"x" * (SLICE_BYTES // 2 + 1)
+    assert list(piece_slices([text] * 5)) == [slice(0, 2), slice(2, 4), slice(4, 5)]
+    assert list(piece_slices([])) == []
+
+
+def test_the_result_of_steps() -> None:
+    def steps() -> Steps[int]:
+        yield
+        yield
+        return 3
+
+    assert at_once(steps()) == 3
