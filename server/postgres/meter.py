@@ -43,7 +43,9 @@ class Meter(asyncio.Protocol):
         self._task = task
 
     def end(self) -> None:
-        """Counts on, without a limit; one that was exceeded stays, for what still comes."""
+        """Counts on, without a limit; one that was exceeded stays, for what still comes. The task is let go of: the
+        connection outlives it."""
+        self._task = None
         if not self.is_over:
             self._most_bytes = sys.maxsize
 
