@@ -14,8 +14,11 @@ from typing import Any
 
 from serializers.errors import answer_too_large
 
-REST_BYTES = 64 * 1024 * 1024
-"""What a cancelled statement may still send."""
+REST_BYTES = 1024 * 1024 * 1024
+"""What a cancelled statement may still send. PostgreSQL sends all rows of a FETCH; asyncpg keeps one at a time."""
+
+PAUSE_SECONDS = 0.05
+"""How long nothing more of a cancelled statement is read, so that PostgreSQL hears of it first."""
 
 
 class Meter(asyncio.Protocol):
@@ -31,7 +34,8 @@ class Meter(asyncio.Protocol):
         self._connection = connection
         # asyncpg's own.
         self._protocol = connection._protocol
-        connection._transport.set_protocol(self)
+        self._transport = connection._transport
+        self._transport.set_protocol(self)
 
     def begin(self, most_bytes: int, task: asyncio.Task[Any] | None, rest_bytes: int = 0) -> None:
         """Counts anew. Beyond most_bytes the task is cancelled, and so is its statement; after rest_bytes more the
@@ -59,6 +63,9 @@ class Meter(asyncio.Protocol):
         begun, and asyncpg keeps that until it is whole."""
         if not self.is_over and self._task is not None:
             self._task.cancel()
+            # What is not read meanwhile need not be sent: PostgreSQL hears of it on a connection of its own.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._transport.resume_reading)
         self.is_over = True
         if self.received_bytes <= self._most_bytes + self._rest_bytes:
             return True
