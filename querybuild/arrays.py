@@ -13,45 +13,27 @@ from typing import Any
 from pypika.terms import Term
 
 from querybuild import values
-from querybuild.terms import Template, unnested
+from querybuild.terms import Template, escaped_braces, unnested
 from querybuild.types import ColumnType
 from querybuild.values import ValueFault
+
+MOST_DIMENSIONS = 6
+"""Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
 
 
 def array(element: ColumnType) -> ColumnType:
     """An array of scalars, of any number of dimensions: lists in lists. A null in it is a null."""
     if not isinstance(element, ColumnType) or element.element is not None:
         raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
-    # Of JSON a list, and null, is a value.
-    is_json = element.family in ("json", "jsonb")
+    shown = element.shown
 
     def read(value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise ValueFault(f"a list of {element.name} values")
-        try:
-            items = [element.from_json(item) for item in value] if is_json else read_items(value, 1)
-        except ValueFault as error:
-            raise ValueFault(f"a list of {element.name} values, each {error}") from error
-        if element.sql_names == ("numeric",):
-            values.check_zeros(_flat(items))
-        return items
-
-    def read_items(items: list[Any], depth: int) -> list[Any]:
-        if not any(isinstance(item, list) for item in items):
-            return [None if item is None else element.from_json(item) for item in items]
-        lengths = {len(item) if isinstance(item, list) else 0 for item in items}
-        if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:
-            raise ValueFault(f"of one kind: all values, or all lists of one length, {MOST_DIMENSIONS} deep at most")
-        read_lists = [read_items(item, depth + 1) for item in items]
-        if len({_shape(item) for item in read_lists}) > 1:
-            raise ValueFault("of one kind: lists of the same lengths")
-        return read_lists
+        return _read(element, value)
 
     def read_text(text: str) -> list[Any]:
-        shown = _shown_list(text)
-        return read(shown) if shown is not None else [element.from_text(item) for item in split_list(text)]
+        items = _shown_list(text)
+        return read(items) if items is not None else [element.from_text(item) for item in split_list(text)]
 
-    shown = element.shown
     return ColumnType(
         name=f"{element.name}[]",
         # PostgreSQL compares arrays of one element type alone; those that are texts are cast where they differ.
@@ -67,6 +49,33 @@ def array(element: ColumnType) -> ColumnType:
     )
 
 
+def _read(element: ColumnType, value: Any) -> list[Any]:
+    """What asyncpg takes for a list from JSON. Raises ValueFault."""
+    if not isinstance(value, list):
+        raise ValueFault(f"a list of {element.name} values")
+    # Of JSON a list, and null, is a value.
+    is_json = element.family in ("json", "jsonb")
+    try:
+        items = [element.from_json(item) for item in value] if is_json else _read_items(element, value, 1)
+    except ValueFault as error:
+        raise ValueFault(f"a list of {element.name} values, each {error}") from error
+    if element.sql_names == ("numeric",):
+        values.check_zeros(_flat(items))
+    return items
+
+
+def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
+    if not any(isinstance(item, list) for item in items):
+        return [None if item is None else element.from_json(item) for item in items]
+    lengths = {len(item) if isinstance(item, list) else 0 for item in items}
+    if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:
+        raise ValueFault(f"of one kind: all values, or all lists of one length, {MOST_DIMENSIONS} deep at most")
+    read_lists = [_read_items(element, item, depth + 1) for item in items]
+    if len({_shape(item) for item in read_lists}) > 1:
+        raise ValueFault("of one kind: lists of the same lengths")
+    return read_lists
+
+
 def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """An array of several dimensions comes as lists of lists."""
 
@@ -77,12 +86,8 @@ def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _text_array_as(name: str) -> Callable[[Term], Term]:
-    text = "CAST(CAST({} AS TEXT[]) AS " + name.replace("{", "{{").replace("}", "}}") + "[])"
+    text = "CAST(CAST({} AS TEXT[]) AS " + escaped_braces(name) + "[])"
     return lambda parameter: Template(text, parameter)
-
-
-MOST_DIMENSIONS = 6
-"""Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
 
 
 def _shown_list(text: str) -> list[Any] | None:

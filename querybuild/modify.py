@@ -19,7 +19,7 @@ from querybuild.clauses import columns, link_table, table
 from querybuild.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
-from querybuild.terms import Template, equals_any
+from querybuild.terms import Template, equals_any, escaped_braces
 from querybuild.types import BIGINT, INT
 
 VALUES_TOGETHER = 96
@@ -314,8 +314,7 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     rows = table(owner)
     id_column = rows.field(owner.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
-    # A name may have braces.
-    locked = (query.get_sql() + _KEY_SHARE).replace("{", "{{").replace("}", "}}")
+    locked = escaped_braces(query.get_sql() + _KEY_SHARE)
     return Template("COALESCE((" + locked + "),{})", value)
 
 

@@ -31,6 +31,15 @@ class Template(Criterion):
         return f'{sql} "{self.alias}"' if with_alias and self.alias else sql
 
 
+def escaped_braces(sql: str) -> str:
+    """SQL for the text of a Template: names of types, tables and columns may have braces.
+
+    >>> escaped_braces('"a{b}"')
+    '"a{{b}}"'
+    """
+    return sql.replace("{", "{{").replace("}", "}}")
+
+
 def equals_any(term: Term, array: Term) -> Criterion:
     """`"t0"."id"=ANY($1)`: one statement for a list of any length."""
     return Template("{}=ANY({})", term, array)

@@ -19,7 +19,7 @@ from pypika import functions
 from pypika.terms import Function, Term
 
 from querybuild import values
-from querybuild.terms import Template, unnested
+from querybuild.terms import Template, escaped_braces, unnested
 from querybuild.values import ValueFault
 
 
@@ -305,7 +305,7 @@ def opaque(sql_type: str) -> ColumnType:
 
 
 def _from_text(sql_type: str) -> Callable[[Term], Term]:
-    text = "CAST(CAST({} AS TEXT) AS " + sql_type.replace("{", "{{").replace("}", "}}") + ")"
+    text = "CAST(CAST({} AS TEXT) AS " + escaped_braces(sql_type) + ")"
     return lambda parameter: Template(text, parameter)
 
 

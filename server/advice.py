@@ -23,7 +23,7 @@ from querybuild.catalog import Catalog
 from querybuild.errors import quoted
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
-from server.live_tables import PARTITION_KEY, can_be_unique, partition_key_of
+from server.live_tables import PARTITION_KEY, can_be_unique, partition_key_of, quote_ident
 
 FEW_ROWS = 1000
 NAME_BYTES = 63
@@ -234,7 +234,7 @@ def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Sugg
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
     # That of a partitioned table is invalid as long as a partition lacks it, which REINDEX does not make.
     if invalid and not table.is_partitioned:
-        sql = f"REINDEX INDEX CONCURRENTLY {_quoted(invalid[0].schema)}.{_quoted(invalid[0].name)};"
+        sql = f"REINDEX INDEX CONCURRENTLY {quote_ident(invalid[0].schema)}.{quote_ident(invalid[0].name)};"
         reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its making was cut short"
     else:
         sql, reason = _create(want, table, taken), want.reason
@@ -249,13 +249,13 @@ def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
         free = f"{name}{number}"
     taken.add((table.schema, free))
     ends = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
-    columns = ", ".join(_quoted(column) + end for column, end in zip(want.columns, ends, strict=False))
+    columns = ", ".join(quote_ident(column) + end for column, end in zip(want.columns, ends, strict=False))
     unique = "UNIQUE " if want.is_unique else ""
     # PostgreSQL makes none concurrently on a partitioned table.
     concurrently = "" if table.is_partitioned else "CONCURRENTLY "
     using = "" if want.method == "btree" else f" USING {want.method}"
-    place = f"{_quoted(table.schema)}.{_quoted(table.name)}"
-    return f"CREATE {unique}INDEX {concurrently}{_quoted(free)} ON {place}{using} ({columns});"
+    place = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+    return f"CREATE {unique}INDEX {concurrently}{quote_ident(free)} ON {place}{using} ({columns});"
 
 
 def _name(table: str, want: Wanted) -> str:
@@ -265,10 +265,6 @@ def _name(table: str, want: Wanted) -> str:
     name = "_".join((table, *(column + down for column in want.columns)))
     room = NAME_BYTES - len(end) - 3
     return f"{name.encode()[:room].decode(errors='ignore')}_{end}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[tuple[str, str]]:
@@ -301,7 +297,7 @@ async def _rows(connection: asyncpg.Connection[Any], table: asyncpg.Record) -> i
     if table["rows"] >= FEW_ROWS or not table["is_countable"]:
         return max(0, int(table["rows"]))
     # Statistics may be old, or not there at all; so few rows are soon counted.
-    name = f"{_quoted(table['schema'])}.{_quoted(table['name'])}"
+    name = f"{quote_ident(table['schema'])}.{quote_ident(table['name'])}"
     return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {FEW_ROWS}) few"))
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.errors import quoted
-from server.live_tables import KINDS, Found, Table
+from server.live_tables import KINDS, Found, Table, quote_ident
 
 # A view that PostgreSQL itself can write shows each row of its one table once. Its rule says which column of which
 # table each of its own is (TargetEntry in src/include/nodes/primnodes.h).
@@ -102,7 +102,7 @@ def _warning(one: Uncertain) -> str:
 
 
 def _name(table: Table) -> str:
-    return f"{'inherited table' if table.has_heirs else KINDS[table.kind]} {quoted(table.name)}"
+    return f"{'inherited table' if table.has_children else KINDS[table.kind]} {quoted(table.name)}"
 
 
 async def id_faults(connection: asyncpg.Connection[Any], uncertain: Uncertainties) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ async def id_faults(connection: asyncpg.Connection[Any], uncertain: Uncertaintie
 
 
 async def _id_fault(connection: asyncpg.Connection[Any], one: Uncertain) -> str:
-    column = '"' + one.column.replace('"', '""') + '"'
+    column = quote_ident(one.column)
     groups = f"SELECT {column}::text, count(*) FROM {one.table.quoted_name} GROUP BY {column}"
     of_null = f"OR {column} IS NULL" if one.is_id else f"AND {column} IS NOT NULL"
     row = await connection.fetchrow(f"{groups} HAVING count(*) > 1 {of_null} LIMIT 1")

@@ -66,7 +66,7 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
        {PARTITION_KEY} AS partition_key,
-       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_heirs,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
                AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS fills_in_rows
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
@@ -107,6 +107,15 @@ INSERT, UPDATE, DELETE = 8, 4, 16
 KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
+def quote_ident(name: str) -> str:
+    """A name in a statement, as PostgreSQL's function quote_ident has it, but always in quotes.
+
+    >>> quote_ident('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """is_generated: always by the database, so that no value can be given. is_computed: of a view, from other values,
     so that it takes none. closed_sequences: those of its default that the role may not use."""
@@ -125,9 +134,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
     indexes to tell. kind: of KINDS. partition_key: the columns that each unique index has to have; None where there
-    can be none. takes: the bits of the writes that it takes. has_heirs:
-    whether it shows the rows of tables that inherit from it. fills_in_rows: whether a trigger sees
-    each new row before it is written."""
+    can be none. takes: the bits of the writes that it takes. has_children: whether it shows the rows of tables that
+    inherit from it. fills_in_rows: whether a trigger sees each new row before it is written."""
 
     oid: int
     schema: str
@@ -140,13 +148,13 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     takes: int
     may_use_schema: bool
     may_delete: bool
-    has_heirs: bool
+    has_children: bool
     fills_in_rows: bool
 
     @property
     def quoted_name(self) -> str:
         """As a statement names it."""
-        return ".".join('"' + name.replace('"', '""') + '"' for name in (self.schema, self.name))
+        return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
 
     def may_repeat(self, *names: str) -> bool:
         """Whether two rows may have the same values in these columns, although an index could forbid it."""
@@ -186,7 +194,7 @@ async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints:
     assert row is not None
     facts = dict(row)
     facts["partition_key"] = partition_key_of(facts["partition_key"])
-    has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_heirs"]
+    has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
     unique = [frozenset(one["columns"]) for one in constraints if one["oid"] == oid and one["is_unique"]]
     columns = {one["name"]: Column(**_column(one)) for one in await connection.fetch(_COLUMNS, oid)}
     return Table(columns=columns, unique=tuple(unique) if has_indexes else None, **facts)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from querybuild.errors import listed, quoted
 from querybuild.resource import Link, Relationship, Resource, own_key_of
-from server.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table
+from server.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
@@ -129,7 +129,7 @@ def _link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> It
 def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
     """names: of the columns that are read."""
     if not table.may_use_schema:
-        grant = f"GRANT USAGE ON SCHEMA {_name(table.schema)} TO {_name(table.role)}"
+        grant = f"GRANT USAGE ON SCHEMA {quote_ident(table.schema)} TO {quote_ident(table.role)}"
         yield f"the role {quoted(table.role)} may not use the schema {quoted(table.schema)}: {grant}"
         return
     known = dict.fromkeys(name for name in names if name in table.columns)
@@ -181,13 +181,9 @@ def _sequence_faults(resource: Resource, table: Table) -> Iterator[str]:
 def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0) -> str:
     """of: how many columns are needed; where it is more than those that are named, the rest is granted."""
     denied = list(names)
-    columns = f" ({', '.join(map(_name, denied))})" if len(denied) < of else ""
+    columns = f" ({', '.join(map(quote_ident, denied))})" if len(denied) < of else ""
     about = f"the columns {listed(map(quoted, denied))} of " if columns else ""
     return (
         f"the role {quoted(table.role)} has no {privilege} privilege on {about}the {KINDS[table.kind]} "
-        f"{quoted(table.name)}: GRANT {privilege}{columns} ON {table.quoted_name} TO {_name(table.role)}"
+        f"{quoted(table.name)}: GRANT {privilege}{columns} ON {table.quoted_name} TO {quote_ident(table.role)}"
     )
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

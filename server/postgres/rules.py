@@ -19,7 +19,7 @@ import re
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.errors import ApiError
+from querybuild.errors import ApiError, shortened
 from server.errors import Conflict, DatabaseForbids, DatabaseRule
 from server.postgres.driver_errors import GONE, RETRIED, in_one_line
 
@@ -76,7 +76,7 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
     if isinstance(error, pg.WithCheckOptionViolationError) and not is_raised(error):
         detail = "The database does not allow these values: the view that holds the resource would not show it."
         return DatabaseRule(detail, pointer=pointer)
-    detail = _shortened(error.message) or "A rule of the database refuses this."
+    detail = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) or "A rule of the database refuses this."
     made: ApiError
     if isinstance(error, _CONFLICTS):
         made = Conflict(detail, pointer=pointer)
@@ -84,7 +84,7 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
         chosen = _CHOSEN_STATUS.fullmatch(error.sqlstate or "")
         made = DatabaseRule(detail, status=422 if chosen is None else int(chosen[1]), pointer=pointer)
     parts = {"detail": error.detail, "hint": error.hint}
-    made.meta = {name: _shortened(text) for name, text in parts.items() if text}
+    made.meta = {name: shortened(text, MAX_MESSAGE_CHARACTERS) for name, text in parts.items() if text}
     return made
 
 
@@ -102,9 +102,6 @@ def raise_rule(error: Exception, pointer: str | None = None) -> None:
 def _forbidden(error: asyncpg.PostgresError, pointer: str | None) -> DatabaseForbids:
     log.warning("PostgreSQL forbids what a request needs: %s", in_one_line(error))
     detail = "The database does not allow this server to do this. The server's log says what is missing."
-    return DatabaseForbids(_shortened(error.message) if is_raised(error) else detail, pointer=pointer)
-
-
-def _shortened(text: str | None) -> str:
-    text = text or ""
-    return text if len(text) <= MAX_MESSAGE_CHARACTERS else text[: MAX_MESSAGE_CHARACTERS - 3] + "..."
+    if is_raised(error):
+        detail = shortened(error.message or "", MAX_MESSAGE_CHARACTERS)
+    return DatabaseForbids(detail, pointer=pointer)
