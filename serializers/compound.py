@@ -60,6 +60,11 @@ def has_repeated_types(root: Node) -> bool:
     return len(resources) != len(set(resources))
 
 
+def only_level(root: Node, rows: Sequence[Row]) -> list[Level]:
+    """The primary resources where no relationship of theirs carries data."""
+    return [Level(root, rows, None, (), [])]
+
+
 def levels(root: Node, rows: Sequence[Sequence[Row]]) -> Steps[list[Level]]:
     """The primary resources and then the included ones, in pre-order. rows: of each node, in pre-order."""
     found: list[Level] = []

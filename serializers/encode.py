@@ -22,7 +22,7 @@ from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
-from serializers.compound import Level, Linkage, has_repeated_types, id_texts, identifiers, levels, merge
+from serializers.compound import Level, Linkage, has_repeated_types, id_texts, identifiers, levels, merge, only_level
 from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
@@ -221,7 +221,7 @@ class DocumentEncoder:
 
         Raises AnswerTooLarge, before all of it is there."""
         plan, room = self._plan, _Room(most_bytes)
-        found = yield from levels(plan.node, rows)
+        found = (yield from levels(plan.node, rows)) if plan.node.branches else only_level(plan.node, rows[0])
         objects = self._merged if self._is_merged else self._apart
         primary, included = yield from objects(found, received_bytes, room)
         if plan.is_linkage:

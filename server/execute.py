@@ -30,7 +30,6 @@ from server.pacing import in_turns
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
-from server.postgres.meter import Meter
 from server.postgres.rules import is_rule
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
@@ -60,29 +59,24 @@ async def execute_read(database: Database, read: PreparedRead, path_id: Any, eng
     Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
     _check_cursor(read, path_id)
+    result, is_first, timeout_seconds = None, read.is_unpaginated, engine.timeout_of(read)
     try:
-        return await _execute_read(database, read, path_id, engine)
+        if read.plan.is_single_statement:
+            result = await database.read(
+                lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_first),
+                is_snapshot=False,
+                timeout_seconds=timeout_seconds,
+            )
+        if result is None:
+            result = await database.read(
+                lambda connection: run_read(connection, read, path_id, engine, is_first=is_first),
+                is_snapshot=True,
+                timeout_seconds=timeout_seconds,
+            )
     except AnswerTooLarge:
-        if read.is_unpaginated:
-            return _ALL
-        raise
-
-
-async def _execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
-    is_unpaginated, timeout_seconds = read.is_unpaginated, engine.timeout_of(read)
-    if read.plan.is_single_statement:
-        alone = await database.read(
-            lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_unpaginated),
-            is_snapshot=False,
-            timeout_seconds=timeout_seconds,
-        )
-        if alone is not None:
-            return alone
-    result = await database.read(
-        lambda connection: run_read(connection, read, path_id, engine, is_first=is_unpaginated),
-        is_snapshot=True,
-        timeout_seconds=timeout_seconds,
-    )
+        if not is_first:
+            raise
+        return _ALL
     assert result is not None
     return result
 
@@ -98,45 +92,34 @@ async def run_read(
 ) -> ReadResult | None:
     """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
     is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
-    with connection.within(engine.settings.max_answer_bytes) as meter:
-        return await _run_read(connection, read, path_id, engine, meter, is_snapshot=is_snapshot, is_first=is_first)
-
-
-async def _run_read(
-    connection: Connection,
-    read: PreparedRead,
-    path_id: Any,
-    engine: Engine,
-    meter: Meter,
-    *,
-    is_snapshot: bool,
-    is_first: bool,
-) -> ReadResult | None:
     statements, plan, page = read.compiled.statements, read.plan, read.query.page
-    try:
-        primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
-        if read.compiled.uncertain:
-            _check_ids(read, None, primary)
-        rows, has_more = _page(primary, read, engine)
-        if is_first and len(rows) > FIRST_ROWS:
-            return _ALL
-        if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
-            return None
-        total = await _total(connection, read, path_id, rows, has_more)
-    except (*REFUSED, *BROKEN_INSIDE) as error:
-        raise_refusal(error, read)
-    if not rows and plan.scope is not None:
-        await _check_parent(connection, read, path_id)
-    found: list[Sequence[Row]] = [rows]
-    try:
-        included = _included(read, rows, min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize))
-        begin = row_width(plan.node, None) + len(plan.cursor_keys)
-        await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included, united)
-    except TooManyIncluded:
-        if is_first:
-            return _ALL
-        raise
-    return _result(read, found, total, has_more, meter.received_bytes)
+    with connection.within(engine.settings.max_answer_bytes) as meter:
+        try:
+            primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
+            if read.compiled.uncertain:
+                _check_ids(read, None, primary)
+            rows, has_more = _page(primary, read, engine)
+            if is_first and len(rows) > FIRST_ROWS:
+                return _ALL
+            if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
+                return None
+            total = await _total(connection, read, path_id, rows, has_more)
+        except (*REFUSED, *BROKEN_INSIDE) as error:
+            raise_refusal(error, read)
+        if not rows and plan.scope is not None:
+            await _check_parent(connection, read, path_id)
+        found: list[Sequence[Row]] = [rows]
+        try:
+            included = _included(
+                read, rows, min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
+            )
+            begin = row_width(plan.node, None) + len(plan.cursor_keys)
+            await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included, united)
+        except TooManyIncluded:
+            if is_first:
+                return _ALL
+            raise
+        return _result(read, found, total, has_more, meter.received_bytes)
 
 
 async def _primary(

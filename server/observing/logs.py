@@ -4,6 +4,7 @@ finished requests. What goes out: lines on standard error, as text, as JSON obje
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -144,21 +145,28 @@ def _dropped(formatter: logging.Formatter, count: int) -> str:
 class AccessLog:
     """A line for each request, never with the query, which may hold what nobody should read.
 
-    No logger writes them, which takes 15 microseconds a line, a tenth of a small request. Whether there are any is the
-    logger's word. To be made in the process that logs.
+    The lines of one turn of the loop are written together and by no logger, which takes 15 microseconds a line, a tenth
+    of a small request. Whether there are any is the logger's word. To be made in the process that logs.
     """
 
     def __init__(self, chosen: Format) -> None:
         self._line = _LINES[chosen]
         self._pid = os.getpid()
+        self._lines: list[str] = []
 
     def __call__(self, handler: RequestHandler, *, is_quiet: bool = False) -> None:
         """is_quiet: a line for who wants to see everything."""
         if not access.isEnabledFor(logging.DEBUG if is_quiet else logging.INFO):
             return
-        # What cannot be written is lost, and no request with it.
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self.write)
+        self._lines.append(self._line(handler, time.time(), self._pid))
+
+    def write(self) -> None:
+        """What cannot be written is lost, and no request with it."""
+        lines, self._lines = self._lines, []
         with suppress(OSError, ValueError):
-            sys.stderr.write(self._line(handler, time.time(), self._pid))
+            sys.stderr.write("".join(lines))
 
 
 def _text_line(handler: RequestHandler, now: float, pid: int) -> str:

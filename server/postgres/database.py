@@ -111,7 +111,8 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        self._pool = Pool(pool, self.watch, connections_of_client(settings, pool.get_max_size()))
+        lends = settings.max_requests_per_client is None
+        self._pool = Pool(pool, self.watch, connections_of_client(settings, pool.get_max_size()), lends=lends)
         self._probe = probe
         self._is_away = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds

@@ -33,8 +33,16 @@ GROW_AGAIN_SECONDS = 1.0
 """After PostgreSQL would not take another connection, how long the pool makes do with those that it has."""
 
 
+SHORT_SECONDS = 0.05
+"""A connection that is held for less is of a short request."""
+
 BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """What asyncpg raises of a connection."""
+
+
+def _give_up_waiting(turn: asyncio.Future[Any]) -> None:
+    if not turn.done():
+        turn.set_exception(TimeoutError())
 
 
 class NotOpened(TimeoutError):
@@ -67,13 +75,19 @@ class PoolFigures(msgspec.Struct, frozen=True):
 class Pool:
     """The connections of one process, of which each client may hold its share.
 
+    Where `lends`, a client whose requests are all short borrows beyond its share, up to all but one: it would else wait
+    for its own requests, a tenth of a small one, and nobody else could use what is free. As soon as one of its requests
+    takes long it borrows no more.
+
     places: how many connections more may be asked of asyncpg. turns: the requests that wait for one, or for a place.
     trusted: the connections that are open and not given up. opening: how many are being opened.
 
     What is free is never kept from a request that may have it: each that is given back is handed on at once.
     """
 
-    def __init__(self, pool: asyncpg.Pool[Any], watch: Watch, most_of_client: int | None = None) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool[Any], watch: Watch, most_of_client: int | None = None, *, lends: bool = False
+    ) -> None:
         """most_of_client: how many connections one client may hold; None for all."""
         self._pool = pool
         self._watch = watch
@@ -84,7 +98,11 @@ class Pool:
         self._opening = 0
         self._grows_at = 0.0
         self._renewed_at = 0.0
-        self._turns = Shares(most_of_client or pool.get_max_size())
+        self._turns = Shares(most_of_client or pool.get_max_size(), self._may_borrow)
+        self._lent = pool.get_max_size() - 1 if lends else 0
+        # Of each client: since when it holds each of its connections, and when it last gave one back that was short.
+        self._holding: dict[str, dict[Connection, float]] = {}
+        self._short_at: dict[str, float] = {}
         # Where one client may have all, a client that waits is told that all are in use.
         self._has_shares = most_of_client is not None and most_of_client < pool.get_max_size()
         self._kept = 0
@@ -107,13 +125,39 @@ class Pool:
                     connection = self._ready.pop()
                     self._fewest_ready = min(self._fewest_ready, len(self._ready))
                     if is_open(connection):
+                        self._note_begin(connection, client)
                         return connection
                     await self.release(connection)
             except BaseException:
                 self._give_back(client)
                 raise
             self._give_back(client)
-        return await self._acquire(time.monotonic() + timeout_seconds, client)
+        connection = await self._acquire(time.monotonic() + timeout_seconds, client)
+        self._note_begin(connection, client)
+        return connection
+
+    def _note_begin(self, connection: Connection, client: str | None) -> None:
+        """The client holds the connection."""
+        if self._lent and client is not None:
+            self._holding.setdefault(client, {})[connection] = time.monotonic()
+
+    def _may_borrow(self, client: str, held: int) -> bool:
+        now = time.monotonic()
+        if held >= self._lent or now - self._short_at.get(client, float("-inf")) > SHORT_SECONDS:
+            return False
+        # The first one is the oldest.
+        return now - next(iter(self._holding[client].values()), now) < SHORT_SECONDS
+
+    def _note_end(self, connection: Connection, client: str | None) -> None:
+        """The client no longer holds the connection."""
+        if client is None or (holding := self._holding.get(client)) is None:
+            return
+        since, now = holding.pop(connection, None), time.monotonic()
+        if since is not None and now - since < SHORT_SECONDS:
+            self._short_at[client] = now
+        if not holding:
+            del self._holding[client]
+            self._short_at.pop(client, None)
 
     async def _acquire(self, end: float, client: str | None) -> Connection:
         while True:
@@ -175,12 +219,13 @@ class Pool:
     async def _turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
         """A connection, or None for a place; the client holds it."""
         turn = self._turns.wait(client)
+        # asyncio.timeout costs several times as much.
+        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_seconds), _give_up_waiting, turn)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                given: Connection | None = await turn
+            given: Connection | None = await turn
         except BaseException as error:
             self._turns.leave(client, turn)
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 # It came in the moment in which nobody waited any more.
                 if turn.result() is None:
                     self._give_place(client)
@@ -189,6 +234,8 @@ class Pool:
             if isinstance(error, TimeoutError) and self._has_shares and not self._turns.may_take(client):
                 raise ShareHeld from error
             raise
+        finally:
+            timer.cancel()
         return given
 
     def _give_place(self, client: str | None) -> None:
@@ -201,6 +248,7 @@ class Pool:
 
     async def keep(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection whose work came to its end: there is nothing to reset."""
+        self._note_end(connection, client)
         self._kept += 1
         if self._is_closing or self._kept % LOOKED_AFTER == 0:
             await self.release(connection, client)
@@ -212,6 +260,7 @@ class Pool:
 
     async def release(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
+        self._note_end(connection, client)
         try:
             await self._release(connection)
         finally:

@@ -7,6 +7,7 @@ Nothing here knows what is shared, or how much of it is free.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 Turn = asyncio.Future[Any]
@@ -16,11 +17,13 @@ class Shares:
     """How many each client holds, and the requests that wait.
 
     The clients that wait take turns, each with its own requests in their order. A client that holds as many as it may
-    is passed over. A client of None has no limit: it is the server itself.
+    is passed over. A client of None has no limit: it is the server itself. may_borrow: whether a client that holds so
+    many may have one more than its share all the same.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, may_borrow: Callable[[str, int], bool] = lambda client, held: False) -> None:
         self._most = most
+        self._may_borrow = may_borrow
         self._held: dict[str, int] = {}
         self._waiting: dict[str | None, dict[Turn, None]] = {}
 
@@ -36,7 +39,7 @@ class Shares:
         if client is None:
             return True
         held = self._held.get(client, 0)
-        if held >= self._most:
+        if held >= self._most and not self._may_borrow(client, held):
             return False
         self._held[client] = held + 1
         return True

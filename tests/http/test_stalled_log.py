@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import psutil
@@ -46,7 +46,12 @@ class Server(msgspec.Struct):
         return found.decode()
 
     def workers(self) -> list[int]:
-        return [one.pid for one in psutil.Process(self.process.pid).children(recursive=True) if not one.children()]
+        found = []
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            # One that was killed may end while it is looked at.
+            with suppress(psutil.NoSuchProcess):
+                found += [one.pid] if not one.children() else []
+        return found
 
 
 @asynccontextmanager
