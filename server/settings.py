@@ -144,8 +144,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text | None,
         Meta(
             description="Names that the Host of a request may have, with commas between, or * for all; else a 421. "
-            "Without it the addresses that are listened on, those of the loopback, and the host of public_url; on a "
-            "Unix socket all."
+            "Without it the addresses that the server listens on, localhost and loopback addresses, and the host of "
+            "public_url; on a Unix socket all names."
         ),
         About(FRONT, metavar="NAMES", check=checks.allowed_hosts),
     ] = None
@@ -252,9 +252,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     temp_file_limit_bytes: Annotated[
         ByteLimit | None,
         Meta(
-            description="Room on disk that PostgreSQL may take for what a connection sorts and joins, its "
-            "temp_file_limit; beyond it a 400. The role needs the right to set that, or has it set. Without it none is "
-            "set."
+            description="How much PostgreSQL may write to disk to sort and join for one connection, its "
+            "temp_file_limit; beyond it a 400. The role needs the right to set temp_file_limit. Without it the server "
+            "sets none."
         ),
         CONNECTIONS,
     ] = None
@@ -267,7 +267,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds,
         Meta(
             description="How long PostgreSQL may be silent where it has to answer before a connection is given up: on "
-            "the network, and beyond statement_timeout_seconds, there at most 1 second."
+            "the network, and, for 1 second at most, beyond statement_timeout_seconds."
         ),
         CONNECTING,
     ] = 5.0
@@ -304,7 +304,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Long answers without pages that the whole server sends at once, each on a connection to "
             "PostgreSQL; each worker has its share, at least one, and one client may have half of that. Without it a "
-            "quarter of pool_size, at least two."
+            "quarter of pool_size, of each worker at least two where it has three connections."
         ),
         LISTS,
     ] = None
@@ -453,8 +453,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_timing: Annotated[
         bool | None,
         Meta(
-            description="Send the header Server-Timing with the time of each stage. Without it where only this machine "
-            "is listened to, on 127.0.0.1 or ::1: times can tell what an answer does not."
+            description="Send the header Server-Timing with the time of each stage. Without it only where the server "
+            "listens on loopback addresses alone: times can reveal what an answer does not."
         ),
         OBSERVING,
     ] = None
