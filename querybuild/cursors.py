@@ -27,8 +27,8 @@ _DEPTH = 2
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """parent: the id of the resource whose related resources the list has; "" for a collection. values: of the sort
-    keys."""
+    """A place in a sorted list. parent: the id of the resource whose related resources the list has; "" for a
+    collection. values: of the sort keys."""
 
     parent: str
     values: Values

@@ -19,12 +19,14 @@ QUOTE = '"'
 
 
 class FreeIdStatements(msgspec.Struct, frozen=True):
-    """sequence: given the table's name and the id column, the sequence that the default takes its numbers from, its
-    start, increment, least and greatest number, and whether the role may take numbers; no row where the default is
-    anything else. draw: given the sequence, how many numbers it may give at most and how many are wanted, those that
-    are free. choose:
-    given a start, an increment, the most steps and how many of the first steps are tried, a free number. is_taken:
-    given an id. insert: the new row with the id that Slot("row") has.
+    """The statements for one resource.
+
+    sequence: given table and column, the sequence that the default takes its numbers from, its start, increment, least
+    and greatest number, and whether the role may take numbers; no row where the default is anything else.
+    draw: given the sequence, how many numbers it may give at most, and how many are wanted; numbers that are free.
+    choose: given a start, an increment, the most steps, and how many of the first steps are tried; a free number.
+    is_taken: given an id; a row if it is taken.
+    insert: the new row with the id that Slot("row") has.
     """
 
     table: str

@@ -34,8 +34,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     """Resources of one type that stand together in the document. node: how they are shown; what it branches to is only
     identified. linkage: the statement of each branch; None where the rows themselves have the keys. linked: the
     statement that gives, of some ids, those of the resources that show the linkage of each branch; None where all do.
-    count: how many rows there are, up to a number. ambiguous: an id that is null or of two rows, if
-    there is one."""
+    count: how many rows there are, up to a number. ambiguous: an id that is null or of two rows, if there is one."""
 
     node: Node
     rows: Statement

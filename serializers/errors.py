@@ -33,7 +33,7 @@ class InvalidDocument(BodyError):
 
 
 class AnswerTooLarge(ApiError):
-    pass
+    """The answer would have more bytes than one may have."""
 
 
 def answer_too_large(most_bytes: int) -> AnswerTooLarge:

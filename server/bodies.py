@@ -23,7 +23,7 @@ class Holder(Protocol):
     @property
     def is_arriving(self) -> bool: ...
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         """Closes the connection, as if its client had gone."""
 
 
@@ -80,5 +80,5 @@ class Bodies:
             if one is not newcomer:
                 excess -= one.body_bytes
                 self.release(one)
-                one.let_fall("to have the memory of its body back")
+                one.evict("to have the memory of its body back")
         return excess <= 0

@@ -37,7 +37,7 @@ from server.routes import fixed_paths
 from server.settings import Settings
 
 ROW_BODIES = 16
-"""Of as many bodies of the largest size a row is made at most, for all that is likely."""
+"""How many bodies of the largest size a row is taken to be made of, at most."""
 
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_COLLECTION = frozenset(FAMILIES)
@@ -52,8 +52,8 @@ nodes 76 KB."""
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
-    the row of a resource is all there is to read. uncertain: the types in it of whose rows no constraint
-    says that there is one."""
+    the row of a resource is all there is to read. uncertain: the types in it whose ids, or keys of a to-one, no
+    constraint keeps unique."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
@@ -278,7 +278,7 @@ class Engine:
         return CompiledRead(statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
-        """The types that a read shows, or joins to sort by, and of whose rows no constraint says that there is one."""
+        """Of the types that a read shows, or joins to sort by, those whose ids or keys no constraint keeps unique."""
         if not self.schema.uncertain:
             return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]

@@ -10,7 +10,8 @@ comes in: any exception. What goes out: an error document with its status.
     │   └── Overloaded, TooManyRequests, RequestTimeout
     ├── ResourceNotFound       the path names nothing; defined there
     └── DatabaseAnswer         what the database made of a request that was in order
-        ├── Conflict (NoFreeId), ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
+        ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids
+        ├── ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
@@ -150,7 +151,7 @@ class NotWritten(DatabaseAnswer):
 
 
 class DatabaseForbids(DatabaseAnswer):
-    """The role of the server lacks a privilege, or row security keeps the row from it."""
+    """The role of the server lacks a privilege, row security refuses the row, or a table takes no writes any more."""
 
 
 class TooManyIncluded(DatabaseAnswer):

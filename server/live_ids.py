@@ -96,8 +96,8 @@ def warnings_of(uncertain: Uncertainties) -> tuple[str, ...]:
 def _warning(one: Uncertain) -> str:
     names = "its ids unique and not null" if one.is_id else f"{quoted(one.column)} unique"
     return (
-        f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with rows that are not so is a "
-        "500; `waterspout check` looks for them"
+        f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with a row that breaks this is "
+        "a 500; `waterspout check` looks for such rows"
     )
 
 

@@ -108,7 +108,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
             return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
         case pg.NotNullViolationError() if (link := _detached(columns, error, write)) is not None:
-            detail = f"{link.target.type} would be left without a required relationship: delete or move first."
+            named = f"Resources of type {quoted(link.target.type)}"
+            detail = f"{named} would be left without a required relationship: delete or move first."
             return RequiredLink(detail, pointer=write.pointers[link.slot])
         case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
             detail = f"The client chooses ids of type {quoted(plan.resource.type)}: send one."

@@ -109,7 +109,7 @@ class Underway(Protocol):
     def look(self, now: float, began_at: float) -> None:
         """Ends what takes too long."""
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         """Closes the connection, as if its client had gone."""
 
     def hurry(self) -> None:
@@ -185,7 +185,7 @@ class Running:
     def let_all_fall(self) -> None:
         """The stop waits no longer."""
         for one in list(self._underway):
-            one.let_fall("the server stops")
+            one.evict("the server stops")
 
     def look(self) -> None:
         """To be called every now and then."""

@@ -411,7 +411,7 @@ class Handler(Receiving):
         self.exchange.end_after_answer()
         self.answer_error(self.lifeline.too_late())
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         log.warning("request %s: closed, %s", self.request_id, why)
         if self.is_arriving:
             self.drop_body()

@@ -92,7 +92,7 @@ class Receiving(Watched):
     def answer_error(self, error: BaseException) -> None:
         raise NotImplementedError
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         raise NotImplementedError
 
     def _too_large(self) -> ApiError:

@@ -48,7 +48,8 @@ _TOLD = {
 
 
 class Closings:
-    """count: told of each, at once."""
+    """The connections that one server has closed, until the log has told of them. count: is told the reason of each, at
+    once."""
 
     def __init__(self, count: Callable[[Reason], None] = lambda _: None) -> None:
         self._count = count

@@ -22,7 +22,7 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest
 from server.http.answering import Exchange
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
-from server.http.eviction import SETTLED_SECONDS, Group, Progress, fading
+from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
 from server.http.host import Peer
 from server.http.http1 import Connection
 from server.http.request import UNIX, MakeRequest, Request
@@ -312,9 +312,9 @@ class Server:
         self._spare_some()
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
-        weight, unread, heads = fading(now - before), 0, 0
+        decay, unread, heads = decay_over(now - before), 0, 0
         for number, one in enumerate(self._all, 1):
-            one.look(weight)
+            one.look(decay)
             unread += self._look_at(one, time.monotonic())
             heads += one.connection.head_bytes
             if number % LOOKED_AT_ONCE == 0:

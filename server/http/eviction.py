@@ -54,10 +54,10 @@ class Progress:
         self._moved_bytes = 0
         self._recent_bytes = 0.0
 
-    def look(self, fading: float) -> None:
-        """To be called every now and then. fading: the weight that older bytes keep."""
+    def look(self, decay: float) -> None:
+        """To be called every now and then. decay: the weight that older bytes keep."""
         moved = self.connection.moved_bytes
-        self._recent_bytes = self._recent_bytes * fading + moved - self._moved_bytes
+        self._recent_bytes = self._recent_bytes * decay + moved - self._moved_bytes
         self._moved_bytes = moved
 
     def rank(self, now: float) -> Rank:
@@ -67,10 +67,10 @@ class Progress:
         return False, self._recent_bytes + self.connection.moved_bytes - self._moved_bytes
 
 
-def fading(seconds: float) -> float:
+def decay_over(seconds: float) -> float:
     """The weight that bytes keep for so long.
 
-    >>> fading(0.0), fading(HALF_LIFE_SECONDS)
+    >>> decay_over(0.0), decay_over(HALF_LIFE_SECONDS)
     (1.0, 0.5)
     """
     return float(0.5 ** (seconds / HALF_LIFE_SECONDS))

@@ -22,8 +22,8 @@ PAUSE_SECONDS = 0.05
 
 
 class Meter(asyncio.Protocol):
-    """Stands between a connection's transport and asyncpg's protocol. received_bytes: since the last `within` began.
-    is_over: whether they were too many."""
+    """Stands between a connection's transport and asyncpg's protocol. received_bytes: since it last began to
+    count. is_over: whether they were too many."""
 
     def __init__(self, connection: Any) -> None:
         self.received_bytes = 0

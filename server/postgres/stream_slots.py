@@ -36,6 +36,8 @@ class Reader:
 
 
 class StreamSlots:
+    """The slots of one process. Who waits for one has it in turn, client by client."""
+
     def __init__(self, most: int) -> None:
         self._free = most
         self._turns = Shares(max(1, most // 2))

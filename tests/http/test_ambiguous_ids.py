@@ -99,7 +99,7 @@ async def test_what_no_constraint_keeps_unique_is_a_warning(things_url: str, res
     )
     assert schema.warnings == (
         f"resource “thing”: no constraint of the {kind} “{resource.table}” keeps its ids unique and not null: "
-        "an answer with rows that are not so is a 500; `waterspout check` looks for them",
+        "an answer with a row that breaks this is a 500; `waterspout check` looks for such rows",
     )
     assert (schema.faults, found) == ((), ())
 

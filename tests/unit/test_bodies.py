@@ -14,7 +14,7 @@ class Holder:
         self.is_arriving = is_arriving
         self.fell = False
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         self.fell = True
 
 

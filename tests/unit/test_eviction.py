@@ -15,7 +15,7 @@ from server.http.eviction import (
     SETTLED_SECONDS,
     Group,
     Progress,
-    fading,
+    decay_over,
 )
 
 
@@ -98,7 +98,7 @@ def test_old_progress_counts_less() -> None:
     own = group((before, 0.0), (now, 0.0))
     for _ in range(11):
         for one in own:
-            one.look(fading(HALF_LIFE_SECONDS))
+            one.look(decay_over(HALF_LIFE_SECONDS))
         now.moved_bytes += 1
     assert in_turn(own, NOW) == ["before", "now"]
 

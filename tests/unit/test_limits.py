@@ -205,7 +205,7 @@ class Request(msgspec.Struct, eq=False):
     def look(self, now: float, began_at: float) -> None:
         pass
 
-    def let_fall(self, why: str) -> None:
+    def evict(self, why: str) -> None:
         pass
 
     def hurry(self) -> None:
