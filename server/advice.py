@@ -33,16 +33,20 @@ LONG_TEXT = 600
 Rank = Literal["missing", "consider"]
 Method = Literal["btree", "hash", "gin"]
 
-# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v).
+# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v), and to_regclass fails for
+# a schema that the role may not use.
 _TABLES = f"""
 SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
        c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows,
-       c.relispopulated AND has_table_privilege(c.oid, 'SELECT') AS is_countable,
+       c.relispopulated AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+           AS is_countable,
        ARRAY(SELECT attname FROM pg_attribute
              WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated <> 'v') AS columns,
        {PARTITION_KEY} AS partition_key
 FROM unnest($1::text[], $2::text[]) AS given (schema, name)
-JOIN pg_class c ON c.oid = to_regclass(concat_ws('.', quote_ident(given.schema), quote_ident(given.name)))
+JOIN pg_class c ON c.oid = CASE WHEN given.schema IS NULL THEN to_regclass(quote_ident(given.name))::oid ELSE (
+    SELECT r.oid FROM pg_class r JOIN pg_namespace s ON s.oid = r.relnamespace
+    WHERE s.nspname = given.schema AND r.relname = given.name) END
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm')
 """

@@ -132,11 +132,14 @@ def _of_domain(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[s
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
-    """The attribute whose value must be what PostgreSQL refuses, and where it stood: the only one of a type that can
-    be refused so."""
-    families = _FAMILIES.get(getattr(error, "sqlstate", None) or "")
+    """The field whose value must be what PostgreSQL refuses, and where it stood: a client's id where a text is too long,
+    since the lengths of attributes are looked at before; else the only attribute of a type that can be refused so."""
+    state = getattr(error, "sqlstate", None) or ""
+    families = _FAMILIES.get(state)
     if families is None or write.plan.kind == "delete":
         return None
+    if state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
+        return "id", f"{write.pointer}/id"
     found = [
         (one.attribute, write.pointers[one.slot])
         for one in write.plan.assignments
@@ -154,6 +157,7 @@ _FAMILIES = {
     "22003": frozenset({"number", "numeric", "interval"}),
     "22008": _DATES,
     "22015": frozenset({"interval"}),
+    "42622": frozenset({"text"}),
 }
 """SQLSTATE -> families of types, or element types of arrays, that PostgreSQL may refuse a value of with it."""
 

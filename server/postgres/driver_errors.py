@@ -35,8 +35,9 @@ GONE = (
 )
 """The database is not there, or not for us."""
 
-REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg._base.DataError)
-"""A value that PostgreSQL does not take: SQLSTATE classes 22 and 54, and what asyncpg refuses before it is sent."""
+REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg.NameTooLongError, pg._base.DataError)
+"""A value that PostgreSQL does not take: SQLSTATE classes 22 and 54, 42622 of the type `name`, and what asyncpg refuses
+before it is sent."""
 
 BROKEN_INSIDE = (pg.InternalServerError,)
 """SQLSTATE XX000. Of a pattern that takes more memory than PostgreSQL can ask for it has no better word."""
@@ -52,6 +53,7 @@ _REFUSALS = {
     OUT_OF_RANGE: "a number is out of range",
     "22008": "a date or time is out of range",
     "22001": "a text is too long",
+    "42622": "a text is too long",
     "2201B": "a regular expression is not valid",
     "XX000": "a regular expression is too complex",
     "22025": "a LIKE pattern must not end with a backslash",

@@ -406,3 +406,15 @@ async def test_the_built_in_tables_miss_none(database_url: str, monkeypatch: pyt
 async def test_it_only_reads(shop_url: str) -> None:
     found = await suggested(shop_url, Catalog((owner(OWNED), thing())), "SET default_transaction_read_only = on")
     assert len(found) == 1
+
+
+async def test_a_schema_that_the_role_may_not_use(corner_url: str) -> None:
+    """Its rows are not counted; that the role cannot read them is told as a fault."""
+    resource = Resource("thing", "/things", "things", schema="closed")
+    statements = (
+        "CREATE SCHEMA closed",
+        "CREATE TABLE closed.things (id bigint)",
+        "REVOKE ALL ON SCHEMA closed FROM current_user",
+    )
+    found = await suggested(corner_url, Catalog([resource]), *statements)
+    assert [(one.table, one.rank) for one in found] == [("closed.things", "missing")]
