@@ -38,6 +38,7 @@ from server.live_writes import (
     key_faults,
     key_privileges,
     link_faults,
+    lock_privileges,
     read_privileges,
     write_faults,
     write_privileges,
@@ -195,6 +196,8 @@ def _relationship_write_faults(
     elif theirs is not None:
         yield from key_faults(target, relationship, theirs, relationship.foreign_key)
         yield from key_privileges(resource, relationship, target, theirs)
+    if own is not None and theirs is not None and own_key_of(relationship) is None:
+        yield from lock_privileges(resource, relationship, target, own, theirs)
 
 
 def _relationship_faults(

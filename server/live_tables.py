@@ -65,6 +65,7 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        pg_relation_is_updatable(c.oid, true) AS takes,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
+       has_any_column_privilege(c.oid, 'UPDATE') AS may_lock,
        {PARTITION_KEY} AS partition_key,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
@@ -134,7 +135,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
     indexes to tell. kind: of KINDS. partition_key: the columns that each unique index has to have; None where there
-    can be none. takes: the bits of the writes that it takes. has_children: whether it shows the rows of tables that
+    can be none. takes: the bits of the writes that it takes.
+    may_lock: whether the role may lock its rows. has_children: whether it shows the rows of tables that
     inherit from it. fills_in_rows: whether a trigger sees each new row before it is written."""
 
     oid: int
@@ -148,6 +150,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     takes: int
     may_use_schema: bool
     may_delete: bool
+    may_lock: bool
     has_children: bool
     fills_in_rows: bool
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from querybuild.errors import listed, quoted
-from querybuild.resource import Link, Relationship, Resource, own_key_of
+from querybuild.resource import Link, Relationship, Resource, link_of, own_key_of
 from server.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
@@ -116,6 +116,20 @@ def _link_events(relationship: Relationship) -> dict[int, str]:
     if relationship.methods & {"remove", "replace"}:
         events[DELETE] = "deletes"
     return events
+
+
+def lock_privileges(
+    resource: Resource, relationship: Relationship, target: Resource, own: Table, theirs: Table
+) -> Iterator[str]:
+    """Of a relationship whose key is not in the resource's own rows: who adds a link locks the rows at its ends."""
+    if not _is_written(resource, relationship) or not relationship.methods & {"add", "replace"}:
+        return
+    ends = [own, theirs] if link_of(relationship) is not None else [own] if "update" in target.methods else []
+    for table in {table.oid: table for table in ends}.values():
+        # A resource that has `update` needs the privilege itself, and is told so.
+        is_told = table is own and "update" in resource.methods and bool(_written(resource, on_create=False))
+        if table.may_use_schema and not table.may_lock and not is_told:
+            yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {_READ_ONLY}"
 
 
 def _link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> Iterator[str]:

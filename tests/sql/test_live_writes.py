@@ -280,6 +280,19 @@ GRANTS: list[tuple[Resource, tuple[str, ...], list[str]]] = [
             'GRANT DELETE ON "public"."pairs" TO "{role}", or ' + READ_ONLY,
         ],
     ),
+    (
+        thing(relationships=(ToMany("others", "thing", through=Link("pairs", "a", "b")),), methods=READS | {"create"}),
+        ("SELECT, INSERT ON things", "SELECT, INSERT, DELETE ON pairs"),
+        [
+            "relationship “others”: a new link locks rows, and the role “{role}” has no UPDATE privilege on the table "
+            '“things”: GRANT UPDATE ON "public"."things" TO "{role}", on one column at least, or ' + READ_ONLY,
+        ],
+    ),
+    (
+        thing(relationships=(ToMany("others", "thing", through=Link("pairs", "a", "b")),), methods=READS | {"create"}),
+        ("SELECT, INSERT, UPDATE (name) ON things", "SELECT, INSERT, DELETE ON pairs"),
+        [],
+    ),
 ]
 
 
