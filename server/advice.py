@@ -33,8 +33,8 @@ LONG_TEXT = 600
 Rank = Literal["missing", "consider"]
 Method = Literal["btree", "hash", "gin"]
 
-# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v), and to_regclass fails for
-# a schema that the role may not use.
+# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v), and to_regclass fails
+# for a schema that the role may not use.
 _TABLES = f"""
 SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
        c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows,

@@ -132,8 +132,9 @@ def _of_domain(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[s
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
-    """The field whose value must be what PostgreSQL refuses, and where it stood: a client's id where a text is too long,
-    since the lengths of attributes are looked at before; else the only attribute of a type that can be refused so."""
+    """The field whose value must be what PostgreSQL refuses, and where it stood: a client's id where a text is too
+    long, since the lengths of attributes are looked at before; else the only attribute of a type that can be refused
+    so."""
     state = getattr(error, "sqlstate", None) or ""
     families = _FAMILIES.get(state)
     if families is None or write.plan.kind == "delete":
