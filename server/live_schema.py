@@ -24,6 +24,7 @@ from server.live_ids import Uncertainties, find_uncertain, warnings_of
 from server.live_limits import Limits, read_limits
 from server.live_tables import (
     CONSTRAINTS,
+    PARTITIONS,
     TYPE_NAME,
     Column,
     Columns,
@@ -73,15 +74,17 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 
 class LiveSchema(msgspec.Struct, frozen=True):
     """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
-    name). references: of declared relationships those that a foreign key bears out, and that it is worth to count by.
-    uncertain: what has to be of one row each, and no constraint keeps so. limits: what columns take.
-    catalog: the declarations, with the types that only the tables tell; None where there are faults."""
+    name). partitions: (schema, name) -> those of the partitioned table. references: of declared relationships those
+    that a foreign key bears out, and that it is worth to count by. uncertain: what has to be of one row each, and no
+    constraint keeps so. limits: what columns take. catalog: the declarations, with the types that only the tables tell;
+    None where there are faults."""
 
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     uncertain: Uncertainties = {}
     catalog: Catalog | None = None
     constraints: Constraints = {}
+    partitions: dict[tuple[str, str], tuple[str, str]] = {}
     references: References = frozenset()
     limits: Limits = {}
 
@@ -92,7 +95,8 @@ async def read_live_schema(
     """is_read_only: whether the server answers no request that would write, so that nothing has to be writable."""
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
-    constraints = await connection.fetch(CONSTRAINTS, known_oids)
+    partitions = await connection.fetch(PARTITIONS, known_oids)
+    constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *(row["oid"] for row in partitions)])
     foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, LEAST_BYTES, MOST_TIMES)}
     tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
     found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
@@ -116,6 +120,7 @@ async def read_live_schema(
         limits=await read_limits(connection, catalog, found),
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
+        partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
         references=frozenset(
             reference
             for reference in _declared_references(catalog)

@@ -81,6 +81,15 @@ SELECT oid FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND oid = CA
           WHERE n.nspname = $1 AND c.relname = $2) END
 """
 
+# A partition that is declared itself is a table of its own.
+PARTITIONS = """
+SELECT l.oid::int8 AS oid, n.nspname AS schema, l.relname AS name, m.nspname AS of_schema, c.relname AS of_name
+FROM pg_class c JOIN pg_namespace m ON m.oid = c.relnamespace
+CROSS JOIN LATERAL pg_partition_tree(c.oid) t
+JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace n ON n.oid = l.relnamespace
+WHERE c.relkind = 'p' AND c.oid = ANY($1::oid[]) AND l.oid <> ALL($1::oid[])
+"""
+
 CONSTRAINTS = """
 SELECT n.nspname AS schema, r.relname AS table, c.conname AS name, false AS is_unique, c.conrelid AS oid,
        ARRAY(SELECT a.attname FROM unnest(c.conkey) WITH ORDINALITY k(number, place)

@@ -29,7 +29,7 @@ def is_refusal(error: BaseException) -> bool:
 def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
     """What a constraint or a rule amounts to that is looked at when all is written: of the write that it is most likely
     about. A rule that names no table is about none of several."""
-    table = getattr(error, "table_name", None)
+    table = _place(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
     about = [write for write in planned if write.plan.resource.table == table]
     if is_rule(error):
         about = about or list(planned if len(planned) == 1 else ())
@@ -68,7 +68,7 @@ def _place_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str
     assert isinstance(error, asyncpg.PostgresError)
     if write.plan.kind == "delete":
         return _whole(write)
-    fields = [field for column in _columns(error, write, engine) if (field := _field(column, error, write))]
+    fields = [field for column in _columns(error, write, engine) if (field := _field(column, error, write, engine))]
     return fields[0][1] if fields else write.pointer
 
 
@@ -95,7 +95,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         detail = f"This {plan.resource.type} is still referred to by other resources."
         return Conflict(detail, pointer=_whole(write))
     columns = _columns(error, write, engine)
-    fields = [field for column in columns if (field := _field(column, error, write))]
+    fields = [field for column in columns if (field := _field(column, error, write, engine))]
     if error.data_type_name and not columns:
         fields = _of_domain(error.data_type_name, write, engine)
     pointer = fields[0][1] if fields else write.pointer
@@ -107,7 +107,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
             return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
-        case pg.NotNullViolationError() if (link := _detached(columns, error, write)) is not None:
+        case pg.NotNullViolationError() if (link := _detached(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
             detail = f"{named} would be left without a required relationship: delete or move first."
             return RequiredLink(detail, pointer=write.pointers[link.slot])
@@ -174,10 +174,10 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
     return None
 
 
-def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tuple[str, str] | None:
+def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:
     """The field of the document that a column holds, and where it stood or would stand."""
     plan = write.plan
-    if _is_about(error, plan.resource):
+    if _is_about(error, plan.resource, engine):
         if column == plan.resource.id.column:
             return "id", f"{write.pointer}/id"
         for assignment in plan.assignments:
@@ -190,15 +190,17 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite) -> tu
             if attribute.is_stored and attribute.column_name == column and not attribute.is_hidden:
                 return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
     for link in plan.links:
-        if _is_about(error, link.target) and link.relationship.foreign_key == column:
+        if _is_about(error, link.target, engine) and link.relationship.foreign_key == column:
             return link.relationship.name, write.pointers[link.slot]
     return None
 
 
-def _detached(columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite) -> LinkWrite | None:
+def _detached(
+    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+) -> LinkWrite | None:
     """The link whose key must not be null, which no relationship of the other side says."""
     for link in write.plan.links:
-        if _is_about(error, link.target) and link.relationship.foreign_key in columns:
+        if _is_about(error, link.target, engine) and link.relationship.foreign_key in columns:
             return link
     return None
 
@@ -212,10 +214,15 @@ def _key_name(column: str, plan: WritePlan) -> str:
     return plan.owner.resource.type if plan.owner is not None else "id"
 
 
-def _is_about(error: asyncpg.PostgresError, resource: Resource) -> bool:
+def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) -> bool:
     """Whether the table is the resource's. A RAISE that names none is about the row that is written."""
     if is_raised(error) and not error.table_name:
         return True
-    return error.table_name == resource.table and (
-        resource.schema in (None, error.schema_name) or (is_raised(error) and not error.schema_name)
-    )
+    schema, table = _place(error, engine)
+    return table == resource.table and (resource.schema in (None, schema) or (is_raised(error) and not schema))
+
+
+def _place(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
+    """The schema and the table that the error names; of a partition, those of its table."""
+    place = error.schema_name or "", error.table_name or ""
+    return engine.schema.partitions.get(place, place)
