@@ -21,7 +21,8 @@ MAX_COST = 5_000
 less than one. `(.{0,100}){0,100}z` costs 515,000 and takes 1.3 s."""
 
 MAX_EDGES = 16
-"""Each `^`, `$`, `\\y` or lookaround can double what is around it: twenty `\\y` in a row take a second."""
+"""Each `^`, `$`, `\\y` or lookaround can double what is around it: twenty `\\y` in a row take a second. One that may be
+passed over counts twice: sixteen `(\\y)?` in a row take many seconds."""
 
 _MOST_DEPTH = 50
 
@@ -61,10 +62,13 @@ class _Part(NamedTuple):
     is_nullable: bool
     edges: int = 0
     repeated_edges: int = 0
+    optional_edges: int = 0
 
     @property
     def cost(self) -> int:
-        return self.inner * (1 + self.repeated_edges) ** 3 if self.edges <= MAX_EDGES else MAX_COST + 1
+        if self.edges + self.optional_edges > MAX_EDGES:
+            return MAX_COST + 1
+        return self.inner * (1 + self.repeated_edges) ** 3
 
 
 _COLORED = frozenset({"bracket", "character", "class", "escape"})
@@ -128,10 +132,12 @@ class _Counter:
 
     def _alternatives(self) -> _Part:
         found = self._sequence()
+        if self._kind() != "bar":
+            return found
         while self._kind() == "bar":
             self._place += 1
             found = _either(found, self._sequence())
-        return found
+        return found._replace(optional_edges=found.edges)
 
     def _sequence(self) -> _Part:
         found = _EMPTY
@@ -193,6 +199,7 @@ def _joined(one: _Part, other: _Part) -> _Part:
         one.is_nullable and other.is_nullable,
         one.edges + other.edges,
         one.repeated_edges + other.repeated_edges,
+        one.optional_edges + other.optional_edges,
     )
 
 
@@ -204,6 +211,7 @@ def _either(one: _Part, other: _Part) -> _Part:
         one.is_nullable or other.is_nullable,
         one.edges + other.edges,
         one.repeated_edges + other.repeated_edges,
+        one.optional_edges + other.optional_edges,
     )
 
 
@@ -212,6 +220,8 @@ def _repetition(part: _Part, least: int, most: int | None) -> _Part:
     found = _EMPTY
     if most != 1:
         part = part._replace(repeated_edges=part.edges)
+    if least == 0:
+        part = part._replace(optional_edges=part.edges)
     if most is None:
         found = part._replace(inner=part.inner + part.last * part.first, is_nullable=True)
         # The way back is one of the copies: x+ is one x.

@@ -61,6 +61,12 @@ def test_what_a_pattern_costs(pattern: str, expected: int) -> None:
         r"(\y){1,20}",
         "(^|a){0,100}",
         "[[:<:]]" * 17,
+        # An edge that may be passed over.
+        r"a?" + r"(\y)?" * 16 + "b?",
+        r"(\y)*" * 9,
+        r"(\y|a)" * 9,
+        r"(?:\ya?)?" * 9,
+        r"((\y)*(\y)*(\y)*(\y)*(\y)*){2}",
         "(((^|b*)*($|c*)*)*){8}",
         # Behind what hides it from a reader that does not know the syntax.
         "[]](.{0,100}){0,100}",
@@ -99,6 +105,7 @@ def test_patterns_that_are_refused(pattern: str) -> None:
         r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
         r"\m(Jo|Ju)\w*\M",
         r"(^|,) *(a|b|c) *(,|$)",
+        r"^(Jo|Ju)$|^Ann?$|\mMr\M",
         ".{1,255}",
         "^(?!.*secret).*$",
         "(?i)^(mr|mrs|ms|dr)[.]? ",
