@@ -31,10 +31,10 @@ from server.handlers import (
 from server.handlers.base import Handler
 from server.health import Health
 from server.http import compression, cors
+from server.http.allowed_hosts import AllowedHosts
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
-from server.http.hosts import Hosts
 from server.http.proxies import request_maker, trust_in
 from server.http.request import Handling, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
@@ -76,7 +76,7 @@ class Routes:
         self.running = Running(
             share(settings.max_requests, settings.workers), share(settings.max_buffered_bytes, settings.workers)
         )
-        self._hosts, self._admin_hosts = Hosts(settings), Hosts(settings, is_admin=True)
+        self._hosts, self._admin_hosts = AllowedHosts(settings), AllowedHosts(settings, is_admin=True)
         self.health = Health(database)
         self.gauges = Gauges(engine, database, self.running)
         # What makes a transform will do for its class.
@@ -116,7 +116,7 @@ class Routes:
         match = Match(Handler) if path is None or shape is None else Match(HANDLERS[shape], Route(shape, path))
         return self._delegate(request, self._admitted(request, match, self._admin_hosts))
 
-    def _admitted(self, request: HTTPServerRequest, match: Match, hosts: Hosts) -> Match:
+    def _admitted(self, request: HTTPServerRequest, match: Match, hosts: AllowedHosts) -> Match:
         """Instead of what was asked for, what refuses it. Probes of health come under any name, and are told nothing
         that matters."""
         assert isinstance(request, Request)

@@ -6,31 +6,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-import uvloop
-from tornado.ioloop import IOLoop
 
 from server.http import http1
 from server.resources import built_in
 from tests.http.conftest import Start
+from tests.http.server_loop import io_loop
 from tests.http.test_limits import holder, until_waiting
 from tests.http.wire import connected
+
+__all__ = ["io_loop"]
 
 GET = b"GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NOTICED_SECONDS = 10.0
 """It takes about one second; the rest is for a machine with much to do. The statement would wait for longer."""
-
-
-@pytest.fixture
-def io_loop() -> Iterator[IOLoop]:
-    loop = uvloop.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 async def sent(port: int, data: bytes) -> socket.socket:

@@ -3,7 +3,6 @@ objects, however large they are."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import logging
@@ -14,8 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import uvloop
-from tornado.ioloop import IOLoop
 
 from querybuild.catalog import Catalog
 from server.http.http1 import Connection
@@ -23,13 +20,14 @@ from server.http.request import Handling
 from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.custom import hooked
 from tests.http.operating import EXTENDED, add, remove, update
+from tests.http.server_loop import io_loop
 from tests.http.streams import small_batches
 from tests.http.test_limits import holder, until_waiting
 from tests.http.wire import Wire, connected
 from tests.waiting import until
 from waterspout import BadRequest, CustomHandler, Hooks
 
-__all__ = ["small_batches"]
+__all__ = ["io_loop", "small_batches"]
 
 TEXT = "x" * 1_000_000 + "\N{GRINNING FACE}"
 """One character beyond the Basic Multilingual Plane makes Python keep the whole text at four bytes a character."""
@@ -38,16 +36,6 @@ LEFT_BYTES = 400_000
 """Less than any form of TEXT takes. Each connection to PostgreSQL keeps what it has read last, up to 256 KiB."""
 
 Alive = weakref.WeakSet[Any]
-
-
-@pytest.fixture
-def io_loop() -> Iterator[IOLoop]:
-    """That of the server: whatever a loop keeps of a request counts."""
-    loop = uvloop.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 Addresses = frozenset[IPv4Address | IPv6Address]
 
 
-class Hosts:
+class AllowedHosts:
     """The names of one server: those of the setting `allowed_hosts`, else its own.
 
     Its own are the addresses that it listens on, those of the loopback, the host of `public_url` and the name in the

@@ -1,4 +1,4 @@
-"""Faults that reviews found, and that nothing else here would find again."""
+"""Behaviour that no other module here looks at."""
 
 from __future__ import annotations
 

@@ -1,0 +1,19 @@
+"""The loop of the server, for tests of what it does and keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+from tornado.ioloop import IOLoop
+
+
+@pytest.fixture
+def io_loop() -> Iterator[IOLoop]:
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
+    asyncio.set_event_loop(None)
+    loop.close()
