@@ -38,8 +38,8 @@ TAKING_AWAY = frozenset({"replace", "remove"})
 """Methods of a relationship that may take links away."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
 
-
-_READ_ONLY = 'declare methods=frozenset({"read"})'
+MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
+"""What to do about a relationship that no write can serve."""
 
 
 class CatalogError(ValueError):
@@ -401,11 +401,11 @@ def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relat
         and is_written
         and resource.methods & {"create", "update"}
     ):
-        yield f"its column {quoted(own.column_name)} is the id, which no write changes: {_READ_ONLY}"
+        yield f"its column {quoted(own.column_name)} is the id, which no write changes: {MAKE_READ_ONLY}"
     is_their_id = target is not None and relationship.foreign_key == target.id.column
     if target is not None and is_their_id and is_written and "update" in target.methods:
         key = quoted(relationship.foreign_key)
-        yield f"its key {key} is the id of {quoted(target.type)}, which no write changes: {_READ_ONLY}"
+        yield f"its key {key} is the id of {quoted(target.type)}, which no write changes: {MAKE_READ_ONLY}"
 
 
 def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:

@@ -108,6 +108,10 @@ class TooManyRequests(Overload):
     """This client has too many."""
 
 
+def too_many_requests() -> TooManyRequests:
+    return TooManyRequests("This client has too many requests under way; wait for their answers, and try again.")
+
+
 class RequestTimeout(Overload):
     pass
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from querybuild.catalog import MAKE_READ_ONLY
 from querybuild.errors import listed, quoted
 from querybuild.resource import Link, Relationship, Resource, link_of, own_key_of
 from server.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
-_READ_ONLY = 'declare methods=frozenset({"read"})'
 
 
 def write_faults(resource: Resource, table: Table) -> Iterator[str]:
@@ -80,7 +80,7 @@ def key_faults(resource: Resource, relationship: Relationship, table: Table, nam
     """Of a relationship whose key is a column of the table: of the resource's own, or of its target's."""
     column = table.columns.get(name)
     if column is not None and _is_written(resource, relationship) and (reason := _takes_no_value(column)):
-        yield f"its column {quoted(name)} {reason}: {_READ_ONLY}"
+        yield f"its column {quoted(name)} {reason}: {MAKE_READ_ONLY}"
 
 
 def _is_written(resource: Resource, relationship: Relationship) -> bool:
@@ -94,17 +94,17 @@ def link_faults(resource: Resource, relationship: Relationship, link: Link, link
     needed = _link_events(relationship)
     closed = [verb for event, verb in needed.items() if not links.takes & event]
     if closed:
-        yield f"{_closed(links, closed)}: {_READ_ONLY}"
+        yield f"{_closed(links, closed)}: {MAKE_READ_ONLY}"
         return
     keys = {link.source, link.target}
     generated = [name for name in keys & links.columns.keys() if links.columns[name].is_generated]
-    yield from (f"its column {quoted(name)} is GENERATED ALWAYS: {_READ_ONLY}" for name in sorted(generated))
+    yield from (f"its column {quoted(name)} is GENERATED ALWAYS: {MAKE_READ_ONLY}" for name in sorted(generated))
     must = [name for name, one in links.columns.items() if one.is_not_null and not one.has_default and name not in keys]
     if must and INSERT in needed and not links.fills_in_rows and keys <= links.columns.keys():
         names = listed(map(quoted, must))
         yield (
             f"the table {quoted(links.name)} has columns besides the two keys that are NOT NULL without a default, "
-            f"{names}: give them one, declare a resource for the table, or {_READ_ONLY}"
+            f"{names}: give them one, declare a resource for the table, or {MAKE_READ_ONLY}"
         )
     yield from _link_privileges(links, keys, needed)
 
@@ -129,15 +129,15 @@ def lock_privileges(
         # A resource that has `update` needs the privilege itself, and is told so.
         is_told = table is own and "update" in resource.methods and bool(_written(resource, on_create=False))
         if table.may_use_schema and not table.may_lock and not is_told:
-            yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {_READ_ONLY}"
+            yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {MAKE_READ_ONLY}"
 
 
 def _link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> Iterator[str]:
     columns = [links.columns[name] for name in keys & links.columns.keys()]
     if INSERT in needed and not all(column.may_insert for column in columns):
-        yield f"{_denied(links, 'INSERT', sorted(keys))}, or {_READ_ONLY}"
+        yield f"{_denied(links, 'INSERT', sorted(keys))}, or {MAKE_READ_ONLY}"
     if DELETE in needed and not links.may_delete:
-        yield f"{_denied(links, 'DELETE')}, or {_READ_ONLY}"
+        yield f"{_denied(links, 'DELETE')}, or {MAKE_READ_ONLY}"
 
 
 def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
@@ -171,7 +171,7 @@ def key_privileges(resource: Resource, relationship: Relationship, target: Resou
     column = table.columns.get(relationship.foreign_key)
     is_written = _is_written(resource, relationship) and "update" in target.methods
     if column is not None and table.may_use_schema and is_written and not column.may_update:
-        yield f"{_denied(table, 'UPDATE', [relationship.foreign_key])}, or {_READ_ONLY}"
+        yield f"{_denied(table, 'UPDATE', [relationship.foreign_key])}, or {MAKE_READ_ONLY}"
 
 
 def _written(resource: Resource, *, on_create: bool) -> set[str]:

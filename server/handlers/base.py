@@ -31,10 +31,10 @@ from server.errors import (
     PreconditionUnsupported,
     ReadOnlyServer,
     RouteNotFound,
-    TooManyRequests,
     UnsupportedMediaType,
     UrlTooLong,
     answer,
+    too_many_requests,
 )
 from server.handlers.receiving import Receiving
 from server.http import compression
@@ -123,7 +123,7 @@ class Handler(Receiving):
         if self._running.is_full:
             raise Overloaded("The server has too much to do; try again.")
         if self._running.has_most(client):
-            raise TooManyRequests("This client has too many requests under way; wait for their answers, and try again.")
+            raise too_many_requests()
         if self.request.has_body:
             self.request._body_future.add_done_callback(self._begin_whole)
         else:

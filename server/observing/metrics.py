@@ -103,9 +103,7 @@ CACHE_BYTES = _gauge("cache_bytes", "What this weighs.", "cache")
 
 LAG = _histogram("event_loop_lag_seconds", "How late the event loop came to a timer.", bounds=LAG_SECONDS)
 DROPPED_LINES = _counter("log_lines_dropped_total", "Lines of the log that were dropped because nobody read them.")
-TASKS_ENDED = _counter(
-    "background_tasks_failed_total", "Tasks of the background that ended, and were started again.", "task"
-)
+TASKS_ENDED = _counter("background_tasks_failed_total", "Background tasks that ended.", "task")
 WORKERS = _gauge("workers", "Processes that answer.")
 STOPPING = _gauge("workers_stopping", "Processes that finish what they have, and then end.")
 WORKERS_ENDED = Metric(

@@ -22,7 +22,7 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
 from server.clients import current_client
-from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyRequests, TooManyStreams, Unavailable
+from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
 from server.limits import connections_of_client, streams_at_once
 from server.observing import metrics
 from server.observing.watch import Watch
@@ -63,8 +63,6 @@ to end before its connection is closed: a client waits for both."""
 READ_ONLY_SECONDS = 1.0
 """How often at most all connections are given up because the server that they lead to takes no writes: another one may
 by now."""
-
-_TOO_MANY = "This client has too many requests under way; wait for their answers, and try again."
 
 log = logging.getLogger("server")
 
@@ -173,7 +171,7 @@ class Database:
             self._tell(error)
             raise _unreachable() from error
         except ShareHeld as error:
-            raise TooManyRequests(_TOO_MANY) from error
+            raise too_many_requests() from error
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
@@ -252,7 +250,7 @@ class Database:
             try:
                 await stack.enter_async_context(self._streams.held(reader, self._acquire_timeout_seconds))
             except ShareStreamed as error:
-                raise TooManyRequests(_TOO_MANY) from error
+                raise too_many_requests() from error
             except TimeoutError as error:
                 raise TooManyStreams("Too many long answers are being sent: ask for pages, or try again.") from error
             yield
