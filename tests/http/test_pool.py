@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -22,10 +22,12 @@ SECONDS = 10.0
 
 
 @asynccontextmanager
-async def opened(url: str, size: int = 2) -> AsyncIterator[tuple[Pool, Any]]:
+async def opened(
+    url: str, size: int = 2, most_of_client: int | None = None, *, lends: bool = False
+) -> AsyncIterator[tuple[Pool, Any]]:
     """A pool, and asyncpg's below it."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
-    pool = Pool(below, Watch(Settings()))
+    pool = Pool(below, Watch(Settings()), most_of_client, lends=lends)
     try:
         yield pool, below
     except BaseException:
@@ -341,3 +343,46 @@ async def test_who_gives_up_over_a_broken_one_leaves_its_place(
         again = await pool.acquire(1.0)
         assert await pid_of(again) > 0
         await pool.release(again)
+
+
+async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
+    """As many connections as the client is given without waiting."""
+    found = []
+    for _ in range(most):
+        with suppress(TimeoutError):
+            found.append(await pool.acquire(0.0, client))
+    return found
+
+
+@pytest.mark.parametrize(("lends", "most"), [(True, 5), (False, 3)])
+async def test_a_client_of_short_requests_borrows_all_but_one(database_url: str, *, lends: bool, most: int) -> None:
+    async with opened(database_url, 6, 3, lends=lends) as (pool, _):
+        every = [await pool.acquire(SECONDS) for _ in range(6)]
+        for one in every:
+            await pool.keep(one)
+        # Nothing is known of the client's requests yet.
+        held = await taken(pool, "a", 6)
+        assert len(held) == 3
+        await pool.keep(held.pop(), "a")
+        held += await taken(pool, "a", 6)
+        assert len(held) == most
+        others = await taken(pool, "b", 6)
+        assert len(others) == min(3, 6 - most)
+        for client, connections in (("a", held), ("b", others)):
+            for one in connections:
+                await pool.keep(one, client)
+
+
+async def test_a_client_with_a_long_request_borrows_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(database_url, 6, 3, lends=True) as (pool, _):
+        every = [await pool.acquire(SECONDS) for _ in range(6)]
+        for one in every:
+            await pool.keep(one)
+        slow, *others = await taken(pool, "a", 3)
+        pool._holding["a"][slow] -= pools.SHORT_SECONDS
+        await pool.keep(others.pop(), "a")
+        more = await taken(pool, "a", 6)
+        assert len(more) == 1
+        for one in (slow, *others, *more):
+            await pool.keep(one, "a")
+        assert (pool._holding, pool._short_at) == ({}, {})
