@@ -66,6 +66,11 @@ def page_width(plan: ReadPlan) -> int:
     return joined_width(plan.node) + len(plan.cursor_keys) + (plan.total == "exact")
 
 
+def part_width(plan: ReadPlan, node: Node, branch: Branch | None) -> int:
+    """How many columns the rows of a node have in the one statement that has all of a document, with their number."""
+    return 1 + row_width(node, branch) + (0 if branch else len(plan.cursor_keys) + (plan.total == "exact"))
+
+
 def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The primary rows and those of the branch united with them, which follow, and have no number at the end."""
     width = page_width(plan)

@@ -12,7 +12,7 @@ Nothing here can fail for a request's sake, and nothing knows a value. For a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ from querybuild.clauses import (
 )
 from querybuild.plan import Branch, Exists, Node, ReadPlan, Slot, Statement, Step
 from querybuild.resource import link_of, own_key_of
-from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, row_width
+from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
@@ -308,24 +308,28 @@ def _at_once(plan: ReadPlan) -> Statement:
     """All rows of the answer to a write in one statement, and so in one snapshot, whatever the isolation: of one
     resource, or of a page of linkage, which is in the order of the ids.
 
-    Each part numbers its rows; a row of the result belongs to the part whose number is not null:
+    Each part numbers its rows; a row of the result belongs to the part whose number is not null. The numbers go by
+    their places, since a column may have any name:
 
-        SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id") "n0",... FROM "users" "t0" WHERE "t0"."id"=$1) "p0"
-        FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id") "n1",... FROM "computers" "t0" WHERE
+        SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id"),... FROM "users" "t0" WHERE "t0"."id"=$1) "p0"
+        FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id"),... FROM "computers" "t0" WHERE
         "t0"."owner_id"=ANY(ARRAY(SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."id"=$1))) "p1" ON FALSE
-        ORDER BY "n0","n1"
+        ORDER BY 1,8
     """
     binds = Binds()
     primary = _page(plan, binds)
-    number = _numbered(order_terms(plan.order) or [_id_of(plan.node)], 0)
+    number = _numbered(order_terms(plan.order) or [_id_of(plan.node)])
     shown = _with_total(primary.select(number, *_primary_columns(plan)), plan, binds)
     parts = [_limit(order(shown, plan.order), plan, binds)]
     _add_parts(plan.node, _limit(order(primary, plan.order), plan, binds, is_page=True), parts)
     sql = f'({parts[0].get_sql()}) "p0"'
     for index, part in enumerate(parts[1:], 1):
         sql += f' FULL JOIN ({part.get_sql()}) "p{index}" ON FALSE'
-    numbers = ",".join(f'"n{index}"' for index in range(len(parts)))
-    return Statement(f"SELECT * FROM {sql} ORDER BY {numbers}", binds.slots)
+    widths = [
+        part_width(plan, node, branch) for node, branch in nodes(plan.node) if branch is None or branch.needs_rows
+    ]
+    places = accumulate(widths[:-1], initial=1)
+    return Statement(f"SELECT * FROM {sql} ORDER BY {','.join(map(str, places))}", binds.slots)
 
 
 def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder]) -> None:
@@ -335,10 +339,10 @@ def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder]) -> Non
             continue
         keys = Template("ARRAY{}", rows.select(_near_key(node, branch)))
         related = _related(branch, keys)
-        parts.append(related.select(_numbered([_id_of(branch.node)], len(parts)), *_branch_columns(branch)))
+        parts.append(related.select(_numbered([_id_of(branch.node)]), *_branch_columns(branch)))
         _add_parts(branch.node, related, parts)
 
 
-def _numbered(order_by: list[Term], part: int) -> Term:
+def _numbered(order_by: list[Term]) -> Term:
     listed = ",".join(["{}"] * len(order_by))
-    return Template(f"row_number() OVER (ORDER BY {listed})", *order_by).as_(f"n{part}")
+    return Template(f"row_number() OVER (ORDER BY {listed})", *order_by)

@@ -21,7 +21,17 @@ from querybuild.operators import all_names
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
 from querybuild.query import FieldFilter
 from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, branch_keys, joined_rows, joined_width, nodes, parted, row_width, with_computed
+from querybuild.rows import (
+    Row,
+    branch_keys,
+    joined_rows,
+    joined_width,
+    nodes,
+    part_width,
+    parted,
+    row_width,
+    with_computed,
+)
 from serializers.errors import AnswerTooLarge
 from serializers.steps import SLICE_ROWS
 from server.engine import Engine, PreparedRead
@@ -177,11 +187,9 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     for node, branch in nodes(plan.node):
         part: list[Row] = []
         if branch is None or branch.needs_rows:
-            width = row_width(node, branch)
-            if branch is None:
-                width += len(plan.cursor_keys) + (plan.total == "exact")
-            part = [row[begin + 1 : begin + 1 + width] for row in rows if row[begin] is not None]
-            begin += 1 + width
+            end = begin + part_width(plan, node, branch)
+            part = [row[begin + 1 : end] for row in rows if row[begin] is not None]
+            begin = end
         found.append(part)
     return found
 

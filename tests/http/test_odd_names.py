@@ -11,7 +11,7 @@ from tests.http.operating import add, extended, link, remove
 from tests.http.people import document, linked, of, one
 from waterspout import INT, TEXT, Attribute, Catalog, Id, Link, Resource, ToMany, ToOne
 
-ODD = ['quo"te', '"', "bra{ce}s {0}", "per%cent %s", "a 'b' $1", "-- x", "a.b", "ä", "select"]
+ODD = ['quo"te', '"', "bra{ce}s {0}", "per%cent %s", "a 'b' $1", "-- x", "a.b", "ä", "select", "n", "c", "t", "p"]
 WRITES = ("POST", "PATCH", "DELETE")
 
 
@@ -70,6 +70,7 @@ async def test_every_statement(start: Start, database_url: str, name: str) -> No
             document("thing", {"text": "f"}, id="1", relationships=linked(others=of("thing", 2))),
             200,
         ),
+        ("PATCH", "/things/1?include=above.below,others.above", document("thing", {"text": "f"}, id="1"), 200),
         ("PATCH", "/things/2/relationships/above", {"data": one("thing", 1)}, 200),
         ("PATCH", "/things/2/above", document("thing", {"text": "g"}, id="1"), 200),
         *(

@@ -181,12 +181,12 @@ def test_a_document_of_one_resource_at_once() -> None:
     )
     assert statement is not None
     assert statement.sql == (
-        f'SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id") "n0","t0"."id" FROM {tags}) "p0"'
-        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id") "n1","t0"."id","t0"."author_id","t1"."tag_id"'
+        f'SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id"),"t0"."id" FROM {tags}) "p0"'
+        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id"),"t0"."id","t0"."author_id","t1"."tag_id"'
         f' FROM {articles}) "p1" ON FALSE'
-        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."author_no") "n2","t0"."author_no" FROM "authors" "t0"'
+        ' FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."author_no"),"t0"."author_no" FROM "authors" "t0"'
         f' WHERE "t0"."author_no"=ANY(ARRAY(SELECT "t0"."author_id" FROM {articles}))) "p2" ON FALSE'
-        ' ORDER BY "n0","n1","n2"'
+        " ORDER BY 1,3,7"
     )
 
 
