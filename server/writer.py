@@ -117,7 +117,9 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         try:
             result = await self.client.run(self.database.write(run, committing=self.client.let_go))
         except Missing as error:
-            if await self._is_there(error):
+            # Of several writes an earlier one may have removed it.
+            is_only = last is not None and len(last.planned) == 1
+            if is_only and await self._is_there(error):
                 raise error.not_written() from error
             raise
         except NoFreeId:

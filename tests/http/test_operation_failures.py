@@ -418,6 +418,14 @@ async def test_what_was_sent_is_shown_as_it_was(api: Api, number: str) -> None:
     assert float(detail(answer)["data"]["attributes"]["nam"]) == float(number)
 
 
+@pytest.mark.parametrize("operation", [update("person", {"name": "x"}, id="1"), remove("person", id="1")])
+async def test_what_an_earlier_operation_removed_is_not_there(api: Api, operation: Any) -> None:
+    await api.create("/persons", "person", {"name": "p"})
+    answer = await extended(api, remove("person", id="1"), operation)
+    assert (answer.status, [each["code"] for each in answer.errors]) == (404, ["resource_not_found"])
+    assert (await api.get("/persons/1")).status == 200
+
+
 async def test_a_lid_of_what_is_gone(api: Api) -> None:
     """Made, removed, and named again: what is not there has no lid's inside in its text."""
     gone = (add("group", {"name": "g"}, lid="gone"), remove("group", lid="gone"))

@@ -73,6 +73,10 @@ def check(target: Target, request: Request) -> Answer:
     if request.method == "HEAD" or answer.status == 204:
         assert answer.body == b""
         return answer
+    if request.target.startswith(b"*"):
+        # No request of any resource: only OPTIONS asks about the whole server.
+        assert (answer.status, answer.body) == (400, b""), (request, answer)
+        return answer
     assert answer.headers["content-type"] == MEDIA_TYPE, (request, answer)
     assert HIDDEN.encode() not in answer.body, (request, answer)
     document = json.loads(answer.body.decode(), parse_constant=_constant)
