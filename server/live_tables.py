@@ -63,6 +63,10 @@ PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
 _TABLE = f"""
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
        pg_relation_is_updatable(c.oid, true) AS takes,
+       (SELECT coalesce(bit_or(CASE one.ev_type WHEN '2' THEN 4 WHEN '3' THEN 8 ELSE 16 END), 0) FROM (
+           SELECT r.ev_type FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3', '4')
+           GROUP BY r.ev_type HAVING bool_or(r.is_instead) AND NOT bool_or(r.ev_action::text LIKE '%:returningList (%')
+       ) one) AS takes_silently,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
        has_any_column_privilege(c.oid, 'UPDATE') AS may_lock,
@@ -144,7 +148,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
     indexes to tell. kind: of KINDS. partition_key: the columns that each unique index has to have; None where there
-    can be none. takes: the bits of the writes that it takes.
+    can be none. takes: the bits of the writes that it takes. takes_silently: of those that it takes without RETURNING.
     may_lock: whether the role may lock its rows. has_children: whether it shows the rows of tables that
     inherit from it. fills_in_rows: whether a trigger sees each new row before it is written."""
 
@@ -157,6 +161,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     unique: tuple[frozenset[str], ...] | None
     partition_key: frozenset[str] | None
     takes: int
+    takes_silently: int
     may_use_schema: bool
     may_delete: bool
     may_lock: bool

@@ -25,6 +25,15 @@ def write_faults(resource: Resource, table: Table) -> Iterator[str]:
         yield f"{_closed(table, [_VERBS[method] for method in closed])}: take {_code(closed)} out of its `methods`" + (
             ", or give it INSTEAD OF triggers" if table.kind == "v" else ""
         )
+    silent = [
+        method for method, event in _EVENTS.items() if method in resource.methods and table.takes_silently & event
+    ]
+    if silent:
+        verbs = " and ".join(_VERBS[method] for method in silent)
+        yield (
+            f"the {KINDS[table.kind]} {quoted(table.name)} has rules DO INSTEAD for {verbs} that return nothing: give "
+            f"them RETURNING, make them triggers, or take {_code(silent)} out of its `methods`"
+        )
     if "create" in resource.methods and "create" not in closed:
         yield from _id_faults(resource, table)
     for attribute in resource.attributes:

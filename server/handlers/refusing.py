@@ -24,9 +24,11 @@ class ForeignOriginHandler(Handler):
     methods = ()
 
     def _no_route(self) -> ForeignOrigin:
-        origin = quoted(self.request.headers["Origin"])
+        origin = self.request.headers["Origin"]
         detail = (
-            f"Pages of {origin} may not write here. Add it to the setting cors_origins if they should; "
+            f"Pages of {quoted(origin)} may not write here. Add it to the setting cors_origins if they should; "
             "if it is this server's own origin, set public_url."
         )
+        if origin == "null":
+            detail = "Pages without an origin, such as files, may not write here, unless the setting cors_origins is *."
         return ForeignOrigin(detail, header="Origin")

@@ -351,3 +351,11 @@ async def test_what_a_foreign_origin_is_told(reader: Api) -> None:
             "source": {"header": "Origin"},
         }
     ]
+
+
+async def test_what_a_page_without_an_origin_is_told(reader: Api) -> None:
+    """`null` is none that cors_origins could name."""
+    answer = await written(reader, "null")
+    assert [one["detail"] for one in answer.errors] == [
+        "Pages without an origin, such as files, may not write here, unless the setting cors_origins is *."
+    ]
