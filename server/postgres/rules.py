@@ -4,8 +4,9 @@
     RAISE SQLSTATE 'PT409'           the same with the status 409
     RAISE ... ERRCODE = 'unique_violation' (23503, 23001, 23P01)    409 `conflict`, its message as the detail
     WITH CHECK OPTION                422 `database_rule`
-    a missing privilege, row security, a column or a view that has
-    come to take no writes since the start                          403 `database_forbids`, and a line in the log
+    a missing privilege, row security, a view whose rows cannot be
+    locked, a column or a view that has come to take no writes
+    since the start                                                 403 `database_forbids`, and a line in the log
 
 A message is shown only where the author of a function wrote it, with RAISE. All other text of PostgreSQL names tables
 and columns, and stays in the log.
@@ -44,11 +45,15 @@ _CONFLICTS = (
 _FORBIDDEN = (pg.InsufficientPrivilegeError, pg.GeneratedAlwaysError)
 _VIEW_TAKES_NONE = ("error_view_not_updatable", "rewriteTargetView", "RewriteQuery")
 """Functions of src/backend/rewrite/rewriteHandler.c."""
+_CANNOT_LOCK = ("CheckSelectLocking", "CheckValidRowMarkRel")
+"""Functions of PostgreSQL, which look at FOR UPDATE and the like: of views that group, and of materialized ones."""
 
 
 def _is_forbidden(error: BaseException) -> bool:
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError):
         return error.server_source_function in _VIEW_TAKES_NONE
+    if isinstance(error, (pg.FeatureNotSupportedError, pg.WrongObjectTypeError)):
+        return error.server_source_function in _CANNOT_LOCK
     return isinstance(error, _FORBIDDEN)
 
 
