@@ -81,9 +81,17 @@ _CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
 
 
 def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:
-    """To-one steps alone come here: a LEFT JOIN of one never multiplies rows."""
+    """To-one steps alone come here: a LEFT JOIN of one never multiplies rows.
+
+    A step that goes back by the key that led there (`bio.user`) says that the key is not null: where the first row is
+    given as a constant, PostgreSQL 18 concludes what the key is, and joins the last row even if there is none between.
+    """
+    came_by = {(step.alias, step.far) for step in steps if step.far != step.resource.id.column}
     for step in steps:
-        query = query.left_join(table(step.resource, step.alias)).on(_meets(step))
+        meets = _meets(step)
+        if (step.source, step.near) in came_by:
+            meets = Template("{} AND {} IS NOT NULL", meets, column(step.source, step.near))
+        query = query.left_join(table(step.resource, step.alias)).on(meets)
     return query
 
 

@@ -193,3 +193,14 @@ async def test_a_list_that_has_no_cursors(samples: Api) -> None:
     answer = await samples.get("/samples?sort=moods&page[after]=")
     detail = "A list that is sorted by “moods” has no cursors: use page[number]."
     assert answer.errors == [error(400, "invalid_page", "Invalid Page", detail, parameter="page[after]")]
+
+
+async def test_a_sort_there_and_back_over_a_reverse_to_one_loses_no_row(api: Api) -> None:
+    await api.sql("INSERT INTO users (id, first_name, last_name, age) VALUES (7, 'A', 'B', 30)")
+    await api.sql("INSERT INTO posts (id, title, body, user_id) SELECT id, 't', 'b', 7 FROM generate_series(1, 4) id")
+    found, path = [], "/posts?sort=user_id,user.bio.user.age&page[size]=1&page[after]="
+    while path:
+        body = (await api.get(path)).document
+        found += [post["id"] for post in body["data"]]
+        path = body["links"].get("next", "")
+    assert found == ["1", "2", "3", "4"]
