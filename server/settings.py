@@ -411,8 +411,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "ready, and as many of answers that clients have not taken; each worker has its share. Where there is no "
             "room, half bodies that take long are closed, oldest first; else a body is refused with a 503 before it is "
             "read. One body alone has room, whatever its length. Of answers those are closed that have not been read "
-            "for longest. As many bytes are for heads that are not all there. What is made of a body while it is "
-            "worked on comes on top."
+            "for longest; those that are read stay up to twice as many bytes. As many bytes are for heads that are "
+            "not all there. What is made of a body while it is worked on comes on top."
         ),
         LOAD,
     ] = 512 * MIB

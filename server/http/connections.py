@@ -47,6 +47,9 @@ FULL_SECONDS = 0.05
 LACK_SECONDS = 5.0
 """There is at most one line in so many seconds about a system that lets no more files be opened."""
 
+LATE_PARTS = 4
+"""What clients have not taken is counted whenever they were sent a fourth of the limit."""
+
 LEAST_TAKEN_BYTES = 16_384
 """Of an answer a client has to take as much in the time that it has to take anything."""
 
@@ -72,6 +75,11 @@ class Member(Progress):
         super().__init__(connection, connection.peer.remote_ip, now)
         self.taken_bytes = 0
         self.taken_at = now
+
+    @property
+    def idle_at(self) -> float:
+        """Since when its client has taken nothing; not before its answer began."""
+        return max(self.taken_at, self.connection.full_at)
 
 
 class Server:
@@ -110,6 +118,7 @@ class Server:
         self._all: Group[Member] = Group()
         self._of_clients: dict[str, Group[Member]] = {}
         self._looked_at = time.monotonic()
+        self._late_bytes = 0
         self._lacked_at = float("-inf")
         self._sockets: list[socket.socket] = []
         self.addresses: frozenset[IPv4Address | IPv6Address] = frozenset()
@@ -273,6 +282,16 @@ class Server:
         request.began_at, request.has_body = exchange.began_at, exchange.has_body
         return self._find_handler(request)
 
+    def writes_late(self, size: int) -> None:
+        """Some of these bytes wait for a client that is slower than they are. All that wait are counted when there may
+        be too many: until the next look, fast answers could take any memory."""
+        self._late_bytes += size
+        if self._late_bytes * LATE_PARTS > self._limits.unread_bytes:
+            self._late_bytes, now = 0, time.monotonic()
+            readers = [(one, one.connection.unread_bytes) for one in self._all]
+            unread = sum([self._look_at_reader(one, size, now) for one, size in readers if size])
+            self._free(unread, now)
+
     def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
         self._on_refused(status, connection.peer.remote_ip, seconds)
 
@@ -320,7 +339,7 @@ class Server:
             if number % LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         if unread > self._limits.unread_bytes:
-            self._free(unread - self._limits.unread_bytes, time.monotonic() - SETTLED_SECONDS)
+            self._free(unread, time.monotonic())
         if heads > self._limits.unread_bytes:
             self._free_heads(heads - self._limits.unread_bytes)
         self._closings.tell()
@@ -368,16 +387,18 @@ class Server:
         else:
             connection.close()
 
-    def _free(self, excess: int, before: float) -> None:
-        """Ends the connections whose clients have not read for longest, and not since that moment."""
-        for one in sorted(self._all, key=lambda one: one.taken_at):
-            if one.taken_at > before or excess <= 0:
+    def _free(self, unread: int, now: float) -> None:
+        """Ends the connections whose clients have not read for longest, until the others are within the limit. Clients
+        that have read lately are spared up to twice the limit."""
+        limit = self._limits.unread_bytes
+        for one in sorted(self._all, key=lambda one: one.idle_at):
+            is_settled = now - one.idle_at > SETTLED_SECONDS
+            if unread <= (limit if is_settled else 2 * limit):
                 return
-            unread = one.connection.unread_bytes
-            if unread >= LEAST_TAKEN_BYTES:
-                excess -= unread
-                self._closings.note(Reason.MEMORY, one.client)
-                one.connection.reset()
+            own = one.connection.unread_bytes
+            if own >= LEAST_TAKEN_BYTES:
+                unread -= own
+                self._evict(one, Reason.MEMORY)
 
     def _free_heads(self, excess: int) -> None:
         """Ends the connections that have sent most of a head that is not all there."""

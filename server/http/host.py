@@ -34,6 +34,9 @@ class Host(Protocol):
 
     def leaves(self, connection: Connection) -> None: ...
 
+    def writes_late(self, size: int) -> None:
+        """So many bytes were written to a client that has not taken all that were. It may end connections."""
+
     def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
         """The handler that answers. Raises HTTPInputError."""
 

@@ -60,8 +60,8 @@ log = logging.getLogger("server")
 
 class Connection(asyncio.Protocol):
     """received_bytes, written_bytes: since it began. waits_since: when it began to wait for a request, or the rest of
-    its head; None where it does not. head_since: when a head began that is not all there. Both by the monotonic
-    clock."""
+    its head; None where it does not. head_since: when a head began that is not all there. full_at: when
+    its client last began to take less than was written. All by the monotonic clock."""
 
     transport: asyncio.Transport
 
@@ -93,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._bare_bytes = 0
         self._is_full = False
+        self.full_at = float("-inf")
         self._drained: list[asyncio.Future[None]] = []
 
     # the loop's side
@@ -131,6 +132,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_full = True
+        self.full_at = time.monotonic()
 
     def resume_writing(self) -> None:
         self._is_full = False
@@ -417,9 +419,11 @@ class Connection(asyncio.Protocol):
             self.transport.writelines(pieces)
         else:
             self.transport.write(b"".join(pieces))
-        self.written_bytes += sum(map(len, pieces))
+        size = sum(map(len, pieces))
+        self.written_bytes += size
         if not self._is_full:
             return self._sent
+        self.host.writes_late(size)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drained.append(future)
         return future

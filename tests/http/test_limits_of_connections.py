@@ -236,11 +236,18 @@ async def until_streams(server: Program, count: int) -> None:
 
 
 async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
-    """Beyond max_buffered_bytes those are closed that have waited longest, long before their time is up."""
+    """Beyond max_buffered_bytes those are closed that have waited longest, long before their time is up; beyond twice
+    as much at once."""
     with program(url, "--max-buffered-bytes", str(LIST_BYTES), "--idle-connection-seconds", "1") as server:
-        async with attacked(server.port, 8, never_reads(LIST)):
-            await until(lambda: clients(server) == 8)
-            await until(lambda: clients(server) <= 2)
+        assert await answered(server.port, LIST) > LIST_BYTES
+        memory = Memory(server.pid)
+        async with attacked(server.port, 30, never_reads(LIST)):
+            closed: dict[str, float] = {}
+            while closed.get("memory", 0) < 28:
+                await until(lambda: (memory.now(), True)[1])
+                closed = await closed_by_reason(server.port)
+            await until(lambda: clients(server) <= 2 + CLOSING)
+        assert memory.most < 20 * LIST_BYTES
         assert await answered(server.port, LIST) > LIST_BYTES
 
 

@@ -104,6 +104,8 @@ class Host:
 
     def leaves(self, connection: Connection) -> None: ...
 
+    def writes_late(self, size: int) -> None: ...
+
     def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
         assert 0 <= seconds < 60
         self.refusals.append(status)
