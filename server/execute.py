@@ -262,8 +262,7 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
 
 def _check_cursor(read: PreparedRead, path_id: Any) -> None:
     """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
-    parent = "" if read.plan.scope is None else str(path_id)
-    if read.cursor_parent not in (None, parent):
+    if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(path_id)):
         page = read.query.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
 

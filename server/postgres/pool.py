@@ -36,8 +36,14 @@ GROW_AGAIN_SECONDS = 1.0
 SHORT_SECONDS = 0.05
 """A connection that is held for less is of a short request."""
 
+MOST_CLIENTS = 1000
+"""Whose last short request is remembered, before those are forgotten that were long ago."""
+
 BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """What asyncpg raises of a connection."""
+
+
+_NONE: dict[Connection, float] = {}
 
 
 def _give_up_waiting(turn: asyncio.Future[Any]) -> None:
@@ -145,8 +151,8 @@ class Pool:
         now = time.monotonic()
         if held >= self._lent or now - self._short_at.get(client, float("-inf")) > SHORT_SECONDS:
             return False
-        # The first one is the oldest.
-        return now - next(iter(self._holding[client].values()), now) < SHORT_SECONDS
+        # The first one is the oldest. Those that are being handed over are not among them yet.
+        return now - next(iter(self._holding.get(client, _NONE).values()), now) < SHORT_SECONDS
 
     def _note_end(self, connection: Connection, client: str | None) -> None:
         """The client no longer holds the connection."""
@@ -155,9 +161,10 @@ class Pool:
         since, now = holding.pop(connection, None), time.monotonic()
         if since is not None and now - since < SHORT_SECONDS:
             self._short_at[client] = now
+            if len(self._short_at) > MOST_CLIENTS:
+                self._short_at = {one: at for one, at in self._short_at.items() if now - at < SHORT_SECONDS}
         if not holding:
             del self._holding[client]
-            self._short_at.pop(client, None)
 
     async def _acquire(self, end: float, client: str | None) -> Connection:
         while True:

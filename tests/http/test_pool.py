@@ -385,4 +385,4 @@ async def test_a_client_with_a_long_request_borrows_nothing(database_url: str, m
         assert len(more) == 1
         for one in (slow, *others, *more):
             await pool.keep(one, "a")
-        assert (pool._holding, pool._short_at) == ({}, {})
+        assert pool._holding == {}
