@@ -65,79 +65,96 @@ def only_level(root: Node, rows: Sequence[Row]) -> list[Level]:
     return [Level(root, rows, None, (), [])]
 
 
-def levels(root: Node, rows: Sequence[Sequence[Row]]) -> Steps[list[Level]]:
+def levels(root: Node, rows: Sequence[Sequence[Row]], in_steps: bool) -> Steps[list[Level]]:
     """The primary resources and then the included ones, in pre-order. rows: of each node, in pre-order."""
     found: list[Level] = []
-    yield from _add_level(root, rows[0], None, iter(rows[1:]), found)
+    yield from _add_level(root, rows[0], None, iter(rows[1:]), found, in_steps)
     return found
 
 
 def _add_level(
-    node: Node, rows: Sequence[Row], ids: list[bytes] | None, below: Iterator[Sequence[Row]], found: list[Level]
+    node: Node,
+    rows: Sequence[Row],
+    ids: list[bytes] | None,
+    below: Iterator[Sequence[Row]],
+    found: list[Level],
+    in_steps: bool,
 ) -> Steps[None]:
     level = Level(node, rows, ids, tuple([branch.relationship.name for branch in node.branches]), [])
     found.append(level)
     for branch in node.branches:
         by = _by_own_key if branch.relationship.is_own_key else _by_parent
-        children = yield from by(node, branch, rows, next(below))
+        children = yield from by(node, branch, rows, next(below), in_steps)
         level.linkage.append(children.linkage)
         if branch.is_included:
-            yield from _add_level(branch.node, children.rows, children.ids, below, found)
+            yield from _add_level(branch.node, children.rows, children.ids, below, found, in_steps)
 
 
-def _by_own_key(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Steps[Children]:
+def _by_own_key(
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], in_steps: bool
+) -> Steps[Children]:
     """Linkage, and the children in the order in which the rows name them."""
     identifier = identifiers(branch.node.resource)
     position = key_position(node, branch)
     linkage: Linkage = []
     named: dict[Any, None] = {}
-    for some in slices(rows):
+    for some in slices(rows, in_steps):
         keys = [row[position] for row in some]
         linkage += [b"null" if key is None else identifier(key) for key in keys]
         named.update(dict.fromkeys(keys))
-        yield
+        if in_steps:
+            yield
     by_id: dict[Any, Row] = {}
-    for some in slices(children):
+    for some in slices(children, in_steps):
         by_id.update({child[0]: child for child in some})
-        yield
+        if in_steps:
+            yield
     ordered: list[Row] = []
-    for known in slices(list(named)):
+    for known in slices(list(named), in_steps):
         ordered += [by_id[key] for key in known if key in by_id]
-        yield
+        if in_steps:
+            yield
     return Children(linkage, ordered, None)
 
 
-def _by_parent(node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row]) -> Steps[Children]:
+def _by_parent(
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], in_steps: bool
+) -> Steps[Children]:
     """The same, of children that carry their parent's id."""
     groups: dict[Any, list[Row]] = {}
-    for some in slices(rows):
+    for some in slices(rows, in_steps):
         groups.update({row[0]: [] for row in some})
-        yield
+        if in_steps:
+            yield
     position = branch.node.position_of_parent
-    for some in slices(children):
+    for some in slices(children, in_steps):
         for child in some:
             groups[child[position]].append(child)
-        yield
+        if in_steps:
+            yield
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
     texts = id_texts(branch.node.resource)
-    for groups_of_some in slices(list(groups.values())):
+    for groups_of_some in slices(list(groups.values()), in_steps):
         own = list(chain.from_iterable(groups_of_some))
         own_ids: list[bytes] = []
-        for some in slices(own):
+        for some in slices(own, in_steps):
             own_ids += texts(some)
-            yield
+            if in_steps:
+                yield
         linkage += _linkage(branch, [len(group) for group in groups_of_some], own_ids)
         ordered += own
         ids += own_ids
-        yield
+        if in_steps:
+            yield
     if link_of(branch.relationship) is None:
         return Children(linkage, ordered, ids)
     by_id: dict[Any, Row] = {}
-    for some in slices(ordered):
+    for some in slices(ordered, in_steps):
         by_id.update({child[0]: child for child in some})
-        yield
+        if in_steps:
+            yield
     return Children(linkage, list(by_id.values()), None)
 
 
@@ -155,17 +172,18 @@ def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Lin
     return linkage
 
 
-def merge(found: list[Level]) -> Steps[list[Merged]]:
+def merge(found: list[Level], in_steps: bool) -> Steps[list[Merged]]:
     """Each resource once, where it was first met: the primary resources come first, whatever leads back to them."""
     merged: dict[tuple[Resource, Any], Merged] = {}
     for level in found:
         resource = level.node.resource
         links = zip(*level.linkage, strict=True) if level.linkage else [()] * len(level.rows)
-        for some in slices(list(zip(level.rows, links, strict=True))):
+        for some in slices(list(zip(level.rows, links, strict=True)), in_steps):
             for row, linkage in some:
                 entry = merged.setdefault((resource, row[0]), Merged(level.node, row, {}))
                 entry.links.update(zip(level.linked, linkage, strict=True))
-            yield
+            if in_steps:
+                yield
     return list(merged.values())
 
 

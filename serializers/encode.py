@@ -26,9 +26,12 @@ from serializers.compound import Level, Linkage, has_repeated_types, id_texts, i
 from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
-from serializers.steps import ALL, SLICE_BYTES, Steps, at_once, piece_slices, row_slices, slices
+from serializers.steps import ALL, Steps, at_once, needs_steps, piece_slices, row_slices, slices
 
 _ENCODER = msgspec.json.Encoder()
+Document = bytes | Steps[list[bytes]]
+"""A document; of a long one the steps that make it, in pieces."""
+
 HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 
@@ -205,39 +208,79 @@ class DocumentEncoder:
         self._is_merged = has_repeated_types(plan.node)
         self._encoders: dict[tuple[Resource, tuple[str, ...]], ResourceEncoder] = {}
 
-    def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
-        """The whole document. rows: of each node in pre-order; the primary rows first."""
-        return b"".join(at_once(self.steps(rows, links, meta)))
-
-    def steps(
+    def document(
         self,
         rows: Sequence[Sequence[Row]],
         links: dict[str, str],
         meta: Meta | None = None,
         received_bytes: int = 0,
         most_bytes: int = sys.maxsize,
-    ) -> Steps[list[bytes]]:
-        """The document in pieces. received_bytes: how much PostgreSQL sent for the rows. most_bytes: of the document.
+    ) -> Document:
+        """rows: of each node in pre-order; the primary rows first. received_bytes: how much PostgreSQL sent for them.
+        most_bytes: of the document.
 
-        Raises AnswerTooLarge, before all of it is there."""
-        plan, room = self._plan, _Room(most_bytes)
-        found = (yield from levels(plan.node, rows)) if plan.node.branches else only_level(plan.node, rows[0])
-        objects = self._merged if self._is_merged else self._apart
-        primary, included = yield from objects(found, received_bytes, room)
+        Raises AnswerTooLarge, and so do the steps."""
+        if needs_steps(rows, received_bytes):
+            return self._in_steps(rows, links, meta, received_bytes, most_bytes)
+        document = self.encode(rows, links, meta)
+        if len(document) > most_bytes:
+            raise answer_too_large(most_bytes)
+        return document
+
+    def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
+        """The whole document in one step."""
+        node = self._plan.node
+        found = at_once(levels(node, rows, in_steps=False)) if node.branches else only_level(node, rows[0])
+        if self._is_merged:
+            primary, included = at_once(self._merged(found, 0, _Room(sys.maxsize), in_steps=False))
+        else:
+            primary, *others = [
+                [b",".join(self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids))]
+                if level.rows
+                else []
+                for level in found
+            ]
+            included = list(chain.from_iterable(others))
+        return b"".join(self._parts(rows[0], primary, included, links, meta))
+
+    def _in_steps(
+        self,
+        rows: Sequence[Sequence[Row]],
+        links: dict[str, str],
+        meta: Meta | None,
+        received_bytes: int,
+        most_bytes: int,
+    ) -> Steps[list[bytes]]:
+        found = yield from levels(self._plan.node, rows, in_steps=True)
+        room = _Room(most_bytes)
+        if self._is_merged:
+            primary, included = yield from self._merged(found, received_bytes, room, in_steps=True)
+        else:
+            primary, included = yield from self._apart(found, received_bytes, room)
+        parts = self._parts(rows[0], primary, included, links, meta)
+        if sum(map(len, parts)) > most_bytes:
+            raise answer_too_large(most_bytes)
+        return (yield from _joined(parts, b""))
+
+    def _parts(
+        self,
+        rows: Sequence[Row],
+        primary: Sequence[bytes],
+        included: Sequence[bytes],
+        links: dict[str, str],
+        meta: Meta | None,
+    ) -> list[bytes]:
+        """What is joined to the document. rows: the primary ones. primary, included: their objects, some joined."""
+        plan = self._plan
         if plan.is_linkage:
             included = [*primary, *included] if plan.includes_primary else included
             identifier = identifiers(plan.node.resource)
-            primary = [b",".join([identifier(row[0]) for row in some]) for some in slices(rows[0]) if some]
+            primary = [b",".join([identifier(row[0]) for row in some]) for some in slices(rows, in_steps=True) if some]
         parts = [HEAD, b"[", *_listed(primary), b"]"] if plan.is_collection else [HEAD, *(primary or [b"null"])]
         if plan.has_included:
             parts += [b',"included":[', *_listed(included), b"]"]
         parts.append(closing(links, meta))
-        size = sum(map(len, parts))
-        if size > most_bytes:
-            raise answer_too_large(most_bytes)
-        if size <= SLICE_BYTES:
-            return [b"".join(parts)]
-        return (yield from _joined(parts, b""))
+        return parts
 
     def _apart(self, found: list[Level], received_bytes: int, room: _Room) -> Steps[tuple[list[bytes], list[bytes]]]:
         """The primary resource objects and the included ones, some of them joined at a time."""
@@ -245,31 +288,30 @@ class DocumentEncoder:
         for level in found:
             encoder = self._encoder(level.node, level.linked)
             own = []
-            for part in row_slices(level.rows, received_bytes):
-                if part is ALL:
-                    encoded = encoder.encode(level.rows, level.linkage, level.ids)
-                else:
-                    ids = None if level.ids is None else level.ids[part]
-                    encoded = encoder.encode(level.rows[part], [column[part] for column in level.linkage], ids)
-                    room.take(encoded)
+            for part in row_slices(level.rows, received_bytes, in_steps=True):
+                ids = None if level.ids is None else level.ids[part]
+                encoded = encoder.encode(level.rows[part], [column[part] for column in level.linkage], ids)
+                room.take(encoded)
                 own.append(b",".join(encoded))
                 yield
             joined.append(own)
         return joined[0], list(chain.from_iterable(joined[1:]))
 
-    def _merged(self, found: list[Level], received_bytes: int, room: _Room) -> Steps[tuple[list[bytes], list[bytes]]]:
+    def _merged(
+        self, found: list[Level], received_bytes: int, room: _Room, in_steps: bool
+    ) -> Steps[tuple[list[bytes], list[bytes]]]:
         """The same where levels have to be merged. Objects are encoded together that show the same."""
-        resources = yield from merge(found)
+        resources = yield from merge(found, in_steps)
         alike: dict[ResourceEncoder, list[int]] = {}
         numbered = enumerate(resources)
-        for some in slices(resources):
+        for some in slices(resources, in_steps):
             for place, resource in islice(numbered, len(some)):
                 alike.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(place)
             yield
         objects = [b""] * len(resources)
         for encoder, places in alike.items():
             rows = [resources[place].row for place in places]
-            for part in row_slices(rows, received_bytes):
+            for part in row_slices(rows, received_bytes, in_steps):
                 links = [resources[place].links.values() for place in places[part]]
                 linkage = [list(column) for column in zip(*links, strict=True)]
                 encoded = encoder.encode(rows[part], linkage)
@@ -292,7 +334,7 @@ class DocumentEncoder:
         return encoder
 
 
-def _listed(joined: list[bytes]) -> list[bytes]:
+def _listed(joined: Sequence[bytes]) -> Sequence[bytes]:
     """With commas between them."""
     return joined if len(joined) < 2 else [one for some in joined for one in (b",", some)][1:]
 

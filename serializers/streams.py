@@ -53,7 +53,7 @@ def _objects(node: Node, base_url: str) -> Batch:
         return encoders[linked]
 
     def objects(rows: Sequence[Sequence[Row]], linked: Linked) -> bytes:
-        [level] = at_once(levels(node, rows))
+        [level] = at_once(levels(node, rows, in_steps=False))
         if all(ids is None for ids in linked):
             return b",".join(encoder_of(level.linked).encode(level.rows, level.linkage, level.ids))
         return b",".join(_each_linked(level, linked, encoder_of))

@@ -68,7 +68,8 @@ async def execute_read(database: Database, read: PreparedRead, path_id: Any, eng
 
     Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
-    _check_cursor(read, path_id)
+    if read.cursor_parent is not None:
+        _check_cursor(read, path_id)
     result, is_first, timeout_seconds = None, read.is_unpaginated, engine.timeout_of(read)
     try:
         if read.plan.is_single_statement:
@@ -102,7 +103,7 @@ async def run_read(
 ) -> ReadResult | None:
     """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
     is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
-    statements, plan, page = read.compiled.statements, read.plan, read.query.page
+    plan, page = read.plan, read.query.page
     with connection.within(engine.settings.max_answer_bytes) as meter:
         try:
             primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
@@ -119,16 +120,14 @@ async def run_read(
         if not rows and plan.scope is not None:
             await _check_parent(connection, read, path_id)
         found: list[Sequence[Row]] = [rows]
-        try:
-            included = _included(
-                read, rows, min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
-            )
-            begin = row_width(plan.node, None) + len(plan.cursor_keys)
-            await _branches(connection, plan.node, rows, begin, iter(statements.branches), found, included, united)
-        except TooManyIncluded:
-            if is_first:
-                return _ALL
-            raise
+        if plan.node.branches or plan.includes_primary:
+            most = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
+            try:
+                await _read_branches(connection, read, found, united, most)
+            except TooManyIncluded:
+                if is_first:
+                    return _ALL
+                raise
         return _result(read, found, total, has_more, meter.received_bytes)
 
 
@@ -219,8 +218,9 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
     most_bytes = engine.settings.max_answer_bytes
     is_small = 6 * result.received_bytes < most_bytes and engine.has_room_for_rows
     if not is_small or read.compiled.has_computed:
-        steps = read.compiled.encoder.steps(result.rows, {}, None, result.received_bytes, most_bytes)
-        await in_turns(steps)
+        document = read.compiled.encoder.document(result.rows, {}, None, result.received_bytes, most_bytes)
+        if not isinstance(document, bytes):
+            await in_turns(document)
 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
@@ -413,6 +413,18 @@ class _Included:
     def _check_room(self) -> None:
         if self._room < 0:
             raise too_many_included()
+
+
+async def _read_branches(
+    connection: Connection, read: PreparedRead, found: list[Sequence[Row]], united: Sequence[Row], most: int
+) -> None:
+    """Adds to the primary rows those of each node below. most: resources that may be included.
+
+    Raises TooManyIncluded."""
+    plan, rows = read.plan, found[0]
+    included, statements = _included(read, rows, most), iter(read.compiled.statements.branches)
+    begin = row_width(plan.node, None) + len(plan.cursor_keys)
+    await _branches(connection, plan.node, rows, begin, statements, found, included, united)
 
 
 async def _branches(

@@ -138,7 +138,7 @@ class Running:
     def has_most(self, client: str) -> bool:
         """Whether the client has as many at work as one client may: half of what is possible, so that those of one
         client that wait for a connection keep nobody else out."""
-        return self._of_client.get(client, 0) >= self._most_of_client
+        return self.at_work >= self._most_of_client <= self._of_client.get(client, 0)
 
     @property
     def has_others(self) -> bool:

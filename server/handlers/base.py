@@ -62,11 +62,9 @@ log = logging.getLogger("server")
 
 def _timing(stages: list[tuple[str, float]]) -> str:
     """Milliseconds a stage, as W3C Server Timing has it. stages: each with its begin."""
-    parts, end = [], time.perf_counter()
-    for name, begin in reversed(stages):
-        parts.append(f"{name};dur={(end - begin) * 1000:.3f}")
-        end = begin
-    return ", ".join(reversed(parts))
+    ends = [*[begin for _, begin in stages[1:]], time.perf_counter()]
+    timed = zip(stages, ends, strict=True)
+    return ", ".join([f"{name};dur={(end - begin) * 1000:.3f}" for (name, begin), end in timed])
 
 
 @stream_request_body
@@ -104,7 +102,7 @@ class Handler(Receiving):
         settings = self.engine.settings
         if len(self.request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
-        if sum([len(name) + len(value) + 4 for name, value in headers.get_all()]) > settings.max_header_bytes:
+        if self.request.head_bytes > settings.max_header_bytes:
             self._refuse_headers()
             return
         if self.route is None:
@@ -120,14 +118,15 @@ class Handler(Receiving):
         """A request is at work from the moment on at which it has all arrived. Raises Overloaded, TooManyRequests."""
         self.client = client = client_key(self.request)
         current_client.set(client)
-        if self._running.is_full:
+        running = self._running
+        if running.is_full:
             raise Overloaded("The server has too much to do; try again.")
-        if self._running.has_most(client):
+        if running.has_most(client):
             raise too_many_requests()
         if self.request.has_body:
             self.request._body_future.add_done_callback(self._begin_whole)
         else:
-            self._running.begin(self)
+            running.begin(self)
 
     def _begin_whole(self, arrived: asyncio.Future[None]) -> None:
         if arrived.exception() is None and not self._finished:
@@ -228,7 +227,8 @@ class Handler(Receiving):
             self._headers["Server-Timing"] = _timing(self.stages)
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
-        self.set_status(status)
+        if status != 200:
+            self.set_status(status)
         self.tell_timing()
         if len(body) > compression.INLINE_BYTES and self.is_packed():
             self.pack_and_finish(body)
@@ -237,7 +237,9 @@ class Handler(Receiving):
 
     def _finish_whole(self, body: bytes) -> None:
         self._headers["Content-Length"] = str(len(body))
-        self.finish(body)
+        # As `write` does with bytes, which looks at first what they are.
+        self._write_buffer.append(body)
+        self.finish()
 
     async def finish_pieces(self, pieces: list[bytes], status: int = 200) -> None:
         """As finish_document. A large one is never joined: to copy it would hold up others."""

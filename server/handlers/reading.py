@@ -16,10 +16,10 @@ from tornado.iostream import StreamClosedError
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
 from querybuild.query import Page
+from serializers.encode import Document
 from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
-from serializers.steps import HEAVY_BYTES, SLICE_ROWS, Steps, at_once
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
 from server.execute import ReadResult, cursors, execute_read
@@ -55,10 +55,15 @@ class ReadingHandler(Handler):
                 if shape.kind == "resource" and not result.rows[0]:
                     raise resource_not_found(shape.resource.type, self.route.id)
                 self.stage("encode")
-                steps = self.document(prepared, result, links or {}, most_bytes=self.engine.settings.max_answer_bytes)
-                pieces = at_once(steps) if is_short(result) else await self.lifeline.run(in_turns(steps))
-                self.tell_caches()
-                await self.finish_pieces(pieces)
+                most_bytes = self.engine.settings.max_answer_bytes
+                document = self.document(prepared, result, links or {}, most_bytes=most_bytes)
+                if isinstance(document, bytes):
+                    self.tell_caches()
+                    self.finish_document(document)
+                else:
+                    pieces = await self.lifeline.run(in_turns(document))
+                    self.tell_caches()
+                    await self.finish_pieces(pieces)
                 return
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
@@ -160,11 +165,11 @@ class ReadingHandler(Handler):
         links: dict[str, str],
         meta: Meta | None = None,
         most_bytes: int = sys.maxsize,
-    ) -> Steps[list[bytes]]:
+    ) -> Document:
         """links, meta: what the document has besides those of itself and of its pages."""
         assert self.route is not None
         path = self.self_path()
-        encode = prepared.compiled.encoder.steps
+        encode = prepared.compiled.encoder.document
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
             return encode(result.rows, own | links, meta, result.received_bytes, most_bytes)
@@ -181,10 +186,12 @@ class ReadingHandler(Handler):
         counted.totalEstimated = result.is_estimated
         return encode(result.rows, pages | links, counted, result.received_bytes, most_bytes)
 
-    async def finish_written(self, result: ReadResult, document: Steps[list[bytes]], status: int = 200) -> None:
+    async def finish_written(self, document: Document, status: int = 200) -> None:
         """The answer to a write that is done."""
-        self.stage("encode")
-        pieces = at_once(document) if is_short(result) else await in_turns(document)
+        if isinstance(document, bytes):
+            self.finish_document(document, status)
+            return
+        pieces = await in_turns(document)
         if not self._finished:
             await self.finish_pieces(pieces, status)
 
@@ -195,11 +202,6 @@ class ReadingHandler(Handler):
     def self_path(self) -> str:
         assert self.route is not None
         return self.engine.base_url + self.route.path
-
-
-def is_short(result: ReadResult) -> bool:
-    """Whether encoding it is one step or two."""
-    return result.received_bytes <= HEAVY_BYTES and sum(map(len, result.rows)) <= SLICE_ROWS
 
 
 def _parameter(prepared: PreparedRead) -> str | None:

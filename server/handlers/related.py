@@ -56,7 +56,8 @@ class RelatedHandler(WritingHandler):
         assert read is not None
         self.stage("execute")
         result = await self.writer.transaction(lambda transaction: self._update(transaction, path_id, change, read))
-        await self.finish_written(result, self.document(read, result, {}))
+        self.stage("encode")
+        await self.finish_written(self.document(read, result, {}))
 
     async def delete(self) -> None:
         check_method(self.target, "delete")

@@ -38,7 +38,8 @@ class RelationshipHandler(WritingHandler):
         write, read = self.prepare_write(self.resource, self._decoded("replace", errors), self._shape, errors)
         self.stage("execute")
         _, result = await self.writer.one(write, read)
-        await self.finish_written(result, self.document(read, result, self._related(), Meta(UPDATED)))
+        self.stage("encode")
+        await self.finish_written(self.document(read, result, self._related(), Meta(UPDATED)))
 
     async def _change_some(self, mode: LinkMode, answer: bytes) -> None:
         self.path_id(self.resource)

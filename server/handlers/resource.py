@@ -18,7 +18,8 @@ class ResourceHandler(WritingHandler):
         return self.methods if "detail" in self.resource.methods else self.methods[1:]
 
     async def get(self) -> None:
-        await self.answer_read(ReadShape("resource", self.resource), self.path_id(self.resource))
+        resource = self.resource
+        await self.answer_read(ReadShape("resource", resource), self.path_id(resource))
 
     async def patch(self) -> None:
         assert self.route is not None
@@ -32,7 +33,8 @@ class ResourceHandler(WritingHandler):
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
         _, result = await self.writer.one(write, read)
-        await self.finish_written(result, self.document(read, result, {}))
+        self.stage("encode")
+        await self.finish_written(self.document(read, result, {}))
 
     async def delete(self) -> None:
         assert self.route is not None

@@ -67,8 +67,9 @@ class WritingHandler(ReadingHandler):
         links = {"self": location} if is_readable else {}
         if is_readable:
             self.set_header("Location", location)
-        document = read.compiled.encoder.steps(result.rows, links, None, result.received_bytes)
-        await self.finish_written(result, document, 201)
+        self.stage("encode")
+        document = read.compiled.encoder.document(result.rows, links, None, result.received_bytes)
+        await self.finish_written(document, 201)
 
     @property
     def writer(self) -> Writer:

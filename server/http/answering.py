@@ -86,15 +86,23 @@ def bare_answer(status: HTTPStatus) -> bytes:
 
 
 class Exchange(HTTPConnection):
-    """began_at: when the request began to arrive, by the monotonic clock. has_body: whether a body is announced, be it
-    empty. is_begun: whether a part of the answer was handed over. is_last: whether the connection ends with it, so far
-    as that is known."""
+    """began_at: when the request began to arrive, by the monotonic clock. head_bytes: of its first line and
+    headers. has_body: whether a body is announced, be it empty. is_begun: whether a part of the answer was handed over.
+    is_last: whether the connection ends with it, so far as that is known."""
 
     def __init__(
-        self, wire: Wire, line: RequestStartLine, headers: HTTPHeaders, began_at: float, *, has_body: bool
+        self,
+        wire: Wire,
+        line: RequestStartLine,
+        headers: HTTPHeaders,
+        began_at: float,
+        head_bytes: int,
+        *,
+        has_body: bool,
     ) -> None:
         self.context = wire.peer
         self.began_at = began_at
+        self.head_bytes = head_bytes
         self.has_body = has_body
         self.is_begun = False
         self.is_last = not _is_kept(line, headers)
@@ -172,14 +180,11 @@ class Exchange(HTTPConnection):
 
     def _head(self, line: ResponseStartLine, headers: HTTPHeaders) -> bytes:
         assert self._wire is not None
-        lines, length, status = [_status_line(line.code, line.reason)], None, line.code
-        for name, value in headers.get_all():
-            if name == "Connection":
-                self.is_last = self.is_last or "close" in value.lower()
-                continue
-            if name == "Content-Length":
-                length = int(value)
-            lines.append(f"{name}: {value}\r\n")
+        status = line.code
+        if "Connection" in headers:
+            self.is_last = self.is_last or "close" in headers.pop("Connection").lower()
+        lines = [_status_line(status, line.reason), *[f"{name}: {value}\r\n" for name, value in headers.get_all()]]
+        length = int(headers["Content-Length"]) if "Content-Length" in headers else None
         if self._is_head or status in BODILESS:
             length = 0
         elif length is None:

@@ -280,6 +280,7 @@ class Server:
         """Raises HTTPInputError."""
         request = self._make_request(exchange, self, line, headers)
         request.began_at, request.has_body = exchange.began_at, exchange.has_body
+        request.head_bytes = exchange.head_bytes
         return self._find_handler(request)
 
     def writes_late(self, size: int) -> None:

@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
             self._headers = None
         has_body = self._frame(headers, version, parser)
         started = RequestStartLine(method.decode("ascii"), target.decode("latin-1"), version)
-        self._start(started, headers, has_body=has_body)
+        self._start(started, headers, len(head), has_body=has_body)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """By the parser; after the head those of trailers, which nobody asks for."""
@@ -276,10 +276,10 @@ class Connection(asyncio.Protocol):
             return True
         return False
 
-    def _start(self, line: RequestStartLine, headers: HTTPHeaders, *, has_body: bool) -> None:
+    def _start(self, line: RequestStartLine, headers: HTTPHeaders, head_bytes: int, *, has_body: bool) -> None:
         began_at = time.monotonic() if self.head_since is None else self.head_since
         self.waits_since = self.head_since = None
-        self._exchange = exchange = Exchange(self, line, headers, began_at, has_body=has_body)
+        self._exchange = exchange = Exchange(self, line, headers, began_at, head_bytes, has_body=has_body)
         try:
             delegate = self._delegate = self.host.route(exchange, line, headers)
         except HTTPInputError:

@@ -56,12 +56,13 @@ class Request(HTTPServerRequest):
     copies the result and looks at the host anew each time. Arguments are there for custom code that asks for them.
 
     uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it by the canonical path
-    (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. has_body: whether a body
-    comes, be it empty.
+    (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. head_bytes: of its first line
+    and headers. has_body: whether a body comes, be it empty.
     """
 
     server_connection: Listener
     began_at = 0.0
+    head_bytes = 0
     has_body = False
 
     def __init__(

@@ -5,7 +5,6 @@ know before it lends a connection again. Nothing here knows the pool, or a state
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ import asyncpg
 from serializers.errors import answer_too_large
 from server.observing import metrics
 from server.observing.watch import Watch
-from server.postgres.meter import Meter, Within
+from server.postgres.meter import Meter
 
 RESET = (
     "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
@@ -88,13 +87,13 @@ class Connection(asyncpg.Connection):
         self._meter = Meter(self)
         watch.count(metrics.OPENED)
 
-    def within(self, most_bytes: int) -> Within:
+    def within(self, most_bytes: int) -> Meter:
         """`with` it, statements may receive so many bytes together; more are AnswerTooLarge."""
-        return Within(self._meter, most_bytes)
+        return self._meter.within(most_bytes)
 
     def count(self) -> None:
         """Counts from here on what `check_received` looks at."""
-        self._meter.begin(sys.maxsize, None)
+        self._meter.count()
 
     def check_received(self, most_bytes: int) -> None:
         """Raises AnswerTooLarge."""
@@ -106,7 +105,7 @@ class Connection(asyncpg.Connection):
         closed: a batch cannot be cancelled, since asyncpg does not tell PostgreSQL that nothing more of it comes.
 
         Raises AnswerTooLarge."""
-        with Within(self._meter, most_bytes, is_cancelled=False):
+        with self._meter.within(most_bytes, is_cancelled=False):
             rows: list[asyncpg.Record] = await self.fetchmany(sql, values)
         return rows
 
@@ -164,9 +163,10 @@ class Connection(asyncpg.Connection):
 
 def is_open(connection: Connection) -> bool:
     """asyncpg detaches the proxy of a connection that broke: then it answers nothing."""
-    with suppress(asyncpg.InterfaceError):
+    try:
         return not connection.is_closed()
-    return False
+    except asyncpg.InterfaceError:
+        return False
 
 
 def is_awaited(connection: Connection) -> bool:

@@ -31,27 +31,50 @@ class Meter(asyncio.Protocol):
         self._most_bytes = sys.maxsize
         self._rest_bytes = 0
         self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
         self._connection = connection
         # asyncpg's own.
         self._protocol = connection._protocol
         self._transport = connection._transport
         self._transport.set_protocol(self)
 
-    def begin(self, most_bytes: int, task: asyncio.Task[Any] | None, rest_bytes: int = 0) -> None:
-        """Counts anew. Beyond most_bytes the task is cancelled, and so is its statement; after rest_bytes more the
-        connection is closed."""
+    def count(self) -> None:
+        """Counts anew, without a limit."""
+        self.received_bytes = 0
+        self.is_over = False
+        self._most_bytes = sys.maxsize
+
+    def within(self, most_bytes: int, *, is_cancelled: bool = True) -> Meter:
+        """Counts anew, in a block whose statements may receive so many bytes together. is_cancelled: whether a
+        statement can be cancelled, and the connection kept.
+
+        The block raises AnswerTooLarge. It runs in the task that calls this.
+        """
+        task = asyncio.current_task()
+        assert task is not None
         self.received_bytes = 0
         self.is_over = False
         self._most_bytes = most_bytes
-        self._rest_bytes = rest_bytes
-        self._task = task
+        self._rest_bytes = REST_BYTES if is_cancelled else 0
+        self._task, self._cancelling = task, task.cancelling()
+        return self
 
-    def end(self) -> None:
-        """Counts on, without a limit; one that was exceeded stays, for what still comes. The task is let go of: the
-        connection outlives it."""
-        self._task = None
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The connection outlives the task.
+        task, self._task = self._task, None
         if not self.is_over:
             self._most_bytes = sys.maxsize
+        elif kind is not None:
+            assert task is not None
+            # Somebody else may have given up the request at the same time.
+            is_alone = task.uncancel() <= self._cancelling
+            if is_alone or kind is not asyncio.CancelledError:
+                raise answer_too_large(self._most_bytes) from error
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
@@ -69,7 +92,6 @@ class Meter(asyncio.Protocol):
         self.is_over = True
         if self.received_bytes <= self._most_bytes + self._rest_bytes:
             return True
-        self._most_bytes = sys.maxsize
         self._connection.terminate()
         return False
 
@@ -85,33 +107,3 @@ class Meter(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
-
-
-class Within:
-    """A block whose statements may receive so many bytes together. Raises AnswerTooLarge."""
-
-    __slots__ = ("_cancelling", "_is_cancelled", "_meter", "_most_bytes", "_task")
-
-    def __init__(self, meter: Meter, most_bytes: int, *, is_cancelled: bool = True) -> None:
-        """is_cancelled: whether a statement can be cancelled, and the connection kept."""
-        self._meter = meter
-        self._most_bytes = most_bytes
-        self._is_cancelled = is_cancelled
-
-    def __enter__(self) -> Meter:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task, self._cancelling = task, task.cancelling()
-        self._meter.begin(self._most_bytes, task, REST_BYTES if self._is_cancelled else 0)
-        return self._meter
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._meter.end()
-        if not self._meter.is_over or kind is None:
-            return
-        # Somebody else may have given up the request at the same time.
-        is_alone = self._task.uncancel() <= self._cancelling
-        if is_alone or kind is not asyncio.CancelledError:
-            raise answer_too_large(self._most_bytes) from error

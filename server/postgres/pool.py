@@ -32,18 +32,8 @@ LOOKED_AFTER = 1000
 GROW_AGAIN_SECONDS = 1.0
 """After PostgreSQL would not take another connection, how long the pool makes do with those that it has."""
 
-
-SHORT_SECONDS = 0.05
-"""A connection that is held for less is of a short request."""
-
-MOST_CLIENTS = 1000
-"""Whose last short request is remembered, before those are forgotten that were long ago."""
-
 BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """What asyncpg raises of a connection."""
-
-
-_NONE: dict[Connection, float] = {}
 
 
 def _give_up_waiting(turn: asyncio.Future[Any]) -> None:
@@ -81,9 +71,7 @@ class PoolFigures(msgspec.Struct, frozen=True):
 class Pool:
     """The connections of one process, of which each client may hold its share.
 
-    Where `lends`, a client whose requests are all short borrows beyond its share, up to all but one: it would else wait
-    for its own requests, a tenth of a small one, and nobody else could use what is free. As soon as one of its requests
-    takes long it borrows no more.
+    Where `lends`, a client whose requests are all short may hold all but one.
 
     places: how many connections more may be asked of asyncpg. turns: the requests that wait for one, or for a place.
     trusted: the connections that are open and not given up. opening: how many are being opened.
@@ -104,11 +92,7 @@ class Pool:
         self._opening = 0
         self._grows_at = 0.0
         self._renewed_at = 0.0
-        self._turns = Shares(most_of_client or pool.get_max_size(), self._may_borrow)
-        self._lent = pool.get_max_size() - 1 if lends else 0
-        # Of each client: since when it holds each of its connections, and when it last gave one back that was short.
-        self._holding: dict[str, dict[Connection, float]] = {}
-        self._short_at: dict[str, float] = {}
+        self._turns = Shares(most_of_client or pool.get_max_size(), pool.get_max_size() - 1 if lends else 0)
         # Where one client may have all, a client that waits is told that all are in use.
         self._has_shares = most_of_client is not None and most_of_client < pool.get_max_size()
         self._kept = 0
@@ -129,9 +113,10 @@ class Pool:
             try:
                 while self._ready:
                     connection = self._ready.pop()
-                    self._fewest_ready = min(self._fewest_ready, len(self._ready))
+                    if len(self._ready) < self._fewest_ready:
+                        self._fewest_ready = len(self._ready)
                     if is_open(connection):
-                        self._note_begin(connection, client)
+                        self._turns.use(client, connection)
                         return connection
                     await self.release(connection)
             except BaseException:
@@ -139,32 +124,8 @@ class Pool:
                 raise
             self._give_back(client)
         connection = await self._acquire(time.monotonic() + timeout_seconds, client)
-        self._note_begin(connection, client)
+        self._turns.use(client, connection)
         return connection
-
-    def _note_begin(self, connection: Connection, client: str | None) -> None:
-        """The client holds the connection."""
-        if self._lent and client is not None:
-            self._holding.setdefault(client, {})[connection] = time.monotonic()
-
-    def _may_borrow(self, client: str, held: int) -> bool:
-        now = time.monotonic()
-        if held >= self._lent or now - self._short_at.get(client, float("-inf")) > SHORT_SECONDS:
-            return False
-        # The first one is the oldest. Those that are being handed over are not among them yet.
-        return now - next(iter(self._holding.get(client, _NONE).values()), now) < SHORT_SECONDS
-
-    def _note_end(self, connection: Connection, client: str | None) -> None:
-        """The client no longer holds the connection."""
-        if client is None or (holding := self._holding.get(client)) is None:
-            return
-        since, now = holding.pop(connection, None), time.monotonic()
-        if since is not None and now - since < SHORT_SECONDS:
-            self._short_at[client] = now
-            if len(self._short_at) > MOST_CLIENTS:
-                self._short_at = {one: at for one, at in self._short_at.items() if now - at < SHORT_SECONDS}
-        if not holding:
-            del self._holding[client]
 
     async def _acquire(self, end: float, client: str | None) -> Connection:
         while True:
@@ -245,33 +206,32 @@ class Pool:
             timer.cancel()
         return given
 
-    def _give_place(self, client: str | None) -> None:
+    def _give_place(self, client: str | None, connection: Connection | None = None) -> None:
         self._places += 1
-        self._give_back(client)
+        self._give_back(client, connection)
 
-    def _give_back(self, client: str | None) -> None:
-        self._turns.give_back(client)
-        self._hand_on()
+    def _give_back(self, client: str | None, connection: Connection | None = None) -> None:
+        self._turns.give_back(client, connection)
+        if self._turns.waiting:
+            self._hand_on()
 
     async def keep(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection whose work came to its end: there is nothing to reset."""
-        self._note_end(connection, client)
         self._kept += 1
         if self._is_closing or self._kept % LOOKED_AFTER == 0:
             await self.release(connection, client)
             return
         self._ready.append(connection)
-        self._give_back(client)
+        self._give_back(client, connection)
         if self._trimming is None:
             self._trimming = self._watch.supervise("pool", self._trim)
 
     async def release(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
-        self._note_end(connection, client)
         try:
             await self._release(connection)
         finally:
-            self._give_place(client)
+            self._give_place(client, connection)
 
     async def _release(self, connection: Connection) -> None:
         self._trusted.discard(connection)

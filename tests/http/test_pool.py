@@ -371,18 +371,3 @@ async def test_a_client_of_short_requests_borrows_all_but_one(database_url: str,
         for client, connections in (("a", held), ("b", others)):
             for one in connections:
                 await pool.keep(one, client)
-
-
-async def test_a_client_with_a_long_request_borrows_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(database_url, 6, 3, lends=True) as (pool, _):
-        every = [await pool.acquire(SECONDS) for _ in range(6)]
-        for one in every:
-            await pool.keep(one)
-        slow, *others = await taken(pool, "a", 3)
-        pool._holding["a"][slow] -= pools.SHORT_SECONDS
-        await pool.keep(others.pop(), "a")
-        more = await taken(pool, "a", 6)
-        assert len(more) == 1
-        for one in (slow, *others, *more):
-            await pool.keep(one, "a")
-        assert pool._holding == {}
