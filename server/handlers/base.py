@@ -74,7 +74,9 @@ class Handler(Receiving):
 
     methods: tuple[str, ...] = ("GET",)
     extensions: frozenset[str] = frozenset()
+    applied_extensions: frozenset[str] = frozenset()
     request: Request
+    resource: Resource
     is_at_work = False
     client = ""
     is_stream = False
@@ -86,13 +88,12 @@ class Handler(Receiving):
         self.database = database
         self.watch = database.watch
         self.route = route
+        if route is not None and route.resource is not None:
+            self.resource = route.resource
         self._running = running
         running.add(self, self.request.began_at)
-        self.begin_body()
         self.stages = []
-        self.sent_bytes = 0
         self.lifeline = Lifeline()
-        self.applied_extensions: frozenset[str] = frozenset()
 
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
@@ -287,12 +288,6 @@ class Handler(Receiving):
             self._headers["Cache-Control"] = self.engine.settings.cache_control
 
     @property
-    def resource(self) -> Resource:
-        assert self.route is not None
-        assert self.route.resource is not None
-        return self.route.resource
-
-    @property
     def relationship(self) -> Relationship:
         assert self.route is not None
         assert self.route.relationship is not None
@@ -309,7 +304,8 @@ class Handler(Receiving):
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Waited for, when the server stops, until the answer has been sent, not only handed over to be."""
         sent = super().finish(chunk)
-        self._running.bodies.release(self)
+        if self.body_bytes:
+            self._running.bodies.release(self)
         if sent.done():
             self._running.discard(self)
         else:

@@ -6,7 +6,7 @@ It must not know: routes, documents, the database.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from querybuild.errors import ApiError, release_frames
@@ -26,13 +26,12 @@ class Receiving(Watched):
     body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     request: Request
     engine: Engine
+    # What a request without a body never sets.
+    body_bytes = 0
     _running: Running
-
-    def begin_body(self) -> None:
-        self.body_bytes = 0
-        self._chunks: list[bytes] = []
-        self._received_bytes = 0
-        self._is_refused = False
+    _chunks: Sequence[bytes] = ()
+    _received_bytes = 0
+    _is_refused = False
 
     def check_length(self) -> None:
         """Before the body arrives. Raises BodyTooLarge, Overloaded."""
@@ -51,6 +50,8 @@ class Receiving(Watched):
         elif not self._running.bodies.hold(self, len(chunk)):
             self.answer_error(_no_room())
         else:
+            if not isinstance(self._chunks, list):
+                self._chunks = []
             self._chunks.append(chunk)
             if len(self._chunks) == MOST_CHUNKS:
                 self._join_chunks()
@@ -63,13 +64,13 @@ class Receiving(Watched):
 
     def take_body(self) -> bytes:
         """The body, which is not kept any more: what is made of it needs memory of its own."""
-        body, self._chunks = self.body, []
+        body, self._chunks = self.body, ()
         return body
 
     def drop_body(self) -> None:
         """What has come is needed no more, and neither is the rest."""
         self._is_refused = True
-        self._chunks.clear()
+        self._chunks = ()
         self._running.bodies.release(self)
 
     @property

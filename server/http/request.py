@@ -71,12 +71,12 @@ class Request(HTTPServerRequest):
         """Raises HTTPInputError."""
         self.method, self.uri, self.version = line
         self.headers = headers
-        if "Host" in headers:
+        try:
             self.host = headers["Host"]
-        elif line.version == "HTTP/1.0":
+        except KeyError:
+            if line.version != "HTTP/1.0":
+                raise HTTPInputError("there is no host") from None
             self.host = NO_HOST
-        else:
-            raise HTTPInputError("there is no host")
         self.host_name = host_name(self.host)
         if not line.path.startswith("/"):
             self._read_target(line)

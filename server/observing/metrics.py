@@ -209,9 +209,9 @@ class Meter:
             row = known.get((route, name))
             if row is None:
                 row = known[route, name] = self._row(STAGE_SECONDS, route, name)
-            cells[row + bisect_left(SECONDS, end - begin)] += 1.0
-            cells[row + _SUM] += end - begin
-            end = begin
+            seconds, end = end - begin, begin
+            cells[row + bisect_left(SECONDS, seconds)] += 1.0
+            cells[row + _SUM] += seconds
 
     def acquired(self, seconds: float) -> None:
         row, cells = self._acquire, self._cells

@@ -49,7 +49,7 @@ class Watched(RequestHandler):
     route: Route | None
     request_id: str
     stages: list[tuple[str, float]]
-    sent_bytes: int
+    sent_bytes = 0
     span: Any = None
 
 
@@ -77,7 +77,7 @@ class Watch:
 
     def begin(self, handler: Watched) -> None:
         """To be called in the task that answers."""
-        route = _route(handler)
+        route = UNMATCHED if handler.route is None else handler.route.shape
         current.set(CurrentRequest(handler.request_id, route))
         if self.tracer is not None:
             self.tracer.begin(handler, route)
@@ -144,10 +144,6 @@ class Watch:
 
     def _task_ended(self, name: str) -> None:
         self.meter.add(metrics.TASKS_ENDED, name)
-
-
-def _route(handler: Watched) -> str:
-    return UNMATCHED if handler.route is None else handler.route.shape
 
 
 def _tracer() -> Tracer:

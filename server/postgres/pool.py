@@ -222,7 +222,9 @@ class Pool:
             await self.release(connection, client)
             return
         self._ready.append(connection)
-        self._give_back(client, connection)
+        self._turns.give_back(client, connection)
+        if self._turns.waiting:
+            self._hand_on()
         if self._trimming is None:
             self._trimming = self._watch.supervise("pool", self._trim)
 
