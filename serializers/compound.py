@@ -104,28 +104,19 @@ def _by_own_key(
         named.update(dict.fromkeys(keys))
         if in_steps:
             yield
-    by_id: dict[Any, Row] = {}
-    for some in slices(children, in_steps):
-        by_id.update({child[0]: child for child in some})
-        if in_steps:
-            yield
-    ordered: list[Row] = []
-    for known in slices(list(named), in_steps):
-        ordered += [by_id[key] for key in known if key in by_id]
-        if in_steps:
-            yield
-    return Children(linkage, ordered, None)
+    by_id = {child[0]: child for child in children}
+    if in_steps:
+        yield
+    return Children(linkage, [by_id[key] for key in named if key in by_id], None)
 
 
 def _by_parent(
     node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], in_steps: bool
 ) -> Steps[Children]:
     """The same, of children that carry their parent's id."""
-    groups: dict[Any, list[Row]] = {}
-    for some in slices(rows, in_steps):
-        groups.update({row[0]: [] for row in some})
-        if in_steps:
-            yield
+    groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
+    if in_steps:
+        yield
     position = branch.node.position_of_parent
     for some in slices(children, in_steps):
         for child in some:
@@ -150,11 +141,7 @@ def _by_parent(
             yield
     if link_of(branch.relationship) is None:
         return Children(linkage, ordered, ids)
-    by_id: dict[Any, Row] = {}
-    for some in slices(ordered, in_steps):
-        by_id.update({child[0]: child for child in some})
-        if in_steps:
-            yield
+    by_id = {child[0]: child for child in ordered}
     return Children(linkage, list(by_id.values()), None)
 
 

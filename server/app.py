@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.web import Application
 
@@ -49,7 +50,7 @@ from server.settings import Settings
 CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, frozen=True):
     """Who answers a request. arguments: for the method."""
 
     handler: type[Handler]
@@ -135,12 +136,11 @@ class Routes:
         return path
 
     def _delegate(self, request: HTTPServerRequest, match: Match) -> HTTPMessageDelegate:
-        handler, route, arguments = match
-        context = {"engine": self.engine, "database": self.database, "route": route, "running": self.running}
-        if issubclass(handler, AdminHandler):
+        context = {"engine": self.engine, "database": self.database, "route": match.route, "running": self.running}
+        if issubclass(match.handler, AdminHandler):
             context |= {"health": self.health, "gauges": self.gauges}
         assert isinstance(request, Request)
-        return Handling(self.application, request, handler, context, arguments)
+        return Handling(self.application, request, match.handler, context, match.arguments)
 
 
 def make_app(

@@ -166,11 +166,13 @@ class Engine:
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Raises ApiError, or Several, for what is wrong with the query string."""
-        return self.caches.prepared_reads.get_or_make(
-            (shape, self.context, query_string),
-            lambda: self._prepare(shape, query_string, self.context),
-            lambda _: _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string),
-        )
+        key = (shape, self.context, query_string)
+        prepared = self.caches.prepared_reads.get(key)
+        if prepared is None:
+            prepared = self._prepare(shape, query_string, self.context)
+            weight = _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string)
+            self.caches.prepared_reads.put(key, prepared, weight)
+        return prepared
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Seconds that a read may take; None for as long as its statements may."""

@@ -33,7 +33,7 @@ from querybuild.rows import (
     with_computed,
 )
 from serializers.errors import AnswerTooLarge
-from serializers.steps import SLICE_ROWS
+from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.pacing import in_turns
@@ -451,12 +451,12 @@ async def _branches(
         elif statement is not None and keys:
             most = included.most_rows(branch, len(keys))
             children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), most)
-        if len(children) > SLICE_ROWS:
+        if len(children) > SHORT_ROWS:
             # Each look at all of them takes milliseconds.
             await asyncio.sleep(0)
         included.add(branch, children)
         found.append(children)
-        if len(children) > SLICE_ROWS:
+        if len(children) > SHORT_ROWS:
             await asyncio.sleep(0)
         below = row_width(branch.node, branch)
         await _branches(connection, branch.node, children, below, statements, found, included)

@@ -72,6 +72,7 @@ class Watch:
     def close(self) -> None:
         """The worker ends in order."""
         self.meter.put(metrics.WORKERS_ENDED, 0.0)
+        self._access.write()
         if self.tracer is not None:
             self.tracer.close()
 
