@@ -39,13 +39,13 @@ class Bodies:
     def has_room(self, count: int) -> bool:
         """Whether a body of so many bytes may come: there is room, or there are half bodies that would be closed for
         it."""
-        excess = self._excess(count)
+        excess = self._bytes + count - self._most_bytes
         return excess <= 0 or not self._bytes or excess <= sum([one.body_bytes for one in self._slow_ones()])
 
     def hold(self, holder: Holder, count: int) -> bool:
         """Counts bytes that have come. False where there is no room for them. One body alone has room, whatever its
         length."""
-        excess = self._excess(count)
+        excess = self._bytes + count - self._most_bytes
         if excess > 0 and self._bytes > holder.body_bytes and not self._make_room(holder, excess):
             return False
         if not holder.body_bytes:
@@ -60,9 +60,6 @@ class Bodies:
             self._bytes -= holder.body_bytes
             holder.body_bytes = 0
             del self._holders[holder]
-
-    def _excess(self, count: int) -> int:
-        return self._bytes + count - self._most_bytes
 
     def _slow_ones(self) -> Iterator[Holder]:
         """The half bodies that have taken longest, but none that is young."""

@@ -17,6 +17,7 @@ import atexit
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 import time
@@ -28,8 +29,9 @@ from typing import Any
 MOST_CHARACTERS = 1_048_576
 """That are kept for each of the two."""
 
-WRITTEN_BYTES = 4096
-"""Lines are written together up to here (PIPE_BUF): so many bytes are never mixed with those of other processes."""
+WRITTEN_BYTES, WRITTEN_TO_FILE_BYTES = 4096, 65_536
+"""Lines are written together up to here: so many bytes are never mixed with those of other processes, in a pipe
+(PIPE_BUF) and in a file. Each write takes the lock of the interpreter from the main thread."""
 
 PAUSE_SECONDS = 0.02
 """How long lines are gathered. To wake up the thread for each of them would cost requests their time."""
@@ -51,6 +53,8 @@ class Output(TextIOBase):
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._most_bytes = WRITTEN_TO_FILE_BYTES if is_file else WRITTEN_BYTES
         self.describe: Callable[[int], str] = "{} lines were dropped because nobody read them\n".format
         self.renew()
 
@@ -147,7 +151,7 @@ class Output(TextIOBase):
             size = 0
             while self._kept:
                 piece = self._kept[0].encode(self.encoding, self.errors)
-                if pieces and size + len(piece) > WRITTEN_BYTES:
+                if pieces and size + len(piece) > self._most_bytes:
                     break
                 self._size -= len(self._kept.popleft())
                 pieces.append(piece)
