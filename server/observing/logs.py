@@ -142,7 +142,7 @@ def _dropped(formatter: logging.Formatter, count: int) -> str:
     return Context().run(formatter.format, record) + "\n"
 
 
-GATHERED_SECONDS = 0.02
+GATHERED_SECONDS = 0.05
 """How long the lines of requests are gathered: to write those of each turn of the loop takes 2 microseconds more."""
 
 

@@ -34,7 +34,7 @@ WRITTEN_BYTES, WRITTEN_TO_FILE_BYTES = 4096, 65_536
 (PIPE_BUF) and in a file. Each write takes the lock of the interpreter from the main thread."""
 
 PAUSE_SECONDS = 0.02
-"""How long lines are gathered. To wake up the thread for each of them would cost requests their time."""
+"""How long lines are gathered once some were written. To wake the thread for each of them would cost requests time."""
 
 FLUSH_SECONDS = 1.0
 """How long a process that ends waits for its last lines to be written."""
@@ -140,9 +140,9 @@ class Output(TextIOBase):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             self._has_text.wait()
-            time.sleep(PAUSE_SECONDS)
             while (text := self._take()) is not None:
                 self._write(text)
+            time.sleep(PAUSE_SECONDS)
 
     def _take(self) -> bytes | None:
         """What is written next; None where there is nothing."""
