@@ -6,7 +6,9 @@ The execution and the encoder both read rows through here, by position.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from querybuild.plan import Branch, Node, ReadPlan, sources_of
@@ -74,8 +76,9 @@ def part_width(plan: ReadPlan, node: Node, branch: Branch | None) -> int:
 def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The primary rows and those of the branch united with them, which follow, and have no number at the end."""
     width = page_width(plan)
-    count = next((place for place, row in enumerate(rows) if row[-1] is None), len(rows))
-    return [row[:width] for row in rows[:count]], [row[width:-1] for row in rows[count:]]
+    count = bisect_left(rows, True, key=lambda row: row[-1] is None)
+    own, united = itemgetter(slice(width)), itemgetter(slice(width, -1))
+    return list(map(own, rows[:count])), list(map(united, rows[count:]))
 
 
 def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:

@@ -27,7 +27,7 @@ Linkage = list[bytes]
 
 
 class Level(msgspec.Struct, gc=False):
-    """The resources of one node, each row once. ids: theirs, as `id_texts` writes them, where linkage has needed them.
+    """The resources of one node, each row once. ids: theirs, as `key_texts` writes them, where linkage has needed them.
     linked: its relationships that carry data; linkage: of each of them."""
 
     node: Node
@@ -126,15 +126,15 @@ def _by_parent(
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
-    texts = id_texts(branch.node.resource)
+    texts = key_texts(branch.node.resource)
     for groups_of_some in slices(list(groups.values()), in_steps):
         own = list(chain.from_iterable(groups_of_some))
         own_ids: list[bytes] = []
         for some in slices(own, in_steps):
-            own_ids += texts(some)
+            own_ids += texts([row[0] for row in some])
             if in_steps:
                 yield
-        linkage += _linkage(branch, [len(group) for group in groups_of_some], own_ids)
+        linkage += _linkage(branch, list(map(len, groups_of_some)), own_ids)
         ordered += own
         ids += own_ids
         if in_steps:
@@ -177,26 +177,29 @@ def merge(found: list[Level], in_steps: bool) -> Steps[list[Merged]]:
 def identifiers(resource: Resource) -> Callable[[Any], bytes]:
     """Writes a resource identifier object: `{"type":"user","id":"7"}`."""
     head = _identifier_head(resource)
-    text = _text if resource.id.type is TEXT else str
-    return lambda value: head + text(value).encode() + b'"}'
+    if resource.id.type is TEXT or resource.id.type is UUID:
+        text = _text if resource.id.type is TEXT else str
+        return lambda value: head + text(value).encode() + b'"}'
+    # A quarter of the time of a function of ours.
+    return (head.replace(b"%", b"%%") + b'%d"}').__mod__
 
 
 def _identifier_head(resource: Resource) -> bytes:
     return f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
 
 
-def id_texts(resource: Resource) -> Callable[[Sequence[Row]], list[bytes]]:
-    """Writes the ids of rows as they stand inside a JSON string."""
+def key_texts(resource: Resource) -> Callable[[Sequence[Any]], list[bytes]]:
+    """Writes ids as they stand inside a JSON string."""
     if resource.id.type is TEXT:
-        return lambda rows: [_text(row[0]).encode() for row in rows]
+        return lambda ids: [_text(one).encode() for one in ids]
     if resource.id.type is UUID:
-        return lambda rows: [str(row[0]).encode() for row in rows]
+        return lambda ids: [str(one).encode() for one in ids]
     return _numbers
 
 
-def _numbers(rows: Sequence[Row]) -> list[bytes]:
+def _numbers(ids: Sequence[Any]) -> list[bytes]:
     """As one array, which is taken apart: half of the time of one after another."""
-    return _ENCODER.encode([row[0] for row in rows])[1:-1].split(b",") if rows else []
+    return _ENCODER.encode(ids)[1:-1].split(b",") if ids else []
 
 
 def _text(value: str) -> str:

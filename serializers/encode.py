@@ -22,7 +22,7 @@ from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
-from serializers.compound import Level, Linkage, has_repeated_types, id_texts, identifiers, levels, merge, only_level
+from serializers.compound import Level, Linkage, has_repeated_types, identifiers, key_texts, levels, merge, only_level
 from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
@@ -44,7 +44,7 @@ class ResourceEncoder:
         self._values = _values_of(node)
         self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
-        self._ids = id_texts(resource)
+        self._ids = key_texts(resource)
         self._has_quoted_ids = resource.id.type is TEXT
         self._has_attributes = bool(attributes)
         places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
@@ -58,7 +58,7 @@ class ResourceEncoder:
 
         Texts and values are columns, and each object is a row of them, joined: no loop of ours goes over the rows.
         """
-        ids = self._ids(rows) if ids is None else ids
+        ids = self._ids([row[0] for row in rows]) if ids is None else ids
         columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
         url_ids = [quote_segment(row[0]).encode() for row in rows] if self._has_quoted_ids else ids
         values: list[Iterable[bytes]] = []
