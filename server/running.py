@@ -1,5 +1,7 @@
-"""The requests of one worker: how many are at work, how long each takes, and how one is given up. What comes in:
-requests, as they begin and end. What goes out: whether there is room for one more, and an end for what takes too long.
+"""Keeps track of the requests of one worker: how many are running, how long each takes, and how one is cancelled.
+
+What comes in: requests, as they begin and end. What goes out: whether one more may begin, and the cancellation of
+requests that take too long.
 
 It must not know: HTTP, documents, the database.
 """
@@ -19,176 +21,179 @@ Result = TypeVar("Result")
 
 
 class ClientGone(Exception):
-    """The client has closed its connection: what was under way for it is given up, and there is nobody to answer."""
+    """The client has closed its connection. Its work is cancelled and no response is sent."""
 
 
-class Lifeline:
-    """Work that is given up when the client goes or time is up, so that no transaction and no lock outlives its
-    request. is_let_go: whether something of it has begun to be committed."""
+class CancelScope:
+    """The work of one request, which is cancelled when the client goes or the request times out. No transaction and no
+    lock outlives its request. is_shielded: whether a commit has begun, so that the work is not cancelled any more."""
 
     def __init__(self) -> None:
-        self.is_let_go = False
-        # More than one where custom code waits for several things at once.
+        self.is_shielded = False
+        # More than one when custom code runs several tasks at once.
         self._tasks: set[asyncio.Task[Any]] = set()
-        # What the work ends with. Not an exception, which would hold the frames that hold this.
-        self._ending: Callable[[], Exception] | None = None
-        self._is_unsure = False
+        # Makes the exception that `run` raises. A stored exception would keep its frames alive, and they refer to this.
+        self._make_error: Callable[[], Exception] | None = None
+        self._is_statement = False
 
     async def run(self, work: Awaitable[Result]) -> Result:
-        """Raises ClientGone, RequestTimeout."""
+        """Await the work. Raises ClientGone, RequestTimeout."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
             return await work
         except asyncio.CancelledError as error:
-            if self._ending is None:
+            if self._make_error is None:
                 raise RuntimeError("what the request was waiting for has been cancelled") from error
             task.uncancel()
-            raise self._ending() from None
+            raise self._make_error() from None
         finally:
             self._tasks.discard(task)
 
     async def run_statement(self, work: Awaitable[Result]) -> Result:
-        """A write that is its own transaction: PostgreSQL may have done it before it hears that it is not wanted.
+        """Await a write that is its own transaction. PostgreSQL may have committed it before the cancellation arrives.
 
         Raises ClientGone, OutcomeUnknown.
         """
-        self._is_unsure = True
+        self._is_statement = True
         try:
             return await self.run(work)
         finally:
-            self._is_unsure = False
+            self._is_statement = False
 
-    def let_go(self) -> None:
-        """From here on the work is finished, whoever is there to hear of it."""
+    def shield(self) -> None:
+        """From here on the work is not cancelled, even if the client goes."""
         self._tasks.clear()
-        self.is_let_go = True
+        self.is_shielded = True
 
-    def cut(self) -> None:
-        """The client has gone."""
-        self._cut(ClientGone)
+    def cancel(self) -> None:
+        """Cancel the work because the client has gone: `run` raises ClientGone."""
+        self.cancel_with(ClientGone)
 
     def time_out(self) -> None:
-        self._cut(self._lateness)
+        """Cancel the work because the request took too long."""
+        self.cancel_with(self._make_timeout_error)
 
-    def end(self, error: Callable[[], Exception]) -> None:
-        """error: makes what `run` raises."""
-        self._cut(error)
-
-    def too_late(self) -> Exception:
-        """What a client is told whose time is up: not that nothing was written, where that is not known."""
-        return self._lateness()
-
-    @property
-    def _lateness(self) -> Callable[[], Exception]:
-        return _unsure if self.is_let_go or self._is_unsure else _late
-
-    def _cut(self, ending: Callable[[], Exception]) -> None:
+    def cancel_with(self, make_error: Callable[[], Exception]) -> None:
+        """Cancel the work: `run` raises what `make_error` returns."""
         if self._tasks:
-            self._ending = ending
+            self._make_error = make_error
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
 
+    def timeout_error(self) -> Exception:
+        """The error for a request that took too long. It says when the outcome of a write is unknown."""
+        return self._make_timeout_error()
 
-def _unsure() -> Exception:
-    return OutcomeUnknown("The write was not done in time: look whether it was done after all.")
+    @property
+    def _make_timeout_error(self) -> Callable[[], Exception]:
+        return _outcome_unknown if self.is_shielded or self._is_statement else _request_timeout
 
 
-def _late() -> Exception:
-    return RequestTimeout("The request took longer than a request may.")
+def _outcome_unknown() -> Exception:
+    return OutcomeUnknown("The write took too long. Check whether it was done.")
 
 
-class Underway(Protocol):
-    """A request, as its handler has it."""
+def _request_timeout() -> Exception:
+    return RequestTimeout("The request took too long.")
+
+
+class RunningRequest(Protocol):
+    """A request, as its handler represents it."""
 
     is_at_work: bool
     client: str
 
-    def look(self, now: float, began_at: float) -> None:
-        """Ends what takes too long."""
+    def check_timeouts(self, now: float, began_at: float) -> None:
+        """End the request if it takes too long."""
 
     def evict(self, why: str) -> None:
-        """Closes the connection, as if its client had gone."""
+        """Close the connection, as if the client had gone."""
 
-    def hurry(self) -> None:
-        """The server stops: this answer is the last of its connection, and half a body is not waited for."""
+    def shutdown(self) -> None:
+        """The server stops. Close the connection after this response; do not wait for the rest of a body."""
 
 
 class Running:
-    """streams: how many requests stream. at_work: how many are being answered: all is there that they need, and the
-    answer is not ready. A stop waits for all of them, until the last byte of the answer has been sent."""
+    """The requests of one worker. A stop waits until the last byte of each response has been sent.
+
+    streams: how many requests are streaming. at_work: how many are complete (head and body have arrived) and have no
+    response yet."""
 
     def __init__(self, most_requests: int = sys.maxsize, most_body_bytes: int = sys.maxsize) -> None:
         self.streams = 0
         self.at_work = 0
         self._most_requests = most_requests
-        self._most_of_client = max(1, most_requests // 2)
-        self._of_client: dict[str, int] = {}
+        self._client_limit = max(1, most_requests // 2)
+        self._at_work_by_client: dict[str, int] = {}
         self.bodies = Bodies(most_body_bytes)
-        self._underway: dict[Underway, float] = {}
+        self._requests: dict[RunningRequest, float] = {}
         self._is_stopping = False
-        self._none_left = asyncio.Event()
+        self._is_empty = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
         return self.at_work >= self._most_requests
 
-    def has_most(self, client: str) -> bool:
-        """Whether the client has as many at work as one client may: half of what is possible, so that those of one
-        client that wait for a connection keep nobody else out."""
-        return self.at_work >= self._most_of_client <= self._of_client.get(client, 0)
+    def is_at_client_limit(self, client: str) -> bool:
+        """Whether the client has as many requests at work as one client may have: half of the limit. Otherwise the
+        requests of one client that wait for a connection would keep other clients out."""
+        return self.at_work >= self._client_limit <= self._at_work_by_client.get(client, 0)
 
     @property
     def has_others(self) -> bool:
-        """Whether anything is at work that does not stream."""
+        """Whether a request is at work that does not stream."""
         return self.at_work > self.streams
 
-    def add(self, one: Underway, began_at: float) -> None:
-        self._underway[one] = began_at
+    def add(self, request: RunningRequest, began_at: float) -> None:
+        """Track a request from its first byte on."""
+        self._requests[request] = began_at
         if self._is_stopping:
-            one.hurry()
+            request.shutdown()
 
-    def begin(self, one: Underway) -> None:
-        one.is_at_work = True
+    def begin(self, request: RunningRequest) -> None:
+        """The request is complete: count it as at work."""
+        request.is_at_work = True
         self.at_work += 1
-        self._of_client[one.client] = self._of_client.get(one.client, 0) + 1
+        self._at_work_by_client[request.client] = self._at_work_by_client.get(request.client, 0) + 1
 
-    def end(self, one: Underway) -> None:
-        """Its answer is ready, or nobody waits for one."""
-        if not one.is_at_work:
+    def end(self, request: RunningRequest) -> None:
+        """Its response is ready, or its client has gone."""
+        if not request.is_at_work:
             return
-        one.is_at_work = False
+        request.is_at_work = False
         self.at_work -= 1
-        left = self._of_client[one.client] - 1
+        left = self._at_work_by_client[request.client] - 1
         if left:
-            self._of_client[one.client] = left
+            self._at_work_by_client[request.client] = left
         else:
-            del self._of_client[one.client]
+            del self._at_work_by_client[request.client]
 
-    def discard(self, one: Underway) -> None:
-        self.end(one)
-        self._underway.pop(one, None)
-        if self._is_stopping and not self._underway:
-            self._none_left.set()
+    def discard(self, request: RunningRequest) -> None:
+        """The response has been sent, or the connection is closed."""
+        self.end(request)
+        self._requests.pop(request, None)
+        if self._is_stopping and not self._requests:
+            self._is_empty.set()
 
-    async def finished(self) -> None:
-        """Waits for all."""
+    async def drain(self) -> None:
+        """Wait until all requests are finished."""
         self._is_stopping = True
-        for one in list(self._underway):
-            one.hurry()
-        while self._underway:
-            self._none_left.clear()
-            await self._none_left.wait()
+        for request in list(self._requests):
+            request.shutdown()
+        while self._requests:
+            self._is_empty.clear()
+            await self._is_empty.wait()
 
-    def let_all_fall(self) -> None:
-        """The stop waits no longer."""
-        for one in list(self._underway):
-            one.evict("the server stops")
+    def evict_all(self) -> None:
+        """Close the connections of all requests that are left, because the stop does not wait any longer."""
+        for request in list(self._requests):
+            request.evict("the server stops")
 
-    def look(self) -> None:
-        """To be called every now and then."""
+    def check_timeouts(self) -> None:
+        """End the requests that take too long. To be called at intervals."""
         now = time.monotonic()
-        for one, began_at in list(self._underway.items()):
-            one.look(now, began_at)
+        for request, began_at in list(self._requests.items()):
+            request.check_timeouts(now, began_at)

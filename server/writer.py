@@ -46,8 +46,8 @@ class Client(Protocol):
     def run_statement(self, work: Awaitable[Result]) -> Awaitable[Result]:
         """As above, where that is a write that is its own transaction."""
 
-    def let_go(self) -> None:
-        """From here on the work is finished, whoever is there to hear of it."""
+    def shield(self) -> None:
+        """From here on the work is not cancelled, even if the client goes."""
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
@@ -115,7 +115,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             return await work(last)
 
         try:
-            result = await self.client.run(self.database.write(run, committing=self.client.let_go))
+            result = await self.client.run(self.database.write(run, committing=self.client.shield))
         except Missing as error:
             # Of several writes an earlier one may have removed it.
             is_only = last is not None and len(last.planned) == 1

@@ -43,7 +43,7 @@ from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.http.request import Request
 from server.postgres.database import Database
 from server.routes import Route
-from server.running import ClientGone, Lifeline, Running
+from server.running import CancelScope, ClientGone, Running
 
 HALF_BODY_SECONDS = 2.0
 """How long the rest of a body may take once the server stops."""
@@ -93,7 +93,7 @@ class Handler(Receiving):
         self._running = running
         running.add(self, self.request.began_at)
         self.stages = []
-        self.lifeline = Lifeline()
+        self.cancel_scope = CancelScope()
 
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
@@ -122,7 +122,7 @@ class Handler(Receiving):
         running = self._running
         if running.is_full:
             raise Overloaded("The server has too much to do; try again.")
-        if running.has_most(client):
+        if running.is_at_client_limit(client):
             raise too_many_requests()
         if self.request.has_body:
             self.request._body_future.add_done_callback(self._begin_whole)
@@ -250,7 +250,7 @@ class Handler(Receiving):
         self.set_status(status)
         self.tell_timing()
         if self.is_packed():
-            pieces = await self.lifeline.run(compression.packed_pieces(pieces))
+            pieces = await self.cancel_scope.run(compression.packed_pieces(pieces))
         if self._finished:
             return
         self._headers["Content-Length"] = str(sum(map(len, pieces)))
@@ -276,7 +276,7 @@ class Handler(Receiving):
 
     async def _finish_packed(self, body: bytes) -> None:
         try:
-            packed = await self.lifeline.run(compression.packed_whole(body))
+            packed = await self.cancel_scope.run(compression.packed_whole(body))
             if not self._finished:
                 self._finish_whole(packed)
         except Exception as error:
@@ -324,7 +324,7 @@ class Handler(Receiving):
         self._running.discard(self)
 
     def client_gone(self) -> None:
-        self.lifeline.cut()
+        self.cancel_scope.cancel()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
         """Where tornado brings whatever was raised."""
@@ -387,7 +387,7 @@ class Handler(Receiving):
     def log_exception(self, *_: Any) -> None:
         """Faults are logged in answer_error, with the request's id; answers are in the access log."""
 
-    def look(self, now: float, began_at: float) -> None:
+    def check_timeouts(self, now: float, began_at: float) -> None:
         settings = self.engine.settings
         if self._finished or self.is_stream or self._is_refused:
             return
@@ -401,13 +401,13 @@ class Handler(Receiving):
             self._answer_late()
         elif late_seconds > 0 and not self._is_given_up:
             self._is_given_up = True
-            self.lifeline.time_out()
+            self.cancel_scope.time_out()
 
     def _answer_late(self) -> None:
         """What is under way does not come to an end: it is left alone. Nothing else is answered on the connection,
         where it might yet write."""
         self.exchange.end_after_answer()
-        self.answer_error(self.lifeline.too_late())
+        self.answer_error(self.cancel_scope.timeout_error())
 
     def evict(self, why: str) -> None:
         log.warning("request %s: closed, %s", self.request_id, why)
@@ -415,7 +415,7 @@ class Handler(Receiving):
             self.drop_body()
         self._close()
 
-    def hurry(self) -> None:
+    def shutdown(self) -> None:
         self.exchange.end_after_answer()
         asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, self._close_half_body)
 

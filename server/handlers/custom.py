@@ -33,7 +33,7 @@ class CustomHandler(Handler):
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
-        self.database = HeldDatabase(database, self.lifeline)
+        self.database = HeldDatabase(database, self.cancel_scope)
 
     def client_gone(self) -> None:
         """Custom code is not ended in the middle: it may have more to do than to answer."""

@@ -50,7 +50,7 @@ class ReadingHandler(Handler):
         prepared = self.engine.prepare_read(shape, self.request.query)
         self.stage("execute")
         try:
-            result = await self.lifeline.run(execute_read(self.database, prepared, path_id, self.engine))
+            result = await self.cancel_scope.run(execute_read(self.database, prepared, path_id, self.engine))
             if not (result.has_more and prepared.is_unpaginated):
                 if shape.kind == "resource" and not result.rows[0]:
                     raise resource_not_found(shape.resource.type, self.route.id)
@@ -61,7 +61,7 @@ class ReadingHandler(Handler):
                     self.tell_caches()
                     self.finish_document(document)
                 else:
-                    pieces = await self.lifeline.run(in_turns(document))
+                    pieces = await self.cancel_scope.run(in_turns(document))
                     self.tell_caches()
                     await self.finish_pieces(pieces)
                 return
@@ -77,7 +77,7 @@ class ReadingHandler(Handler):
 
         self.is_stream = True
         self._running.streams += 1
-        self._reader = Reader(self.client, partial(self.lifeline.end, _unread))
+        self._reader = Reader(self.client, partial(self.cancel_scope.cancel_with, _unread))
         try:
             streamed = self.database.stream(
                 work,
@@ -85,7 +85,7 @@ class ReadingHandler(Handler):
                 is_begun=lambda: self._headers_written,
                 timeout_seconds=self.engine.timeout_of(prepared),
             )
-            await self.lifeline.run(self._in_time(streamed))
+            await self.cancel_scope.run(self._in_time(streamed))
         except ClientGone:
             raise
         except Exception as error:

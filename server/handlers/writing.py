@@ -73,4 +73,4 @@ class WritingHandler(ReadingHandler):
 
     @property
     def writer(self) -> Writer:
-        return Writer(self.database, self.engine, self.request.headers, self.lifeline)
+        return Writer(self.database, self.engine, self.request.headers, self.cancel_scope)

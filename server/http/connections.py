@@ -327,7 +327,7 @@ class Server:
             await self.last_connection()
         self._closings.tell(is_last=True)
 
-    async def look(self) -> None:
+    async def check_timeouts(self) -> None:
         """To be called every now and then: ends the connections that are over a limit."""
         self._spare_some()
         now = time.monotonic()

@@ -14,7 +14,7 @@ from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import is_lost
 from server.postgres.rules import raise_rule
-from server.running import Lifeline
+from server.running import CancelScope
 
 Result = TypeVar("Result")
 
@@ -33,16 +33,16 @@ def custom_code(connection: Connection) -> Iterator[None]:
 class HeldDatabase:
     """`read` and `write` of a custom handler."""
 
-    def __init__(self, database: Database, lifeline: Lifeline) -> None:
+    def __init__(self, database: Database, cancel_scope: CancelScope) -> None:
         self._database = database
-        self._lifeline = lifeline
+        self._cancel_scope = cancel_scope
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
-        return await self._lifeline.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
+        return await self._cancel_scope.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         try:
-            return await self._lifeline.run(self._database.write(_held(work), committing=self._lifeline.let_go))
+            return await self._cancel_scope.run(self._database.write(_held(work), committing=self._cancel_scope.shield))
         except pg.PostgresError as error:
             raise_rule(error)
             raise

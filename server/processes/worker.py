@@ -25,13 +25,13 @@ from server.limits import share
 from server.live_schema import LiveSchema
 from server.observing.board import Board
 from server.observing.watch import Watch
-from server.overtime import end_overtime
 from server.postgres.database import open_database
 from server.processes import memory
 from server.processes.listening import Listening
 from server.processes.reports import BEAT_SECONDS, Reports
 from server.processes.stop_times import FINISH_SECONDS, HEARSAY_SECONDS, LAST_PROBE_SECONDS
 from server.settings import Settings
+from server.timeouts import enforce_timeouts
 
 
 class Post(msgspec.Struct, frozen=True, eq=False):
@@ -63,7 +63,7 @@ async def answer(
     memory.settle()
     watch.tell_of_other_tasks()
     tasks = [
-        watch.supervise("limits", partial(end_overtime, [server, admin], app.running, settings)),
+        watch.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
         watch.supervise("gauges", app.gauges.keep),
         watch.supervise("reports", partial(_beat, post.reports)),
     ]
@@ -127,17 +127,17 @@ async def finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -
         async with asyncio.timeout(FINISH_SECONDS):
             for one in servers:
                 one.end_after_answers()
-            await app.running.finished()
+            await app.running.drain()
             # Who keeps a connection and asks once more gets an answer, and hears in it that it is the last.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(drained_at):
                     await asyncio.gather(*(one.last_connection() for one in servers))
-            await app.running.finished()
+            await app.running.drain()
             await asyncio.gather(*(one.close_all_connections() for one in servers))
             app.health.close()
             await app.database.close()
     except TimeoutError:
-        app.running.let_all_fall()
+        app.running.evict_all()
         app.database.terminate()
         # Their tasks hear of it before the loop ends.
         await asyncio.sleep(0)

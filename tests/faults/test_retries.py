@@ -16,7 +16,7 @@ from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.postgres.connection import Connection, is_open
 from server.postgres.database import Database, MisplacedWrite, open_database
 from server.postgres.held import HeldDatabase
-from server.running import Lifeline
+from server.running import CancelScope
 from server.settings import Settings
 from tests.conftest import on_server
 from tests.faults.conftest import Serve, Shop
@@ -190,7 +190,7 @@ class TestSilence:
         assert 0.7 < time.monotonic() - begin < 1.5
 
     async def test_of_a_read_of_custom_code(self, shop: Shop, network: Network, open_fast: Open) -> None:
-        database = HeldDatabase(await open_fast(shop.through(network.port)), Lifeline())
+        database = HeldDatabase(await open_fast(shop.through(network.port)), CancelScope())
         await database.read(pid_of)
         network.swallow()
         with pytest.raises(StatementTimeout):
@@ -261,7 +261,7 @@ async def test_an_insert_in_a_custom_read_is_not_done_even_when_the_connection_b
 ) -> None:
     """It is not committed by itself, so no repetition can do it twice."""
     database = await open_fast(shop.url)
-    held = HeldDatabase(database, Lifeline())
+    held = HeldDatabase(database, CancelScope())
     tried = 0
 
     async def work(connection: Connection) -> None:

@@ -23,11 +23,11 @@ from server import live_schema as live_tables
 from server.app import Routes, make_app, make_server
 from server.http.connections import Server
 from server.live_schema import LiveSchema, read_live_schema
-from server.overtime import end_overtime
 from server.postgres.connection import Connection
 from server.postgres.database import Database, open_alone, open_database
 from server.resources import built_in
 from server.settings import Settings
+from server.timeouts import enforce_timeouts
 from tests.catalog import CATALOG
 from tests.conftest import on_server, with_database
 from tests.http import rows
@@ -184,7 +184,7 @@ class Servers:
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
         app = make_app(chosen, catalog, schema, database, patterns)
         server = make_server(app, chosen)
-        self._watches.append(asyncio.ensure_future(end_overtime([server], app.running, chosen)))
+        self._watches.append(asyncio.ensure_future(enforce_timeouts([server], app.running, chosen)))
         sockets = bind_sockets(0, "127.0.0.1")
         server.add_sockets(sockets)
         api = Api(sockets[0].getsockname()[1], url)

@@ -155,7 +155,7 @@ async def test_clients_that_stay_come_to_one_that_came_later() -> None:
             given_away = []
             async with asyncio.timeout(SECONDS):
                 while own.excess or not given_away:
-                    await asyncio.gather(first.look(), second.look())
+                    await asyncio.gather(first.check_timeouts(), second.check_timeouts())
                     given_away.append(first.spare)
                     await asyncio.gather(*(one.ask() for one in clients))
                     assert first.spare == 0
@@ -182,10 +182,10 @@ async def test_what_nobody_has_asked_for_is_not_kept_to_be_given_away() -> None:
         other.take(1)
         other.join()
         for spare in (0, 3, 3):
-            await first.look()
+            await first.check_timeouts()
             assert first.spare == spare
         other.put(CLIENTS)
-        await first.look()
+        await first.check_timeouts()
         assert (first.spare, first.connections) == (0, CLIENTS)
 
 

@@ -32,10 +32,8 @@ TOO_MANY = error(
     "Too Many Requests",
     "This client has too many requests under way; wait for their answers, and try again.",
 )
-TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took longer than a request may.")
-UNKNOWN = error(
-    503, "outcome_unknown", "Outcome Unknown", "The write was not done in time: look whether it was done after all."
-)
+TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took too long.")
+UNKNOWN = error(503, "outcome_unknown", "Outcome Unknown", "The write took too long. Check whether it was done.")
 NO_ROOM = error(
     503, "overloaded", "Overloaded", "The server holds as much of other requests' bodies as it may; try again."
 )
@@ -391,7 +389,7 @@ async def test_half_bodies_that_take_long_make_room(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the limit those are closed that have taken longest, as often as more is sent of another one."""
-    monkeypatch.setattr(bodies, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(bodies, "EVICTABLE_AFTER_SECONDS", 0.0)
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack:
         first, second, third = [await half_body(stack, api) for _ in range(3)]

@@ -48,7 +48,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
         result = received(self, *values)
         found.update((self, self._request, self._request.connection, self._handler, self._task))
         if self._handler is not None:
-            found.add(self._handler.lifeline)
+            found.add(self._handler.cancel_scope)
         return result
 
     def connection_made(self: Connection, transport: Any) -> None:

@@ -19,7 +19,7 @@ from server.limits import (
     raise_descriptors,
     share,
 )
-from server.running import ClientGone, Lifeline, Running
+from server.running import CancelScope, ClientGone, Running
 from server.settings import Settings, StartError
 
 
@@ -105,114 +105,114 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def cut_short(lifeline: Lifeline, how: str, *, is_statement: bool = False) -> BaseException:
-    """What comes of work that is cut while it waits."""
-    run = lifeline.run_statement if is_statement else lifeline.run
+async def cancelled_work(cancel_scope: CancelScope, how: str, *, is_statement: bool = False) -> BaseException:
+    """The error that work raises when it is cancelled while it waits."""
+    run = cancel_scope.run_statement if is_statement else cancel_scope.run
     task = asyncio.ensure_future(run(forever()))
     await asyncio.sleep(0)
-    getattr(lifeline, how)()
+    getattr(cancel_scope, how)()
     [result] = await asyncio.gather(task, return_exceptions=True)
     assert task.cancelling() == 0
     assert isinstance(result, BaseException)
     return result
 
 
-async def test_work_without_a_client() -> None:
-    assert type(await cut_short(Lifeline(), "cut")) is ClientGone
-    assert type(await cut_short(Lifeline(), "cut", is_statement=True)) is ClientGone
+async def test_work_is_cancelled_when_the_client_goes() -> None:
+    assert type(await cancelled_work(CancelScope(), "cancel")) is ClientGone
+    assert type(await cancelled_work(CancelScope(), "cancel", is_statement=True)) is ClientGone
 
 
-async def test_work_without_time() -> None:
-    assert type(await cut_short(Lifeline(), "time_out")) is RequestTimeout
-    assert type(await cut_short(Lifeline(), "time_out", is_statement=True)) is OutcomeUnknown
+async def test_work_is_cancelled_when_the_request_times_out() -> None:
+    assert type(await cancelled_work(CancelScope(), "time_out")) is RequestTimeout
+    assert type(await cancelled_work(CancelScope(), "time_out", is_statement=True)) is OutcomeUnknown
 
 
-async def test_work_that_is_several_things_at_once() -> None:
-    """As custom code may have it: all are cut, and of those that are done the others hear nothing."""
-    lifeline, gate = Lifeline(), asyncio.Event()
+async def test_all_concurrent_work_is_cancelled() -> None:
+    """Custom code may run several tasks at once. All that are not done are cancelled."""
+    cancel_scope, gate = CancelScope(), asyncio.Event()
     gate.set()
-    tasks = [asyncio.ensure_future(lifeline.run(work)) for work in (forever(), gate.wait(), forever())]
+    tasks = [asyncio.ensure_future(cancel_scope.run(work)) for work in (forever(), gate.wait(), forever())]
     await tasks[1]
-    lifeline.time_out()
+    cancel_scope.time_out()
     async with asyncio.timeout(5.0):
         done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(one) for one in done] == [RequestTimeout, bool, RequestTimeout]
     assert [task.cancelling() for task in tasks] == [0, 0, 0]
 
 
-async def test_what_is_let_go_is_not_cut() -> None:
-    lifeline, gate = Lifeline(), asyncio.Event()
+async def test_shielded_work_is_not_cancelled() -> None:
+    cancel_scope, gate = CancelScope(), asyncio.Event()
 
     async def work() -> str:
-        lifeline.let_go()
+        cancel_scope.shield()
         await gate.wait()
         return "done"
 
-    task = asyncio.ensure_future(lifeline.run(work()))
+    task = asyncio.ensure_future(cancel_scope.run(work()))
     await asyncio.sleep(0)
-    lifeline.time_out()
-    lifeline.cut()
+    cancel_scope.time_out()
+    cancel_scope.cancel()
     gate.set()
     assert await task == "done"
-    assert type(lifeline.too_late()) is OutcomeUnknown
+    assert type(cancel_scope.timeout_error()) is OutcomeUnknown
 
 
-async def test_what_comes_after_a_commit_is_cut() -> None:
-    """And nobody says that nothing was written."""
-    lifeline = Lifeline()
+async def test_work_after_a_commit_is_cancelled() -> None:
+    """The error does not say that nothing was written."""
+    cancel_scope = CancelScope()
 
     async def work() -> None:
-        lifeline.let_go()
+        cancel_scope.shield()
 
-    await lifeline.run(work())
-    assert type(await cut_short(lifeline, "time_out")) is OutcomeUnknown
+    await cancel_scope.run(work())
+    assert type(await cancelled_work(cancel_scope, "time_out")) is OutcomeUnknown
 
 
-async def test_work_is_cut_once() -> None:
-    """What it does to end in order is not cut in its turn."""
-    lifeline = Lifeline()
+async def test_work_is_cancelled_once() -> None:
+    """Its cleanup is not cancelled."""
+    cancel_scope = CancelScope()
 
     async def work() -> None:
         try:
             await forever()
         finally:
-            lifeline.cut()
+            cancel_scope.cancel()
             await asyncio.sleep(0)
 
-    task = asyncio.ensure_future(lifeline.run(work()))
+    task = asyncio.ensure_future(cancel_scope.run(work()))
     await asyncio.sleep(0)
-    lifeline.time_out()
+    cancel_scope.time_out()
     [result] = await asyncio.gather(task, return_exceptions=True)
     assert type(result) is RequestTimeout
 
 
-async def test_what_others_cancel_is_a_fault() -> None:
-    task = asyncio.ensure_future(Lifeline().run(forever()))
+async def test_cancellation_from_outside_is_a_fault() -> None:
+    task = asyncio.ensure_future(CancelScope().run(forever()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(RuntimeError):
         await task
 
 
-# requests underway
+# running requests
 
 
 class Request(msgspec.Struct, eq=False):
     client: str = "10.0.0.1"
     is_at_work: bool = False
-    is_hurried: bool = False
+    is_shut_down: bool = False
 
-    def look(self, now: float, began_at: float) -> None:
+    def check_timeouts(self, now: float, began_at: float) -> None:
         pass
 
     def evict(self, why: str) -> None:
         pass
 
-    def hurry(self) -> None:
-        self.is_hurried = True
+    def shutdown(self) -> None:
+        self.is_shut_down = True
 
 
-def test_at_work() -> None:
+def test_requests_at_work_are_counted() -> None:
     running = Running(2)
     requests = [Request(), Request(), Request()]
     for one in requests:
@@ -230,22 +230,22 @@ def test_at_work() -> None:
     assert (running.at_work, running.has_others) == (0, False)
 
 
-@pytest.mark.parametrize(("most_requests", "most_of_client"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
-def test_one_client_has_at_most_half(most_requests: int, most_of_client: int) -> None:
+@pytest.mark.parametrize(("most_requests", "client_limit"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
+def test_one_client_has_at_most_half(most_requests: int, client_limit: int) -> None:
     running = Running(most_requests)
-    requests = [Request() for _ in range(most_of_client)]
+    requests = [Request() for _ in range(client_limit)]
     for one in requests:
-        assert not running.has_most("10.0.0.1")
+        assert not running.is_at_client_limit("10.0.0.1")
         running.begin(one)
-    assert (running.has_most("10.0.0.1"), running.has_most("10.0.0.2")) == (True, False)
+    assert (running.is_at_client_limit("10.0.0.1"), running.is_at_client_limit("10.0.0.2")) == (True, False)
     running.end(requests[0])
-    assert not running.has_most("10.0.0.1")
+    assert not running.is_at_client_limit("10.0.0.1")
     for one in requests:
         running.end(one)
-    assert running._of_client == {}
+    assert running._at_work_by_client == {}
 
 
-def test_streams_are_no_others() -> None:
+def test_streams_do_not_count_as_others() -> None:
     running, one = Running(), Request()
     running.add(one, 0.0)
     running.begin(one)
@@ -253,15 +253,15 @@ def test_streams_are_no_others() -> None:
     assert not running.has_others
 
 
-async def test_a_stop_waits_for_all() -> None:
+async def test_drain_waits_for_all_requests() -> None:
     running, first, second = Running(), Request(), Request()
     running.add(first, 0.0)
-    finished = asyncio.ensure_future(running.finished())
+    drained = asyncio.ensure_future(running.drain())
     await asyncio.sleep(0)
     running.add(second, 0.0)
     running.discard(first)
     await asyncio.sleep(0)
-    assert (first.is_hurried, second.is_hurried, finished.done()) == (True, True, False)
+    assert (first.is_shut_down, second.is_shut_down, drained.done()) == (True, True, False)
     running.discard(second)
-    await asyncio.wait_for(finished, 1.0)
-    await running.finished()
+    await asyncio.wait_for(drained, 1.0)
+    await running.drain()
