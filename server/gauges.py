@@ -1,7 +1,6 @@
-"""What stands still enough to be looked at: pool, caches, requests at work, the process. What comes in: a worker's
-parts. What goes out: their figures on the worker's sheet, as they are at each look.
+"""Copies the state of a worker into its metrics: pool, caches, requests at work, the process.
 
-Others know of a worker what is on its sheet, so it looks at itself once a second.
+Other workers read the metrics from shared memory, so each worker updates its own once a second.
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ from server.postgres.database import Database
 from server.running import Running
 
 TICK_SECONDS = 0.25
-TICKS_A_LOOK = 4
+TICKS_PER_UPDATE = 4
 
 _PAGE_BYTES = resource.getpagesize()
 
 
 class Clients(Protocol):
+    """A server whose connections are counted."""
+
     @property
     def connections(self) -> int: ...
 
 
 class Gauges:
-    """clients: those whose connections are counted."""
+    """The gauges of one worker. clients: the server whose connections are counted."""
 
     clients: Clients | None = None
 
@@ -41,34 +42,34 @@ class Gauges:
         self._running = running
         self._meter = database.watch.meter
 
-    async def keep(self) -> None:
-        """Looks for ever, and measures how late the event loop comes to that."""
+    async def run(self) -> None:
+        """Update the gauges for ever, and measure the lag of the event loop."""
         loop, tick = asyncio.get_running_loop(), 0
         while True:
-            if tick % TICKS_A_LOOK == 0:
-                self.look()
+            if tick % TICKS_PER_UPDATE == 0:
+                self.update()
             tick, due = tick + 1, loop.time() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
             self._meter.observe(metrics.LAG, max(0.0, loop.time() - due))
 
-    def look(self) -> None:
-        """To be done once more when all is over: it has the last figures of the caches."""
+    def update(self) -> None:
+        """Update all gauges. To be called once more at the end of the worker, for the last figures of the caches."""
         meter = self._meter
         meter.put(metrics.CONNECTIONS, 0 if self.clients is None else self.clients.connections)
         meter.put(metrics.IN_FLIGHT, self._running.at_work)
         meter.put(metrics.STREAMS_RUNNING, self._running.streams)
-        self._look_at_pool()
-        self._look_at_caches()
-        self._look_at_process()
+        self._update_pool()
+        self._update_caches()
+        self._update_process()
 
-    def _look_at_pool(self) -> None:
+    def _update_pool(self) -> None:
         meter, pool = self._meter, self._database.pool_figures()
         meter.put(metrics.POOL_MAX, pool.most)
         meter.put(metrics.POOL_CONNECTIONS, pool.used, "used")
         meter.put(metrics.POOL_CONNECTIONS, pool.idle, "idle")
         meter.put(metrics.POOL_WAITING, pool.waiting)
 
-    def _look_at_caches(self) -> None:
+    def _update_caches(self) -> None:
         meter, caches = self._meter, self._engine.caches
         for name in caches.__struct_fields__:
             cache = getattr(caches, name)
@@ -77,7 +78,7 @@ class Gauges:
             meter.put(metrics.CACHE_ENTRIES, len(cache), name)
             meter.put(metrics.CACHE_BYTES, cache.bytes, name)
 
-    def _look_at_process(self) -> None:
+    def _update_process(self) -> None:
         meter = self._meter
         meter.put(metrics.DROPPED_LINES, dropped_lines())
         meter.put(metrics.RESIDENT, _resident_bytes())
@@ -94,6 +95,6 @@ def _resident_bytes() -> float:
 
 def _open_descriptors() -> float:
     with suppress(OSError):
-        # Since Linux 6.2 it is their number, where a list of ten thousand takes milliseconds (proc_pid_fd(5)).
+        # Since Linux 6.2 st_size is their number (proc_pid_fd(5)). To list ten thousand takes milliseconds.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     return 0.0

@@ -1,10 +1,9 @@
-"""Whether requests are welcome here. In: what the worker knows of itself, and what PostgreSQL answers. Out: ready or
-busy, or the reason why not.
+"""Answers readiness probes: ready, busy, or an error with the reason.
 
-Busy is not gone: a server that has much to do stays with its load balancer, or all would leave it at once.
+A busy server still counts as ready. Otherwise the load balancer would remove all busy servers at once.
 
-Probes may come as often as they like: an answer of PostgreSQL's holds for a second, and one question at most is under
-way, on a connection of its own.
+Probes may come as often as they like. PostgreSQL's answer is cached for a second, and at most one ping runs at a time,
+on a connection of its own.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from server.errors import NotReady, Unavailable
 from server.observing import metrics
 from server.postgres.database import Database
 
-KNOWN_SECONDS = 1.0
-PATIENCE_SECONDS = 0.9
-"""How long a probe waits for PostgreSQL's answer. Those who ask give up after a second by default (Kubernetes), and are
-to hear why."""
+CACHE_SECONDS = 1.0
+PROBE_TIMEOUT_SECONDS = 0.9
+"""How long a probe waits for PostgreSQL's answer. Kubernetes gives up after a second by default, and should get the
+reason before."""
 
-QUESTION_SECONDS = 5.0
-"""How long PostgreSQL has to answer, a connection to it included; the next one who wants to know waits for that too."""
+PING_TIMEOUT_SECONDS = 5.0
+"""How long PostgreSQL has to answer, with the time to connect. Later probes wait for the same ping."""
 
 log = logging.getLogger("server")
 
 
 class Health:
-    """Of one worker."""
+    """The readiness of one worker."""
 
     def __init__(self, database: Database) -> None:
         self._is_stopping = False
         self._database = database
         self._watch = database.watch
         self._watch.meter.put(metrics.STOPPING, 0.0)
-        self._answered_at = float("-inf")
-        self._question: asyncio.Task[None] | None = None
+        self._pinged_at = float("-inf")
+        self._ping: asyncio.Task[None] | None = None
         self._was_ready = True
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the worker has been told to end: alone, or with all others, which is the server's end."""
+        """Whether the worker has been told to stop, alone or with the whole server."""
         return self._is_stopping
 
     @is_stopping.setter
@@ -53,45 +52,46 @@ class Health:
         self._watch.meter.put(metrics.STOPPING, float(is_stopping))
 
     async def check(self) -> Literal["ready", "busy"]:
-        """Busy: every connection of the pool is in use, and requests wait for one.
+        """The status. Busy: every connection of the pool is in use, and requests wait for one.
 
         Raises NotReady, Unavailable, Busy.
         """
         try:
             self._check_worker()
-            if time.monotonic() > self._answered_at + KNOWN_SECONDS:
-                await self._ask()
+            if time.monotonic() > self._pinged_at + CACHE_SECONDS:
+                await self._wait_for_ping()
         except ApiError as error:
-            self._tell(False, error.detail)
+            self._log_change(False, error.detail)
             raise
-        self._tell(True, "")
+        self._log_change(True, "")
         return "busy" if self._database.pool_figures().is_busy else "ready"
 
     def close(self) -> None:
-        if self._question is not None:
-            self._question.cancel()
+        """Cancel the ping that is under way."""
+        if self._ping is not None:
+            self._ping.cancel()
 
     def _check_worker(self) -> None:
         if self._watch.board.is_ending:
             raise NotReady("The server is stopping.")
 
-    async def _ask(self) -> None:
-        # One that is done has told those who waited for it: what it says is old.
-        if self._question is None or self._question.done():
-            self._question = asyncio.create_task(self._put_question())
-            # What nobody waits for any more is not reported.
-            self._question.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
-        question = self._question
-        await asyncio.wait((question,), timeout=PATIENCE_SECONDS)
-        if not question.done():
+    async def _wait_for_ping(self) -> None:
+        # The result of a finished ping is old: only the probes that waited for it may use it.
+        if self._ping is None or self._ping.done():
+            self._ping = asyncio.create_task(self._ping_database())
+            # asyncio reports an error that nobody retrieves. All probes may have timed out, so retrieve it here.
+            self._ping.add_done_callback(lambda done: done.cancelled() or done.exception())
+        ping = self._ping
+        await asyncio.wait((ping,), timeout=PROBE_TIMEOUT_SECONDS)
+        if not ping.done():
             raise Unavailable("The database does not answer in time; try again.")
-        question.result()
+        ping.result()
 
-    async def _put_question(self) -> None:
-        await self._database.check(QUESTION_SECONDS)
-        self._answered_at = time.monotonic()
+    async def _ping_database(self) -> None:
+        await self._database.check(PING_TIMEOUT_SECONDS)
+        self._pinged_at = time.monotonic()
 
-    def _tell(self, is_ready: bool, reason: str) -> None:
+    def _log_change(self, is_ready: bool, reason: str) -> None:
         if is_ready != self._was_ready:
             self._was_ready = is_ready
             log.log(

@@ -51,7 +51,7 @@ class MetricsHandler(AdminHandler):
     """The figures of all workers, as they are now in this one, and were within a second in the others."""
 
     async def get(self) -> None:
-        self.gauges.look()
+        self.gauges.update()
         shown = expose(self.database.watch.board.read(), self.request.headers.get("Accept", ""))
         self.set_header("Content-Type", shown.media_type)
         self.finish_document(shown.text)

@@ -64,7 +64,7 @@ async def answer(
     watch.tell_of_other_tasks()
     tasks = [
         watch.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
-        watch.supervise("gauges", app.gauges.keep),
+        watch.supervise("gauges", app.gauges.run),
         watch.supervise("reports", partial(_beat, post.reports)),
     ]
     post.reports.ready()
@@ -74,7 +74,7 @@ async def answer(
         await _leave(app, server, admin, listening, settings, post)
         for task in tasks:
             task.stop()
-        app.gauges.look()
+        app.gauges.update()
         watch.close()
 
 

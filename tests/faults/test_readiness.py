@@ -21,7 +21,7 @@ def told(answer: Answer) -> tuple[int, str]:
 @pytest.fixture(autouse=True)
 def fresh_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each probe asks PostgreSQL."""
-    monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
 
 
 async def test_postgresql_stands_still(shop: Shop, serve_fast: Serve) -> None:

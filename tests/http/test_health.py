@@ -50,7 +50,7 @@ async def test_methods(reader: Api, path: str) -> None:
 
 
 async def test_probes_cost_nothing(sent: Sent, start: Start, database_url: str) -> None:
-    """A hundred of them at once, and as many later, are one question."""
+    """A hundred of them at once, and as many later, are one ping."""
     api = await start(database_url, built_in())
     sent.clear()
     answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(100)))
@@ -59,10 +59,10 @@ async def test_probes_cost_nothing(sent: Sent, start: Start, database_url: str) 
     assert sent == ["SELECT 1"]
 
 
-async def test_an_answer_of_postgresql_s_grows_old(
+async def test_the_answer_of_postgresql_expires(
     sent: Sent, start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "KNOWN_SECONDS", -1.0)
+    monkeypatch.setattr(health, "CACHE_SECONDS", -1.0)
     api = await start(database_url, built_in())
     sent.clear()
     for _ in range(3):
@@ -71,7 +71,7 @@ async def test_an_answer_of_postgresql_s_grows_old(
 
 
 @pytest.mark.parametrize("pool_size", [1, 3])
-async def test_busy_is_not_gone(start: Start, database_url: str, pool_size: int) -> None:
+async def test_a_busy_server_is_still_ready(start: Start, database_url: str, pool_size: int) -> None:
     """Every connection of the pool waits for a lock, and requests wait for a connection."""
     api = await start(database_url, built_in(), pool_size=pool_size, max_requests_per_client=pool_size)
     async with locked(api, "groups"):
@@ -81,7 +81,7 @@ async def test_busy_is_not_gone(start: Start, database_url: str, pool_size: int)
         held.append(asyncio.ensure_future(api.get("/groups")))
         await until_metrics(api, lambda found: found["pool_waiting_requests"][()] == 1)
         for _ in range(3):
-            api.app.health._answered_at = float("-inf")
+            api.app.health._pinged_at = float("-inf")
             answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(8)))
             assert [shown(answer) for answer in answers] == [(200, BUSY)] * 8
         assert (await scrape(api))["pool_waiting_requests"][()] == 1
@@ -89,7 +89,7 @@ async def test_busy_is_not_gone(start: Start, database_url: str, pool_size: int)
     assert shown(await api.get("/-/ready")) == (200, READY)
 
 
-async def slow_questions(monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event) -> None:
+async def slow_pings(monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event) -> None:
     fetchval = Connection.fetchval
 
     async def late(self: Connection, query: str, *values: Any, **options: Any) -> Any:
@@ -100,34 +100,34 @@ async def slow_questions(monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event) -
 
 
 async def test_postgresql_does_not_answer(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question itself has an end, and the next one is asked on another connection."""
-    monkeypatch.setattr(health, "QUESTION_SECONDS", 0.05)
-    monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
+    """The ping times out, and the next one uses another connection."""
+    monkeypatch.setattr(health, "PING_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
     api, gate = await start(database_url, built_in()), asyncio.Event()
     assert shown(await api.get("/-/ready")) == (200, READY)
     with monkeypatch.context() as patch:
-        await slow_questions(patch, gate)
+        await slow_pings(patch, gate)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
     assert api.app.database._probe._connection is None
-    monkeypatch.setattr(health, "QUESTION_SECONDS", SECONDS)
+    monkeypatch.setattr(health, "PING_TIMEOUT_SECONDS", SECONDS)
     assert shown(await api.get("/-/ready")) == (200, READY)
 
 
-async def test_an_answer_that_came_too_late(
+async def test_a_late_answer_is_not_reused(
     start: Start, database_url: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says how things were: the next probe asks anew, and hears how they are."""
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(health, "KNOWN_SECONDS", 0.0)
+    """The answer is old: the next probe sends a new ping."""
+    monkeypatch.setattr(health, "PROBE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
     api, gate = await start(database_url, built_in()), asyncio.Event()
     with monkeypatch.context() as patch:
-        await slow_questions(patch, gate)
+        await slow_pings(patch, gate)
         assert shown(await api.get("/-/ready")) == (503, [SLOW])
         gate.set()
-        question = api.app.health._question
-        assert question is not None
-        await asyncio.wait((question,), timeout=SECONDS)
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
+        ping = api.app.health._ping
+        assert ping is not None
+        await asyncio.wait((ping,), timeout=SECONDS)
+    monkeypatch.setattr(health, "PROBE_TIMEOUT_SECONDS", SECONDS)
     sent.clear()
     assert shown(await api.get("/-/ready")) == (200, READY)
     assert sent == ["SELECT 1"]
@@ -141,7 +141,7 @@ async def test_a_connection_that_broke_is_opened_again(start: Start, database_ur
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()"
     )
     assert [row[0] for row in await api.sql(ended, name)] == [True]
-    api.app.health._answered_at = float("-inf")
+    api.app.health._pinged_at = float("-inf")
     assert shown(await api.get("/-/ready")) == (200, READY)
 
 
@@ -164,11 +164,11 @@ async def test_postgresql_takes_no_more_connections(
     assert shown(await api.get("/-/ready")) == expected
 
 
-async def test_a_failure_that_came_too_late(
+async def test_a_late_failure_is_not_reported(
     start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PostgreSQL was away at the last probe, and is well since: nobody hears of it any more, not the log either."""
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.05)
+    """PostgreSQL was away at the last probe and is back: the old failure reaches neither a probe nor the log."""
+    monkeypatch.setattr(health, "PROBE_TIMEOUT_SECONDS", 0.05)
     api, gate = await start(database_url, built_in()), asyncio.Event()
     check = api.app.database.check
 
@@ -179,13 +179,13 @@ async def test_a_failure_that_came_too_late(
     monkeypatch.setattr(api.app.database, "check", fail)
     assert shown(await api.get("/-/ready")) == (503, [SLOW])
     gate.set()
-    question = api.app.health._question
-    assert question is not None
-    await asyncio.wait((question,), timeout=SECONDS)
+    ping = api.app.health._ping
+    assert ping is not None
+    await asyncio.wait((ping,), timeout=SECONDS)
     monkeypatch.setattr(api.app.database, "check", check)
-    monkeypatch.setattr(health, "PATIENCE_SECONDS", SECONDS)
+    monkeypatch.setattr(health, "PROBE_TIMEOUT_SECONDS", SECONDS)
     assert shown(await api.get("/-/ready")) == (200, READY)
-    del question
+    del ping
     gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 

@@ -247,11 +247,11 @@ async def test_a_worker(api: Api) -> None:
 
 
 async def test_the_loop_s_lag(api: Api) -> None:
-    looking = asyncio.ensure_future(api.app.gauges.keep())
+    updating = asyncio.ensure_future(api.app.gauges.run())
     try:
         await until_metrics(api, lambda found: found["event_loop_lag_seconds_count"][()] >= 1)
     finally:
-        looking.cancel()
+        updating.cancel()
 
 
 @pytest.fixture
