@@ -181,7 +181,7 @@ def restore(settings: Settings, file: str) -> None:
 
 def _check_dump(path: Path, files: Sequence[Migration]) -> tuple[Migration, ...]:
     """The files that are to be applied to what is in a dump. Raises StartError, MigrationError."""
-    record = dumps.record_of(path)
+    record = dumps.applied_migrations(path)
     if files and not record:
         raise StartError(f"{path} has no record of migrations: it is of another schema than this server's")
     state = migrations.compare(files, record)

@@ -49,7 +49,7 @@ from server.setting_groups import (
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
-"""Variables that are no setting: the path of a TOML file; what one program tells the next (processes/succession.py)."""
+"""Variables that are no setting: the path of a TOML file; what one program tells the next (processes/handover.py)."""
 
 
 class StartError(RuntimeError):

@@ -1,5 +1,6 @@
-"""What comes before the first request. What comes in: settings. What goes out: the declarations, and a database that
-they fit: the embedded one started, migrated, and compared with them.
+"""Prepares a start: loads the declarations, starts the embedded database, applies migrations, checks the live schema.
+
+What comes in: settings. What goes out: the declarations, and a database that they fit.
 
 It must not know: sockets, processes, HTTP.
 """
@@ -30,12 +31,12 @@ from server.settings import Settings, StartError
 
 log = logging.getLogger("server")
 
-Tend = Callable[[], None]
+Supervise = Callable[[], None]
 _DATABASE_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 def declarations(settings: Settings) -> Declarations:
-    """Raises StartError."""
+    """The declarations of the settings, or the built-in ones. Raises StartError."""
     if settings.python_path is not None:
         extend_python_path(settings.python_path)
     found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
@@ -47,45 +48,47 @@ def declarations(settings: Settings) -> Declarations:
 
 
 def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
-    """Of the given folder, else the built-in ones; whoever brings resources of their own brings their schema
-    as well, or none."""
+    """The migrations of the folder in the settings, else the built-in ones. A user's own resources come with the user's
+    own migrations, or with none."""
     if settings.migrations is not None:
         return migrations.load(settings.migrations)
     return migrations.load(migrations.BUILT_IN) if settings.resources is None else ()
 
 
-def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Tend | None]:
-    """The URL of the given database, or of the embedded one, started; and what keeps the embedded one up."""
+def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
+    """The URL of the database in the settings. Without one, start the embedded database, and return its URL and the
+    function that supervises it."""
     if settings.database_url is not None:
         return settings.database_url, None
     data_dir = settings.data_dir or embedded.default_data_dir()
     server = embedded.start(data_dir, say=say)
     cleanup.callback(server.stop)
     log.info("the database is the embedded one, in %s", data_dir.expanduser().absolute())
-    return server.dsn, server.tend
+    return server.dsn, server.supervise
 
 
 @asynccontextmanager
 async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection for the work of a start. Raises StartError when there is none to be had."""
+    """A connection for the work of a start. Raises StartError if the database cannot be reached."""
     try:
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
-        advice = "" if settings.database_url is None else "; where it is, the setting database_url says"
+        advice = "" if settings.database_url is None else "; check the setting database_url"
         reason = getattr(error, "strerror", None) or in_one_line(error) or type(error).__name__
         raise StartError(f"the database at {place_of(url)} cannot be reached: {reason}{advice}") from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:
         reason = in_one_line(error) or type(error).__name__
-        raise StartError(f"the database is not as this server needs it: {reason}") from error
+        raise StartError(f"the database is not usable for this server: {reason}") from error
     finally:
         await connection.close()
 
 
 async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is_reload: bool = False) -> LiveSchema:
-    """Migrations, sample rows, and the check of the declarations against the tables, as they are.
-    is_reload: nothing is migrated, since those who answer still would have to go on with it if what follows is refused.
+    """Apply migrations, load sample rows, and check the declarations against the live tables.
+
+    is_reload: apply no migrations, because the old workers would have to use the new schema if the reload fails.
 
     Raises StartError, MigrationError.
     """
@@ -105,7 +108,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         for warning in schema.warnings:
             log.warning("%s", warning)
         if settings.demo and settings.resources is not None:
-            raise StartError("the sample rows are of the built-in resources: leave out --demo or --resources")
+            raise StartError("the sample rows belong to the built-in resources: leave out --demo or --resources")
         if settings.demo:
             count = await load_demo(connection)
             say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
@@ -113,6 +116,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
 
 
 def say(line: str) -> None:
-    # Not print, which writes the line's end by itself where nothing is buffered: processes share this output.
+    """Write a line for the user to standard output."""
+    # Not print, which may write the line break separately: several processes share this output.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,1 +1,1 @@
-"""The PostgreSQL that comes with the server."""
+"""Runs the PostgreSQL that comes with the server."""

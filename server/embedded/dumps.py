@@ -1,8 +1,10 @@
-"""The embedded data in one file, and back. What comes in: a file, and the URL of a database. What goes out: the file in
-PostgreSQL's own archive format, or a database as it was.
+"""Dumps a database into a file, and restores it.
 
-pg_dump and pg_restore do it, those that come with the embedded PostgreSQL: one snapshot, with where the sequences are,
-whether or not a server is at work. It must not know: settings, how the database was reached.
+What comes in: a file, and the URL of a database. What goes out: a file in PostgreSQL's archive format, or a restored
+database. The pg_dump and pg_restore of the embedded PostgreSQL do the work. A dump is one snapshot, with the positions
+of the sequences. The server may run meanwhile.
+
+It must not know: settings, how the database was reached.
 """
 
 from __future__ import annotations
@@ -37,29 +39,29 @@ ORDER BY 1 LIMIT 1
 
 
 def dump(url: str, path: Path | None) -> None:
-    """Writes all of a database; None is standard output. A file appears, or takes another's place, when it is whole,
-    and is its owner's alone to read. Raises StartError, EmbeddedError."""
+    """Dump a database into a file; None is standard output. The file is created or replaced when it is complete, and
+    only its owner may read it. Raises StartError, EmbeddedError."""
     command = [program("pg_dump"), "--format=custom", f"--dbname={url}"]
     if path is None:
         _run(command, None)
         return
     try:
-        with _written(path) as name:
+        with _atomic_file(path) as name:
             _run([*command, f"--file={name}"], subprocess.DEVNULL)
     except OSError as error:
         raise StartError(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[str]:
-    """The name of what will be the file. What is no file, such as a device, is written as it is."""
+def _atomic_file(path: Path) -> Iterator[str]:
+    """The name of a temporary file, which replaces `path` at the end. A device is written directly."""
     if path.exists() and not path.is_file():
         yield str(path)
         return
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     try:
-        # pg_dump waits until what it wrote is on disk.
+        # pg_dump itself calls fsync.
         yield name
         os.replace(name, path)
         sync_folder(path.parent)
@@ -68,10 +70,11 @@ def _written(path: Path) -> Iterator[str]:
         raise
 
 
-def record_of(path: Path) -> tuple[Applied, ...]:
-    """The migrations that were applied to what is in a dump. Raises StartError for what is none, EmbeddedError."""
+def applied_migrations(path: Path) -> tuple[Applied, ...]:
+    """The migrations that had been applied to the dumped database. Raises StartError for a file that is no dump, and
+    EmbeddedError."""
     flags = ["--data-only", "--schema=public", "--table=waterspout_migrations", "--file=-"]
-    command = [program("pg_restore"), *flags, str(_readable(path))]
+    command = [program("pg_restore"), *flags, str(_check_readable(path))]
     try:
         text = _run(command, subprocess.PIPE)
     except StartError as error:
@@ -83,7 +86,7 @@ def record_of(path: Path) -> tuple[Applied, ...]:
     return tuple(_applied(dict(zip(names, line.split("\t"), strict=True))) for line in found[2].splitlines())
 
 
-def _readable(path: Path) -> Path:
+def _check_readable(path: Path) -> Path:
     try:
         path.open("rb").close()
     except OSError as error:
@@ -102,7 +105,7 @@ def _applied(row: dict[str, str]) -> Applied:
 
 
 async def check_empty(connection: asyncpg.Connection[Any]) -> None:
-    """Raises StartError."""
+    """Raises StartError if the database is not empty."""
     found = await connection.fetchval(_FIRST_RELATION)
     if found is not None:
         raise StartError(
@@ -111,13 +114,13 @@ async def check_empty(connection: asyncpg.Connection[Any]) -> None:
 
 
 def restore(url: str, path: Path) -> None:
-    """All of a dump, or nothing of it. Raises StartError, EmbeddedError."""
+    """Restore a dump in one transaction. Raises StartError, EmbeddedError."""
     flags = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", f"--dbname={url}"]
     _run([program("pg_restore"), *flags, str(path)], subprocess.DEVNULL)
 
 
 def _run(command: Sequence[str], output: int | None) -> str:
-    """What a program wrote, where that is a pipe. Raises StartError with the words of one that failed."""
+    """Run a program. Returns what it wrote, if `output` is a pipe. Raises StartError with its error output."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, env=_ENVIRONMENT, check=False
     )

@@ -1,16 +1,16 @@
-"""The folder that holds the embedded PostgreSQL: whose it is, who may enter it, who uses it now.
+"""Prepares the data folder of the embedded PostgreSQL: ownership, permissions, the lock, the socket.
 
-In: the path of a data folder. Out: a folder of ours, locked for the life of this process, and the
-account that PostgreSQL runs under. It must not know PostgreSQL's programs or settings.
+What comes in: the path of a data folder. What goes out: the folder, locked for the life of this process, and the
+account that PostgreSQL runs under. It must not know: PostgreSQL's programs or settings.
 
-    <data folder>/              0700, or 0711 where root made it for another account to pass through
-        waterspout.json         the marker: this folder is ours, and in which format
-        waterspout.lock         held (flock) by the live server; holds its process id
-        cluster/                PostgreSQL's data directory, of the account, 0700
-        socket/                 PostgreSQL's socket, of the account, 0700
+    <data folder>/              0700, or 0711 if root made it and another account must pass through
+        waterspout.json         the marker: the folder belongs to waterspout, and has this format
+        waterspout.lock         locked (flock) by the live server; contains its process id
+        cluster/                PostgreSQL's data directory, owned by the account, 0700
+        socket/                 PostgreSQL's socket, owned by the account, 0700
 
-As root everything but `cluster` and `socket` stays root's, so that the account can neither change its own
-access rules nor lead root's writes elsewhere.
+When we run as root, everything but `cluster` and `socket` is owned by root. So the account can neither change its own
+access rules nor redirect root's writes with a link.
 
     EmbeddedError               a text for a person: what is wrong, what to do
      |- SoftwareMissing         no PostgreSQL 18 programs
@@ -42,9 +42,9 @@ SOCKET_NAME = ".s.PGSQL.5432"
 # sun_path holds 108 bytes on Linux and 104 on macOS, the closing zero included.
 SOCKET_PATH_BYTES = 103
 
-# As root: an account made for us, else PostgreSQL's own, else the one that every system has.
+# Used as root: an account of our name, else PostgreSQL's own, else one that every system has.
 _ACCOUNTS = ("waterspout", "postgres", "_postgres", "nobody")
-# What may lie in a folder that still counts as empty: a start cut short, and what systems put there.
+# Files that an empty folder may contain: left by an interrupted start, or created by the system.
 _NO_CONTENT = {LOCK, MARKER + ".new", "lost+found", ".DS_Store"}
 ELSEWHERE = "choose another folder with --data-dir, or give --database-url"
 
@@ -62,7 +62,7 @@ class FolderInUse(EmbeddedError):
 
 
 class FolderRefused(EmbeddedError):
-    """The data folder is not one that this version made, or belongs to somebody else."""
+    """The data folder was made by something else or by another version, or belongs to another user."""
 
 
 class FolderClosed(EmbeddedError):
@@ -74,7 +74,7 @@ class StartFailed(EmbeddedError):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """The OS user that PostgreSQL runs under; `is_other` when that is not the one of this process."""
+    """The OS user that PostgreSQL runs under. is_other: whether this process runs as another user."""
 
     name: str
     uid: int
@@ -88,9 +88,9 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 def default_data_dir() -> Path:
-    """The data folder where none is given: the platform's user data folder, as root a system folder.
+    """The data folder if none is given: the platform's user data folder, or a system folder as root.
 
-    Root's own home is closed to every other account, so it cannot hold a cluster.
+    Other accounts cannot enter root's home, so it cannot hold a cluster.
     """
     if os.geteuid() != 0:
         return platformdirs.user_data_path("waterspout", appauthor=False)
@@ -99,11 +99,10 @@ def default_data_dir() -> Path:
     return Path("/var/lib/waterspout")
 
 
-def own_name() -> str:
+def os_user_name() -> str:
     """The name of the OS user of this process.
 
-    Raises EmbeddedError where the system has none (a container with a bare user number): initdb and
-    peer authentication both need it.
+    Raises EmbeddedError if it has no name (a container with only a user id): initdb and peer authentication need one.
     """
     uid = os.geteuid()
     try:
@@ -116,13 +115,13 @@ def own_name() -> str:
 
 
 def account_for(data_dir: Path) -> Account:
-    """Who PostgreSQL runs as: this process's user, or as root the owner of the cluster, else a system user.
+    """The account that PostgreSQL runs under: this process's user; as root the owner of the cluster or a system user.
 
-    The owner comes first because the first choice must last: a postgres account that is installed later
-    does not take the folder over. Raises EmbeddedError where there is no account to take.
+    The owner of the cluster comes first, so that a postgres account that is installed later changes nothing. Raises
+    EmbeddedError if there is no such account.
     """
     if os.geteuid() != 0:
-        return Account(own_name(), os.geteuid(), os.getegid(), is_other=False)
+        return Account(os_user_name(), os.geteuid(), os.getegid(), is_other=False)
     cluster = data_dir / CLUSTER
     owner = cluster.stat().st_uid if cluster.is_dir() else 0
     for key in (owner,) if owner != 0 else _ACCOUNTS:
@@ -136,10 +135,11 @@ def account_for(data_dir: Path) -> Account:
     )
 
 
-def closed_part(path: Path, account: Account) -> Path | None:
-    """The first folder on the way to `path` that `account` may not enter, by the permission bits; or None.
+def first_closed_folder(path: Path, account: Account) -> Path | None:
+    """The first folder on the way to `path` that `account` may not enter, by the permission bits, or None.
 
-    What does not exist yet is passed over. Access lists are not read: what only they open counts as closed.
+    Folders that do not exist yet are skipped. Access control lists are not read: a folder that only they open counts as
+    closed.
     """
     if not account.is_other:
         return None
@@ -158,8 +158,8 @@ def _may_enter(found: os.stat_result, account: Account) -> bool:
 
 
 def check_folder(data_dir: Path, account: Account) -> None:
-    """Refuse a folder that is not for us, and leave it as it was. Raises FolderRefused, FolderClosed."""
-    closed = closed_part(data_dir, account)
+    """Refuse a folder that we may not use, and change nothing in it. Raises FolderRefused, FolderClosed."""
+    closed = first_closed_folder(data_dir, account)
     if closed is not None:
         raise FolderClosed(
             f"PostgreSQL does not run as root; it would run as {account.name}, who cannot enter {closed}; "
@@ -196,7 +196,7 @@ def _check_marker(data_dir: Path) -> None:
 
 
 def make_folder(data_dir: Path, account: Account) -> None:
-    """Make the data folder and its missing parents. What exists keeps its permissions."""
+    """Make the data folder and its missing parents. Existing folders keep their permissions."""
     mode = 0o711 if account.is_other else 0o700
     missing = [part for part in (data_dir, *data_dir.parents) if not part.exists()]
     for part in reversed(missing):
@@ -206,7 +206,7 @@ def make_folder(data_dir: Path, account: Account) -> None:
 
 
 def make_private(folder: Path, account: Account) -> None:
-    """Make `folder`, or take it back if it is there: 0700, of the account. Its parent must be ours."""
+    """Make `folder`, or reset it if it exists: mode 0700, owned by the account. Its parent must be ours."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     if account.is_other:
@@ -214,12 +214,12 @@ def make_private(folder: Path, account: Account) -> None:
 
 
 def write_marker(data_dir: Path, major: int) -> None:
-    """Mark the folder as ours."""
+    """Write the marker file."""
     replace_text(data_dir / MARKER, msgspec.json.encode(_Marker(FORMAT, major)).decode() + "\n")
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Make a file that PostgreSQL's account can read hold `text`, in one step even if the power fails."""
+    """Write `text` to a file that PostgreSQL's account can read, atomically, even if the power fails."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     new = path.with_name(path.name + ".new")
@@ -241,10 +241,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def socket_folder(data_dir: Path, account: Account, cleanup: ExitStack) -> Path:
-    """An empty private folder for the socket: in the data folder, or in a temporary one where that path is
-    too long for a socket or has characters that mean something else in a DSN (`,` and `:` do).
+    """Make an empty private folder for the socket, in the data folder. If that path is too long for a socket, or has
+    characters with a meaning in a DSN (such as `,` and `:`), make it in a temporary folder.
 
-    The user's runtime folder is not used: it goes away when the user logs out.
+    The user's runtime folder is not used, because it is removed when the user logs out.
     """
     folder = data_dir / "socket"
     if not fits_socket(folder):
@@ -256,14 +256,14 @@ def socket_folder(data_dir: Path, account: Account, cleanup: ExitStack) -> Path:
 
 
 def clear_socket(folder: Path) -> None:
-    """A socket and its lock file that a crash left name a process id that may be another's by now."""
+    """Remove a socket and its lock file that a crash has left. Another process may have that process id by now."""
     for left in folder.iterdir():
         left.unlink()
 
 
 def _temporary_folder(account: Account) -> Path:
     for parent in _temporary_parents():
-        if fits_socket(parent / "waterspout-12345678") and closed_part(parent, account) is None:
+        if fits_socket(parent / "waterspout-12345678") and first_closed_folder(parent, account) is None:
             return Path(tempfile.mkdtemp(prefix="waterspout-", dir=parent))
     raise FolderClosed(
         f"no folder for the socket: the data folder's path is too long for one, and so is, or is closed, "
@@ -296,9 +296,9 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class FolderLock:
-    """Held from construction until `release`, or until this process ends, however it ends.
+    """A lock on the data folder, held from construction until `release` or the end of this process.
 
-    Neither forked nor executed children hold it. Raises FolderInUse, with the holder's process id.
+    Neither forked nor executed children hold it. Raises FolderInUse, with the process id of the holder.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -318,7 +318,7 @@ class FolderLock:
         _held.add(self._descriptor)
 
     def release(self) -> None:
-        """Let go. The file stays: removing it would let two servers lock two files of one name."""
+        """Release the lock. The file stays: if it were removed, two servers could lock two files of the same name."""
         if self._descriptor in _held:
             _held.remove(self._descriptor)
             os.close(self._descriptor)

@@ -1,15 +1,15 @@
-"""The embedded PostgreSQL of the default run.
+"""Starts and stops the embedded PostgreSQL.
 
-In: a data folder. Out: a running PostgreSQL 18 with an empty database, its DSN, and the means to stop it.
-It must not know the schema, the server's settings, or an event loop: it starts before any, and before forks.
+What comes in: a data folder. What goes out: a running PostgreSQL 18 with a database, its DSN, and a way to stop it.
+It must not know: the schema, the server's settings, an event loop. It starts before any of them, and before forks.
 
     server = start(default_data_dir(), say=print)
     server.dsn                   # postgresql://waterspout@/waterspout?host=/...&port=5432
-    server.tend()                # some times a second: starts PostgreSQL again when it has ended
+    server.supervise()           # to be called a few times a second: restarts PostgreSQL when it has ended
     server.stop()
 
-`folder` answers for the folder and its lock, `cluster` for PostgreSQL's programs, `watch` for a postmaster that ends
-by itself.
+`folder` handles the data folder and its lock, `cluster` handles PostgreSQL's programs, `supervisor` restarts a
+postmaster that has ended by itself.
 """
 
 import os
@@ -31,7 +31,7 @@ from server.embedded.folder import (
     StartFailed,
     default_data_dir,
 )
-from server.embedded.watch import Watch
+from server.embedded.supervisor import Supervisor
 
 __all__ = [
     "EmbeddedError",
@@ -57,26 +57,26 @@ class EmbeddedServer:
     PostgreSQL may connect. `started_in_seconds` is the time that `start` took.
     """
 
-    def __init__(self, dsn: str, started_in_seconds: float, watch: Watch, cleanup: ExitStack) -> None:
+    def __init__(self, dsn: str, started_in_seconds: float, supervisor: Supervisor, cleanup: ExitStack) -> None:
         self.dsn = dsn
         self.started_in_seconds = started_in_seconds
-        self._watch = watch
+        self._supervisor = supervisor
         self._cleanup = cleanup
         self._pid = os.getpid()
 
-    def tend(self) -> None:
-        """Look whether PostgreSQL runs, and start it again on the same data when it has ended by itself.
+    def supervise(self) -> None:
+        """Check whether PostgreSQL runs, and restart it on the same data when it has ended by itself.
 
-        It takes microseconds, and some milliseconds for a start, whose recovery goes on behind it. Call it a few
-        times a second in the process that called `start`, from one thread, until `stop`. Raises StartFailed when
-        PostgreSQL does not start any more.
+        A check takes microseconds. A start takes some milliseconds, and its recovery goes on in the background. Call
+        this a few times a second in the process that called `start`, from one thread, until `stop`. Raises StartFailed
+        when PostgreSQL does not start any more.
         """
-        self._watch.look()
+        self._supervisor.check()
 
     def stop(self) -> None:
-        """Shut PostgreSQL down (some milliseconds, at most about 80 s) and let go of the folder.
+        """Shut PostgreSQL down (some milliseconds, at most about 80 s) and release the folder.
 
-        A second call does nothing, nor does a call in a forked child.
+        A second call does nothing. A call in a forked child does nothing either.
         """
         if os.getpid() == self._pid:
             self._cleanup.close()
@@ -91,32 +91,32 @@ class EmbeddedServer:
 
 
 def start(data_dir: Path, *, say: Say) -> EmbeddedServer:
-    """Start PostgreSQL on `data_dir`, made if missing; `say` gets what a person should know, line by line.
+    """Start PostgreSQL on `data_dir`, which is created if missing. `say` is called with lines for the user.
 
-    The first start takes about a second, later ones 0.02 s; after a crash it takes as long as recovery does,
-    at most 10 minutes. As root PostgreSQL runs as a system user. Raises EmbeddedError; nothing runs on then.
+    The first start takes about a second, later ones 0.02 s. After a crash it takes as long as the recovery, at most 10
+    minutes. As root PostgreSQL runs as a system user. Raises EmbeddedError; then nothing is left running.
     """
     began = time.perf_counter()
     try:
         data_dir = data_dir.expanduser().resolve()
         with ExitStack() as cleanup:
-            dsn, watch = _start(data_dir, cleanup, say)
-            return EmbeddedServer(dsn, time.perf_counter() - began, watch, cleanup.pop_all())
+            dsn, supervisor = _start(data_dir, cleanup, say)
+            return EmbeddedServer(dsn, time.perf_counter() - began, supervisor, cleanup.pop_all())
     except OSError as error:
         raise EmbeddedError(f"the data folder {data_dir} cannot be used: {error}; {folder.ELSEWHERE}") from error
 
 
 def running_dsn(data_dir: Path) -> str | None:
-    """The DSN of the PostgreSQL that another process of ours runs on the folder; None where none is running."""
+    """The DSN of the PostgreSQL that another waterspout runs on the folder, or None. Raises EmbeddedError."""
     try:
-        socket_dir = cluster.running_socket(data_dir.expanduser().resolve())
+        socket_dir = cluster.running_socket_dir(data_dir.expanduser().resolve())
     except OSError as error:
         raise EmbeddedError(f"the data folder {data_dir} cannot be read: {error}") from error
     return None if socket_dir is None else _dsn(socket_dir)
 
 
 def has_cluster(data_dir: Path) -> bool:
-    """Whether a start would find a database there. Raises EmbeddedError."""
+    """Whether the folder holds a database. Raises EmbeddedError."""
     try:
         return (data_dir.expanduser().resolve() / folder.CLUSTER).is_dir()
     except OSError as error:
@@ -131,15 +131,15 @@ def program(name: str) -> str:
     return str(path)
 
 
-def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
+def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> tuple[str, Supervisor]:
     wheel = cluster.find_software()
     account = folder.account_for(data_dir)
     folder.check_folder(data_dir, account)
     folder.make_folder(data_dir, account)
     cleanup.callback(folder.FolderLock(data_dir).release)
-    # Again, now that nobody else can be at work in it: it may have been made since.
+    # Again, now that the folder is locked: another process may have created it since.
     folder.check_folder(data_dir, account)
-    cluster.check_major(data_dir)
+    cluster.check_major_version(data_dir)
     folder.write_marker(data_dir, cluster.MAJOR)
     if account.is_other:
         say(f"started as root: PostgreSQL runs as the system user {account.name}")
@@ -151,13 +151,17 @@ def _start(data_dir: Path, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
     return _run_cluster(data_dir, software, account, cleanup, say)
 
 
-def _run_cluster(data_dir: Path, software: Path, account: Account, cleanup: ExitStack, say: Say) -> tuple[str, Watch]:
+def _run_cluster(
+    data_dir: Path, software: Path, account: Account, cleanup: ExitStack, say: Say
+) -> tuple[str, Supervisor]:
     socket_dir = folder.socket_folder(data_dir, account, cleanup)
-    settings = cluster.write_access(data_dir, [folder.own_name(), account.name]) | cluster.run_settings(socket_dir)
+    settings = cluster.write_access(data_dir, [folder.os_user_name(), account.name]) | cluster.runtime_settings(
+        socket_dir
+    )
     made = cluster.Cluster(data_dir, socket_dir, software, account, settings)
-    watch = Watch(made, cluster.run(made, say))
-    cleanup.callback(watch.stop)
-    return _dsn(socket_dir), watch
+    supervisor = Supervisor(made, cluster.run(made, say))
+    cleanup.callback(supervisor.stop)
+    return _dsn(socket_dir), supervisor
 
 
 def _dsn(socket_dir: Path) -> str:

@@ -1,1 +1,1 @@
-"""What a running server tells of itself: logs, metrics, traces."""
+"""Logs, metrics and traces of a running server."""

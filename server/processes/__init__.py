@@ -1,1 +1,1 @@
-"""The processes of a running server: one master, generations of workers, and what they tell each other and systemd."""
+"""Runs the processes of a server: one master, generations of workers, and their reports to each other and systemd."""

@@ -1,8 +1,8 @@
-"""Forking, signals and pipes for a process that has children and no event loop.
+"""Forks child processes, and handles their signals and pipes, for a parent without an event loop.
 
-In: what a child is to do. Out: its pid; the signals that came, which a `select` wakes up for. A child begins with
-signals of its own, ends without the exit handlers of its parent, and learns of its parent's end from a pipe that only
-the parent holds open.
+What comes in: the function that a child runs. What goes out: its pid, and the signals that have arrived. A child resets
+the signal handlers, does not run the parent's exit handlers, and notices the end of its parent by a pipe that only the
+parent holds open.
 
 It must not know: what the children do.
 """
@@ -31,31 +31,31 @@ log = logging.getLogger("server")
 
 
 class Signals:
-    """The signals that came since they were last asked for. To be made in the main thread, and closed there."""
+    """Collects signals until they are asked for. To be created and closed in the main thread."""
 
     def __init__(self, numbers: Sequence[signal.Signals]) -> None:
         self.numbers = numbers
-        self._came: Counter[int] = Counter()
+        self._counts: Counter[int] = Counter()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._handlers_before = {number: signal.signal(number, self._note) for number in numbers}
+        self._handlers_before = {number: signal.signal(number, self._record) for number in numbers}
 
-    def _note(self, number: int, _frame: object) -> None:
-        self._came[number] += 1
+    def _record(self, number: int, _frame: object) -> None:
+        self._counts[number] += 1
 
     @property
     def is_stop(self) -> bool:
-        """Whether one that ends the process came."""
-        return any(self._came[number] for number in STOP_SIGNALS)
+        """Whether a signal that ends the process has arrived."""
+        return any(self._counts[number] for number in STOP_SIGNALS)
 
     def take(self, number: signal.Signals) -> int:
-        """How often it came; from here on never."""
-        return self._came.pop(number, 0)
+        """How often the signal has arrived since the last call."""
+        return self._counts.pop(number, 0)
 
     def wait(self, until: float | None, descriptors: Sequence[int] = ()) -> list[int]:
-        """Waits for a signal, for one of the descriptors or until this time of the monotonic clock. Gives the
+        """Wait for a signal, for one of the descriptors, or until this time of the monotonic clock. Returns the
         descriptors that can be read."""
         timeout = None if until is None else max(0.0, until - time.monotonic())
         ready: list[int] = select.select([self._read, *descriptors], [], [], timeout)[0]
@@ -65,16 +65,16 @@ class Signals:
         return ready
 
     def close(self) -> None:
-        """Leaves the process as it was found."""
+        """Restore the previous signal handlers."""
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._read)
         os.close(self._write)
 
-    def leave(self, mask: Collection[int]) -> None:
-        """In a child: what the parent waits for is none of its business. Ctrl-C and the end of a terminal reach all of
-        its processes; the parent passes them on, so that a child is told once."""
+    def reset_in_child(self, mask: Collection[int]) -> None:
+        """Reset the signal handlers in a forked child. Ctrl-C and the end of a terminal reach all processes. The child
+        ignores them, because the parent passes them on as SIGTERM."""
         signal.set_wakeup_fd(-1)
         for number in self.numbers:
             signal.signal(number, signal.SIG_DFL if number in _DEFAULT_SIGNALS else signal.SIG_IGN)
@@ -83,45 +83,46 @@ class Signals:
         os.close(self._write)
 
 
-class Life:
-    """A pipe of which the parent holds the one end and its children read the other: it ends when the parent does, even
-    by SIGKILL."""
+class ParentPipe:
+    """A pipe that tells children when their parent ends. Only the parent holds the write end, so the read end reaches
+    EOF when the parent ends, even by SIGKILL."""
 
     def __init__(self) -> None:
         self.read, self._write = os.pipe()
 
-    def leave(self) -> None:
-        """In a child."""
+    def close_in_child(self) -> None:
+        """Close the write end in a forked child."""
         os.close(self._write)
 
     def close(self) -> None:
+        """Close both ends in the parent."""
         os.close(self.read)
         os.close(self._write)
 
 
 def fork(name: str, signals: Signals, work: Callable[[], None]) -> int:
-    """The pid of a new process that does the work and ends. Raises OSError where there is none to be had."""
-    # What is still in a buffer would be written by both processes.
+    """Start a process that runs `work` and ends. Returns its pid. Raises OSError if the system refuses."""
+    # Buffered text would be written by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal that came between the fork and the reset of its handler would be lost on the child.
+    # The child would lose a signal that arrives between the fork and the reset of its handler.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.numbers)
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of threads. Those of here only write and wait, and hold nothing that a child uses.
+            # Python 3.12 warns when a process with threads forks. Ours hold no lock that a child uses.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _be_child(name, signals, mask, work)
+            _run_child(name, signals, mask, work)
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _be_child(name: str, signals: Signals, mask: Collection[int], work: Callable[[], None]) -> NoReturn:
+def _run_child(name: str, signals: Signals, mask: Collection[int], work: Callable[[], None]) -> NoReturn:
     code = 1
     try:
-        signals.leave(mask)
+        signals.reset_in_child(mask)
         work()
         code = 0
     except StartError as error:
@@ -133,7 +134,7 @@ def _be_child(name: str, signals: Signals, mask: Collection[int], work: Callable
 
 
 def _exit(code: int) -> NoReturn:
-    """Ends the process here: exit handlers and the open blocks of the stack are the parent's to run."""
+    """End the process here. The exit handlers and the open blocks on the stack belong to the parent."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -142,14 +143,14 @@ def _exit(code: int) -> NoReturn:
         os._exit(code)
 
 
-def outlive_no_parent(life: Life, stop_seconds: float) -> None:
-    """From here on the end of the parent is SIGTERM to this process, and SIGKILL when that does not help in time. For a
-    process that forks no more."""
-    threading.Thread(target=_watch, args=(life.read, stop_seconds), daemon=True).start()
+def exit_with_parent(parent_pipe: ParentPipe, stop_seconds: float) -> None:
+    """Send SIGTERM to this process when its parent ends, and SIGKILL after `stop_seconds`. It starts a thread, so the
+    process must not fork afterwards."""
+    threading.Thread(target=_stop_with_parent, args=(parent_pipe.read, stop_seconds), daemon=True).start()
 
 
-def _watch(descriptor: int, stop_seconds: float) -> None:
-    # A signal handled in this thread would not wake the main one.
+def _stop_with_parent(descriptor: int, stop_seconds: float) -> None:
+    # A signal that this thread handles would not wake the main thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     os.read(descriptor, 1)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -157,14 +158,14 @@ def _watch(descriptor: int, stop_seconds: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def ending(pid: int) -> str | None:
-    """How a child ended, in words; None while it runs. Each is waited for by its pid: other children are waited for by
-    their owners."""
+def poll_exit(pid: int) -> str | None:
+    """How a child ended, in words, or None while it runs. It waits for this pid only: other children have other
+    owners."""
     found, status = os.waitpid(pid, os.WNOHANG)
-    return _how(os.waitstatus_to_exitcode(status)) if found else None
+    return _describe_exit(os.waitstatus_to_exitcode(status)) if found else None
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     return f"signal {-code}" + (f" ({name})" if (name := signal.strsignal(-code)) else "")

@@ -1,6 +1,7 @@
-"""One generation of workers: a process that takes the settings and runs the workers that go by them. What comes in:
-what the master holds, and how to read the settings. What goes out: reports; the end, when SIGTERM or the master's end
-comes.
+"""Runs one generation: a process that loads the declarations for some settings, and runs the workers that use them.
+
+What comes in: what the master holds, and settings. What goes out: reports to the master. It ends on SIGTERM or when the
+master ends.
 
 It must not know: other generations, systemd.
 """
@@ -19,22 +20,22 @@ from server.limits import check_descriptors
 from server.observing.board import Board
 from server.observing.logs import configure_logging
 from server.processes import workers
-from server.processes.forks import Life, outlive_no_parent
+from server.processes.forks import ParentPipe, exit_with_parent
 from server.processes.listening import Listening
 from server.processes.stop_times import WORKER_SECONDS
-from server.processes.worker import Post, answer
+from server.processes.worker import WorkerContext, run_worker
 from server.settings import SETTINGS, Settings, StartError
 from server.start import declarations, prepare_database
 
-PLACES_PER_WORKER = 2
-"""Beside each there may be one that is about to end."""
+SLOTS_PER_WORKER = 2
+"""One for the worker, and one for an older worker that is about to end."""
 
 log = logging.getLogger("server")
 
 
 class Inherited(msgspec.Struct, frozen=True, eq=False):
-    """What outlives generations. embedded_url: of the embedded PostgreSQL, if there is one. settings: those at the
-    start of the master. board: on which all workers count."""
+    """What a generation inherits from the master. embedded_url: of the embedded PostgreSQL, if there is one. settings:
+    those at the start of the master. board: the counters that all workers share."""
 
     listening: Listening
     board: Board
@@ -42,59 +43,63 @@ class Inherited(msgspec.Struct, frozen=True, eq=False):
     settings: Settings
 
 
-def run_generation(inherited: Inherited, settings: Settings, count: int, post: Post, life: Life) -> None:
-    """count: how many workers to begin with; more come by SIGTTIN."""
+def run_generation(
+    inherited: Inherited, settings: Settings, count: int, context: WorkerContext, parent_pipe: ParentPipe
+) -> None:
+    """Run until SIGTERM. count: the number of workers at first; SIGTTIN adds more."""
     configure_logging(settings)
     try:
-        _run(inherited, settings, count, post, life)
+        _run(inherited, settings, count, context, parent_pipe)
     except (StartError, MigrationError) as error:
-        post.reports.failed(str(error))
+        context.reports.failed(str(error))
 
 
-def _run(inherited: Inherited, settings: Settings, count: int, post: Post, life: Life) -> None:
+def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerContext, parent_pipe: ParentPipe) -> None:
     """Raises StartError, MigrationError."""
     listening = inherited.listening
     url = _database_url(inherited, settings)
     check_descriptors(settings)
     if listening.admin and settings.admin_port is None:
-        # It came from a socket unit, which knows the number.
+        # The socket came from a socket unit, which defines the port.
         settings = msgspec.structs.replace(settings, admin_port=0)
     declared = declarations(settings)
-    schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=post.generation > 1))
-    post.reports.loaded(settings.workers)
+    schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=context.generation > 1))
+    context.reports.loaded(settings.workers)
 
-    balance = Balance(PLACES_PER_WORKER * settings.workers)
+    balance = Balance(SLOTS_PER_WORKER * settings.workers)
 
-    def work(_sockets: list[socket.socket], place: int) -> None:
-        balance.take(place)
-        uvloop.run(answer(listening, url, settings, declared, schema, msgspec.structs.replace(post, balance=balance)))
+    def work(_sockets: list[socket.socket], slot: int) -> None:
+        balance.take(slot)
+        uvloop.run(
+            run_worker(listening, url, settings, declared, schema, msgspec.structs.replace(context, balance=balance))
+        )
 
-    def ended(place: int, pid: int) -> None:
-        balance.free(place)
-        post.reports.ended(pid)
+    def on_exit(slot: int, pid: int) -> None:
+        balance.free(slot)
+        context.reports.ended(pid)
 
     if settings.workers == 1:
-        outlive_no_parent(life, WORKER_SECONDS)
-        uvloop.run(answer(listening, url, settings, declared, schema, post))
+        exit_with_parent(parent_pipe, WORKER_SECONDS)
+        uvloop.run(run_worker(listening, url, settings, declared, schema, context))
     else:
         workers.run(
             listening.main,
             count,
             work,
             stop_seconds=WORKER_SECONDS,
-            life=life,
-            ended=ended,
-            stopping=listening.close,
-            whole=settings.workers,
+            parent_pipe=parent_pipe,
+            on_exit=on_exit,
+            on_stop=listening.close,
+            max_count=settings.workers,
         )
 
 
 def _database_url(inherited: Inherited, settings: Settings) -> str:
     """Raises StartError."""
     if (settings.database_url is None) != (inherited.embedded_url is not None):
-        raise StartError("from an embedded database to another one, and back, takes a restart")
+        raise StartError("a change between the embedded database and another one needs a restart")
     for setting in SETTINGS:
         is_other = getattr(settings, setting.name) != getattr(inherited.settings, setting.name)
         if setting.takes_restart and is_other:
-            log.warning("%s has changed, which takes a restart: it stays as it was", setting.name)
+            log.warning("the change of %s needs a restart: the old value stays in effect", setting.name)
     return settings.database_url or inherited.embedded_url or ""

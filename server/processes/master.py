@@ -1,10 +1,11 @@
-"""The master: the one that is started, and that stays. What comes in: settings, and how to read them anew. What goes
-out: a server that answers until SIGTERM.
+"""Runs the master process, which starts the server and stays until SIGTERM.
 
-It holds the listening sockets and the embedded PostgreSQL, and forks a generation: a process that takes the settings
-and the declarations, looks whether the database is as they need it, and runs the workers. SIGHUP makes a new
-generation, whose workers take the place of the old ones one by one; SIGUSR2 starts the program anew, with the sockets.
-The master itself loads nothing that a user wrote.
+What comes in: settings, and a function that reads them again. What goes out: a server that answers until SIGTERM.
+
+The master holds the listening sockets and the embedded PostgreSQL, and forks a generation: a process that loads the
+declarations, checks the database against them, and runs the workers. SIGHUP starts a new generation, whose workers
+replace the old ones one by one. SIGUSR2 starts the program again, with the same sockets. The master itself loads no
+code of the user.
 
 It must not know: HTTP, an event loop, what workers do.
 """
@@ -24,23 +25,23 @@ from server.observing import output
 from server.observing.board import Board
 from server.observing.logs import configure_logging
 from server.processes import systemd
-from server.processes.forks import STOP_SIGNALS, Life, Signals, ending, fork
+from server.processes.forks import STOP_SIGNALS, ParentPipe, Signals, fork, poll_exit
 from server.processes.generation import Inherited, run_generation
+from server.processes.generation_handle import GenerationHandle
+from server.processes.handover import predecessor, start_successor
 from server.processes.listening import listen
-from server.processes.offspring import Offspring
 from server.processes.stop_times import GENERATION_SECONDS
-from server.processes.succession import predecessor, start_successor
-from server.processes.worker import Post
-from server.processes.workers import EARLY_SECONDS, FAILURES_AT_MOST, FEWER, MORE, WHOLE
+from server.processes.worker import WorkerContext
+from server.processes.workers import ADD_WORKER, EARLY_SECONDS, MAX_FAILURES, REMOVE_WORKER, RESTORE_WORKERS
 from server.settings import Settings, StartError
-from server.start import Tend, open_database_url, say
+from server.start import Supervise, open_database_url, say
 
 log = logging.getLogger("server")
 
-TEND_SECONDS = 0.25
-LOOK_SECONDS = 1.0
-AGAIN_SECONDS = 1.0
-"""How long after its end a generation is made anew."""
+SUPERVISE_SECONDS = 0.25
+CHECK_SECONDS = 1.0
+RESTART_SECONDS = 1.0
+"""How long after a failed start the next generation is started."""
 
 EXTENSION_SECONDS = 10.0
 _SIGNALS = (*STOP_SIGNALS, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR2)
@@ -49,18 +50,18 @@ ReadSettings = Callable[[], Settings]
 
 
 def serve(settings: Settings, read_settings: ReadSettings) -> None:
-    """Answers requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError."""
+    """Answer requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError."""
     output.take_over()
     configure_logging(settings)
     with ExitStack() as cleanup:
-        # Until there is someone to end in order, a signal ends the start, and what was started is stopped.
-        signal.signal(signal.SIGTERM, _end_start)
+        # During the start a signal raises SystemExit, so that the exit stack stops what has been started.
+        signal.signal(signal.SIGTERM, _exit_on_signal)
         check_descriptors(settings)
         listening = listen(settings)
         cleanup.callback(listening.close)
-        url, tend = open_database_url(settings, cleanup)
-        inherited = Inherited(listening, Board(), url if tend is not None else None, settings)
-        master = _Master(inherited, read_settings, tend)
+        url, supervise = open_database_url(settings, cleanup)
+        inherited = Inherited(listening, Board(), url if supervise is not None else None, settings)
+        master = _Master(inherited, read_settings, supervise)
         try:
             master.run()
         finally:
@@ -69,116 +70,119 @@ def serve(settings: Settings, read_settings: ReadSettings) -> None:
                 listening.remove_paths()
 
 
-def _end_start(number: int, _: object) -> NoReturn:
+def _exit_on_signal(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
 class _Master:
-    """current: the generation that answers. coming: the one that is to take its place. leaving: those that end. lent:
-    how many of the current one's workers have gone for coming ones."""
+    """The master process.
 
-    def __init__(self, inherited: Inherited, read_settings: ReadSettings, tend: Tend | None) -> None:
+    current: the generation that answers. starting: the one that will replace it. stopping: older ones that have been
+    told to stop. replaced_workers: how many workers of the current generation were stopped for workers of the starting
+    one."""
+
+    def __init__(self, inherited: Inherited, read_settings: ReadSettings, supervise: Supervise | None) -> None:
         self.inherited = inherited
         self.read_settings = read_settings
-        self.tend = tend
-        self.current: Offspring | None = None
-        self.coming: Offspring | None = None
-        self.leaving: list[Offspring] = []
+        self.supervise_database = supervise
+        self.current: GenerationHandle | None = None
+        self.starting: GenerationHandle | None = None
+        self.stopping: list[GenerationHandle] = []
         self.count = 0
         self.has_answered = False
-        self.lent = 0
+        self.replaced_workers = 0
         self.failures = 0
-        self.again_at = 0.0
+        self.restart_at = 0.0
         self.successor: int | None = None
         self.predecessor = predecessor()
         self.watchdog_seconds = systemd.watchdog_seconds()
-        self.fed_at = 0.0
+        self.watchdog_due_at = 0.0
         self.had_terminal = _has_terminal()
-        self.life = Life()
+        self.parent_pipe = ParentPipe()
         self.signals = Signals(_SIGNALS)
 
     def run(self) -> None:
-        """Until a stop signal. Raises StartError when nothing can be started, or nothing stays."""
-        self._begin(lambda: self.inherited.settings)
+        """Run until a stop signal. Raises StartError when no generation can be started, or none keeps running."""
+        self._start_generation(lambda: self.inherited.settings)
         while not self.signals.is_stop:
-            if self.tend is not None:
-                self.tend()
+            if self.supervise_database is not None:
+                self.supervise_database()
             if self.signals.take(signal.SIGHUP):
                 if self.had_terminal and not _has_terminal():
-                    # The terminal was closed: nobody asked for a reload.
+                    # This SIGHUP means that the terminal was closed, not a reload.
                     return
                 self._reload()
             if self.signals.take(signal.SIGUSR2):
-                self._hand_over()
+                self._start_successor()
             for one in self._all():
-                self._hear(one)
+                self._handle_reports(one)
             self._reap()
-            if self.current is None and self.coming is None and self.again_at <= time.monotonic():
-                self._begin(self.read_settings)
-            self._watch()
-            seconds = LOOK_SECONDS if self.tend is None else TEND_SECONDS
+            if self.current is None and self.starting is None and self.restart_at <= time.monotonic():
+                self._start_generation(self.read_settings)
+            self._check_health()
+            seconds = CHECK_SECONDS if self.supervise_database is None else SUPERVISE_SECONDS
             self.signals.wait(time.monotonic() + seconds, [one.reports.read for one in self._all()])
 
-    def _all(self) -> list[Offspring]:
-        return [one for one in (self.current, self.coming, *self.leaving) if one is not None]
+    def _all(self) -> list[GenerationHandle]:
+        return [one for one in (self.current, self.starting, *self.stopping) if one is not None]
 
-    def _begin(self, read_settings: ReadSettings) -> None:
-        """Raises StartError where none has answered yet."""
+    def _start_generation(self, read_settings: ReadSettings) -> None:
+        """Raises StartError if no generation has answered yet."""
         try:
             self._fork(read_settings())
         except (StartError, OSError) as error:
-            self._not_begun(str(error))
+            self._start_failed(str(error))
 
     def _fork(self, settings: Settings) -> None:
         self.count += 1
-        # Where others answer still, its workers come one by one, as the others go.
+        # While another generation answers, the workers are started one by one, as the others stop.
         workers = settings.workers if self.current is None else 1
-        made = Offspring(self.count, settings.worker_timeout_seconds)
+        made = GenerationHandle(self.count, settings.worker_timeout_seconds)
 
-        def be_generation() -> None:
-            self.life.leave()
-            made.reports.be_writer()
-            post = Post(made.number, made.reports, self.inherited.board)
-            run_generation(self.inherited, settings, workers, post, self.life)
+        def run_child() -> None:
+            self.parent_pipe.close_in_child()
+            made.reports.as_writer()
+            context = WorkerContext(made.number, made.reports, self.inherited.board)
+            run_generation(self.inherited, settings, workers, context, self.parent_pipe)
 
         try:
-            made.pid = fork(f"generation {self.count}", self.signals, be_generation)
+            made.pid = fork(f"generation {self.count}", self.signals, run_child)
         except OSError as error:
-            made.reports.be_reader()
+            made.reports.as_reader()
             made.reports.close()
-            raise StartError(f"no process: {error.strerror}") from error
-        made.reports.be_reader()
-        # Not before: who has no pid of its own would stand for the whole group of processes, at waitpid as at kill.
-        self.coming = made
+            raise StartError(f"cannot start a process: {error.strerror}") from error
+        made.reports.as_reader()
+        # Only now: its pid was 0 before, which stands for the whole process group in waitpid and kill.
+        self.starting = made
 
     def _reload(self) -> None:
-        self._tell(RELOADING=1, STATUS="loads the settings")
-        if self.coming is not None:
-            self._let_go(self.coming)
-            self.coming = None
-            self._take_back()
-        self._begin(self.read_settings)
+        self._notify(RELOADING=1, STATUS="loads the settings")
+        if self.starting is not None:
+            self._stop_generation(self.starting)
+            self.starting = None
+            self._restore_workers()
+        self._start_generation(self.read_settings)
 
-    def _take_back(self) -> None:
-        """The one that answers has all its workers again, of which some went for one that did not come."""
-        if self.lent and self.current is not None:
-            os.kill(self.current.pid, WHOLE)
-        self.lent = 0
+    def _restore_workers(self) -> None:
+        """Restore the workers of the current generation that were stopped for a generation that failed."""
+        if self.replaced_workers and self.current is not None:
+            os.kill(self.current.pid, RESTORE_WORKERS)
+        self.replaced_workers = 0
 
-    def _not_begun(self, reason: str) -> None:
-        """Raises StartError where none has answered yet: it is not tried for ever."""
+    def _start_failed(self, reason: str) -> None:
+        """Raises StartError if no generation has answered yet. Otherwise the old one stays, or the start is retried."""
         if not self.has_answered:
             raise StartError(reason)
-        self.again_at = time.monotonic() + AGAIN_SECONDS
+        self.restart_at = time.monotonic() + RESTART_SECONDS
         if self.current is None:
             log.error("the workers cannot be started: %s", reason)
-            self._tell(STATUS=f"no workers: {reason}")
+            self._notify(STATUS=f"no workers: {reason}")
         else:
-            log.error("the new settings are not taken, the old ones stay: %s", reason)
-            self._tell(READY=1, STATUS=f"{self._status()}; a reload failed: {reason}")
+            log.error("the new settings are refused and the old ones stay in effect: %s", reason)
+            self._notify(READY=1, STATUS=f"{self._status()}; a reload failed: {reason}")
 
-    def _hand_over(self) -> None:
-        if self.tend is not None:
+    def _start_successor(self) -> None:
+        if self.supervise_database is not None:
             log.error("the embedded database cannot be handed over: restart the server")
         elif self.successor is None:
             try:
@@ -186,28 +190,28 @@ class _Master:
             except OSError as error:
                 log.error("the new program cannot be started: %s", error)
 
-    def _hear(self, one: Offspring) -> None:
-        for _ in one.hear():
-            if one is not self.coming:
+    def _handle_reports(self, one: GenerationHandle) -> None:
+        for _ in one.read_reports():
+            if one is not self.starting:
                 continue
             if self.current is None or len(one.alive) >= one.workers:
-                self._take(one)
+                self._promote(one)
             else:
-                os.kill(one.pid, MORE)
-                # One that comes again after its end has had its place already.
-                if self.lent < len(one.alive) < self.current.workers:
-                    self.lent += 1
-                    os.kill(self.current.pid, FEWER)
+                os.kill(one.pid, ADD_WORKER)
+                # A worker that was restarted has already replaced one.
+                if self.replaced_workers < len(one.alive) < self.current.workers:
+                    self.replaced_workers += 1
+                    os.kill(self.current.pid, REMOVE_WORKER)
 
-    def _take(self, one: Offspring) -> None:
-        """It answers: the one before may go."""
-        before, self.current, self.coming = self.current, one, None
-        self.lent = 0
+    def _promote(self, one: GenerationHandle) -> None:
+        """Make a generation the current one, because its workers answer, and stop the one before."""
+        before, self.current, self.starting = self.current, one, None
+        self.replaced_workers = 0
         if before is not None:
-            self._let_go(before)
+            self._stop_generation(before)
         if len(one.alive) < one.workers:
-            # The one before has ended: nobody's place is waited for any more.
-            os.kill(one.pid, WHOLE)
+            # There was no generation to replace worker by worker: start all workers now.
+            os.kill(one.pid, RESTORE_WORKERS)
         if not self.has_answered:
             self.has_answered = True
             say(f"waterspout is ready on {self._address()}")
@@ -216,14 +220,14 @@ class _Master:
                     os.kill(self.predecessor, signal.SIGTERM)
         else:
             log.warning("generation %d answers", one.number)
-        self._tell(READY=1, STATUS=self._status())
+        self._notify(READY=1, STATUS=self._status())
 
     def _status(self) -> str:
         workers = self.current.workers if self.current is not None else 0
         return f"answers on {self._address()} with {workers} worker{'s' * (workers != 1)}"
 
-    def _tell(self, **fields: str | int) -> None:
-        """Tells systemd, which listens to its predecessor for as long as there is one."""
+    def _notify(self, **fields: str | int) -> None:
+        """Notify systemd, unless a predecessor still runs: systemd then listens only to the predecessor."""
         if self.predecessor is None:
             systemd.notify(**fields)
 
@@ -231,85 +235,85 @@ class _Master:
         address = self.inherited.listening.address
         return address if address.startswith("unix:") else address + self.inherited.settings.path_prefix
 
-    def _let_go(self, one: Offspring) -> None:
+    def _stop_generation(self, one: GenerationHandle) -> None:
         os.kill(one.pid, signal.SIGTERM)
-        self.leaving.append(one)
+        self.stopping.append(one)
 
     def _reap(self) -> None:
-        if self.successor is not None and (how := ending(self.successor)) is not None:
+        if self.successor is not None and (how := poll_exit(self.successor)) is not None:
             log.error("the new program ended: %s", how)
             self.successor = None
         for one in self._all():
-            if (how := ending(one.pid)) is not None:
-                # For its reason. Whoever it says is ready takes nobody's place, and its pid is not ours to signal now.
-                for _ in one.hear():
+            if (how := poll_exit(one.pid)) is not None:
+                # Read the reason of a failure. Workers that report ready now are gone, so they replace none.
+                for _ in one.read_reports():
                     pass
                 one.reports.close()
                 self._ended(one, how)
 
-    def _ended(self, one: Offspring, how: str) -> None:
-        if one in self.leaving:
-            self.leaving.remove(one)
-        elif one is self.coming:
-            self.coming = None
+    def _ended(self, one: GenerationHandle, how: str) -> None:
+        if one in self.stopping:
+            self.stopping.remove(one)
+        elif one is self.starting:
+            self.starting = None
             reason = one.failure or f"generation {one.number} ended with {how}"
-            self._take_back()
-            self._not_begun(reason)
+            self._restore_workers()
+            self._start_failed(reason)
         else:
             self.current = None
-            self._lost(one, how)
+            self._current_ended(one, how)
 
-    def _lost(self, one: Offspring, how: str) -> None:
-        """Raises StartError when that happened too often."""
+    def _current_ended(self, one: GenerationHandle, how: str) -> None:
+        """Raises StartError if it happens too often."""
         self.failures = self.failures + 1 if one.age_seconds < EARLY_SECONDS else 0
-        log.error("generation %d ended: %s; another one is started", one.number, one.failure or how)
-        self._tell(STATUS="starts its workers anew")
-        if self.failures == FAILURES_AT_MOST:
-            raise StartError(f"the workers ended {FAILURES_AT_MOST} times in a row, the last time with {how}")
-        self.again_at = 0.0
+        log.error("generation %d ended: %s; a new one is started", one.number, one.failure or how)
+        self._notify(STATUS="starts its workers anew")
+        if self.failures == MAX_FAILURES:
+            raise StartError(f"the workers ended {MAX_FAILURES} times in a row, the last time with {how}")
+        self.restart_at = 0.0
 
-    def _watch(self) -> None:
-        """Ends workers whose loops hang, and tells systemd that the others do not."""
+    def _check_health(self) -> None:
+        """Kill workers whose event loops hang, and feed the watchdog of systemd."""
         for one in self._all():
-            for pid in one.hung():
-                log.error("worker with pid %d has not been heard of for %g s and is killed", pid, one.timeout_seconds)
+            for pid in one.pop_hung():
+                log.error("worker with pid %d has not reported for %g s and is killed", pid, one.timeout_seconds)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if self.current is None:
-            # A migration may take its time.
-            self._tell(EXTEND_TIMEOUT_USEC=round(EXTENSION_SECONDS * 1e6))
+            # A migration may take long.
+            self._notify(EXTEND_TIMEOUT_USEC=round(EXTENSION_SECONDS * 1e6))
         if self.predecessor is not None and os.getppid() != self.predecessor:
             self.predecessor = None
             if self.current is not None:
-                self._tell(READY=1, STATUS=self._status())
-        is_well = self.current is None or bool(self.current.alive)
-        if is_well and self.watchdog_seconds is not None and time.monotonic() >= self.fed_at:
-            self.fed_at = time.monotonic() + self.watchdog_seconds / 4
-            self._tell(WATCHDOG=1)
+                self._notify(READY=1, STATUS=self._status())
+        is_healthy = self.current is None or bool(self.current.alive)
+        if is_healthy and self.watchdog_seconds is not None and time.monotonic() >= self.watchdog_due_at:
+            self.watchdog_due_at = time.monotonic() + self.watchdog_seconds / 4
+            self._notify(WATCHDOG=1)
 
     def stop(self) -> None:
-        """Ends all, by force when their time is over, and leaves the signals as they were found."""
+        """Stop all generations, kill those that do not stop in time, and restore the signal handlers."""
         if self.successor is not None:
-            self._tell(MAINPID=self.successor)
+            self._notify(MAINPID=self.successor)
         else:
-            self._tell(STOPPING=1, STATUS="finishes the requests in flight")
+            self._notify(STOPPING=1, STATUS="finishes the requests in flight")
             self.inherited.board.end()
-        # What is open still would go on taking connections, which nobody answers.
+        # A socket that is still open would accept connections that nobody answers.
         self.inherited.listening.close()
         for one in self._all():
             os.kill(one.pid, signal.SIGTERM)
         self._wait_for(self._all())
         self.signals.close()
-        self.life.close()
+        self.parent_pipe.close()
 
-    def _wait_for(self, ones: list[Offspring]) -> None:
+    def _wait_for(self, ones: list[GenerationHandle]) -> None:
         deadline = time.monotonic() + GENERATION_SECONDS
-        while ones := [one for one in ones if ending(one.pid) is None]:
+        while ones := [one for one in ones if poll_exit(one.pid) is None]:
             if time.monotonic() >= deadline:
                 for one in ones:
                     os.kill(one.pid, signal.SIGKILL)
                 deadline = float("inf")
-            self.signals.wait(min(deadline, time.monotonic() + LOOK_SECONDS))
+            self.signals.wait(min(deadline, time.monotonic() + CHECK_SECONDS))
 
 
 def _has_terminal() -> bool:

@@ -1,12 +1,11 @@
-"""What the processes of a generation tell the master. What comes in: facts of one process. What goes out: lines in a
-pipe, which the master reads as words and a text.
+"""Sends the reports of a generation's processes to the master, as lines in a pipe.
 
-    loaded 2        the settings are taken, and there are to be two workers
-    failed "..."    they cannot be taken, with the reason as a JSON text
-    begun 4711      the worker with this pid is there
-    ready 4711      it answers
-    alive 4711      its event loop turns
-    ended 4711      it is gone
+loaded 2        the settings are accepted, and the generation has two workers
+failed "..."    the settings are refused; the reason is a JSON string
+begun 4711      the worker with this pid has started
+ready 4711      it answers requests
+alive 4711      its event loop runs
+ended 4711      it has ended
 """
 
 from __future__ import annotations
@@ -16,44 +15,44 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-BEAT_SECONDS = 1.0
-"""How often a worker says that it is alive."""
+HEARTBEAT_SECONDS = 1.0
+"""How often a worker reports that it is alive."""
 
 
 class Reports:
-    """The pipe of one generation. The master keeps the end to read, its children the one to write."""
+    """The pipe of one generation. The master keeps the read end, the children keep the write end."""
 
     def __init__(self) -> None:
         self.read, self._write = os.pipe()
         os.set_blocking(self.read, False)
-        # A master that does not read must not keep a worker from answering.
+        # A master that does not read must not block a worker.
         os.set_blocking(self._write, False)
         self._rest = b""
 
     def loaded(self, workers: int) -> None:
-        self._tell(f"loaded {workers}")
+        self._send(f"loaded {workers}")
 
     def failed(self, reason: str) -> None:
-        self._tell(f"failed {json.dumps(reason[:MOST_CHARACTERS])}")
+        self._send(f"failed {json.dumps(reason[:MAX_REASON_CHARACTERS])}")
 
     def begun(self) -> None:
-        self._tell(f"begun {os.getpid()}")
+        self._send(f"begun {os.getpid()}")
 
     def ready(self) -> None:
-        self._tell(f"ready {os.getpid()}")
+        self._send(f"ready {os.getpid()}")
 
     def alive(self) -> None:
-        self._tell(f"alive {os.getpid()}")
+        self._send(f"alive {os.getpid()}")
 
     def ended(self, pid: int) -> None:
-        self._tell(f"ended {pid}")
+        self._send(f"ended {pid}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._write, f"{line}\n".encode())
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Those that have come: the word, and what follows it."""
+        """The lines that have arrived: the first word, and the rest."""
         with suppress(BlockingIOError):
             while piece := os.read(self.read, 65536):
                 self._rest += piece
@@ -62,18 +61,19 @@ class Reports:
             word, _, text = line.decode().partition(" ")
             yield word, text
 
-    def be_reader(self) -> None:
-        """In the master: the pipe ends with the last child."""
+    def as_reader(self) -> None:
+        """Keep only the read end, in the master: the pipe reaches EOF when the last child ends."""
         os.close(self._write)
 
-    def be_writer(self) -> None:
-        """In a child."""
+    def as_writer(self) -> None:
+        """Keep only the write end, in a child."""
         os.close(self.read)
 
     def close(self) -> None:
-        """In the master."""
+        """Close the read end, in the master."""
         os.close(self.read)
 
 
-MOST_CHARACTERS = 5_000
-"""Of a reason. JSON makes up to 12 bytes of one, and an empty pipe takes 65,536 at once: half a line is never read."""
+MAX_REASON_CHARACTERS = 5_000
+"""Of a reason. JSON uses up to 12 bytes for a character, and an empty pipe takes 65,536 bytes at once, so no line is
+split."""

@@ -1,7 +1,7 @@
-"""What systemd tells a service, and what a service tells systemd: readiness, a watchdog, sockets that are open already.
+"""Speaks the protocols of systemd: notifications, the watchdog, socket activation.
 
-In: the variables that systemd sets. Out: datagrams to its notification socket, and listening sockets. Without these
-variables nothing happens, so the callers need not know whether systemd is there.
+What comes in: the environment variables that systemd sets. What goes out: datagrams to its notification socket, and
+listening sockets. Without these variables nothing happens, so callers need not know whether systemd is there.
 It must not know: the server's settings, its processes, an event loop.
 
 Source: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
@@ -20,14 +20,14 @@ _LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 def notify(**fields: str | int) -> bool:
-    """Tell systemd, and return whether it was told; without NOTIFY_SOCKET, or when nobody listens there, it was not.
+    """Notify systemd. False if there is no NOTIFY_SOCKET, or nobody listens there.
 
         notify(READY=1, STATUS="answers on http://127.0.0.1:8080")
         notify(RELOADING=1)         # MONOTONIC_USEC, which must come with it, is added
         notify(STOPPING=1), notify(WATCHDOG=1), notify(MAINPID=4711)
 
-    Never raises, and waits at most `NOTIFY_SECONDS`. A line break in a value becomes a blank: behind one would begin
-    another field.
+    Never raises, and waits at most `NOTIFY_SECONDS`. A line break in a value becomes a space, because a line break
+    separates fields.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -43,14 +43,14 @@ def notify(**fields: str | int) -> bool:
 
 
 def _socket_address(address: str) -> str:
-    # A name with @ in front is one of the abstract namespace, which the kernel knows by a NUL in its place.
+    # A leading @ means the abstract namespace. The kernel expects a NUL instead.
     return "\0" + address[1:] if address.startswith("@") else address
 
 
 def watchdog_seconds() -> float | None:
-    """After how many seconds without WATCHDOG=1 systemd ends this process, or None where it does not watch it.
+    """After how many seconds without WATCHDOG=1 systemd kills this process, or None without a watchdog.
 
-    Half of it is the interval that systemd recommends.
+    systemd recommends to send it at half of this interval.
     """
     if os.environ.get("WATCHDOG_PID") not in (None, "", str(os.getpid())):
         return None
@@ -59,11 +59,11 @@ def watchdog_seconds() -> float | None:
 
 
 def listening_sockets() -> dict[str, list[socket.socket]]:
-    """The sockets that systemd has opened for this process, by their names and in its order; `unknown` has no name.
+    """The sockets that systemd has opened for this process, by name, in its order. Those without a name are `unknown`.
 
-    They do not block and are closed in programs that this one executes. The variables are removed: a second call,
-    and any child, gets nothing. Raises StartError for what is no listening stream socket (a socket unit with
-    Accept=yes hands over connections).
+    The sockets are non-blocking and close-on-exec. The variables are removed, so a second call and any child get
+    nothing. Raises StartError for a descriptor that is no listening stream socket (a socket unit with Accept=yes hands
+    over connections).
     """
     is_ours = os.environ.get("LISTEN_PID") == str(os.getpid())
     count = _number("LISTEN_FDS") if is_ours else 0
@@ -94,6 +94,6 @@ def _listening_socket(descriptor: int) -> socket.socket:
 
 
 def _number(variable: str) -> int:
-    """The variable as a whole number; 0 where it is not set or none."""
+    """The variable as a whole number; 0 if it is not set or not a number."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() and text.isascii() else 0

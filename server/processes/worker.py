@@ -1,9 +1,11 @@
-"""One worker: an event loop that answers on listening sockets until SIGTERM. What comes in: sockets, settings,
-declarations, a database's URL. What goes out: answers, and reports that it is ready and alive.
+"""Runs one worker: an event loop that answers on listening sockets until SIGTERM.
+
+What comes in: sockets, settings, declarations, the URL of a database. What goes out: responses, and reports that it is
+ready and alive.
 
 It must not know: the other workers, who opened the sockets, where the settings come from.
 
-Order of the stop: no more connections, the requests in flight, the connections that wait for one, the pool.
+Order of the stop: the listening sockets, the requests in flight, the idle connections, the pool.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ from server.observing.watch import Watch
 from server.postgres.database import open_database
 from server.processes import memory
 from server.processes.listening import Listening
-from server.processes.reports import BEAT_SECONDS, Reports
-from server.processes.stop_times import FINISH_SECONDS, HEARSAY_SECONDS, LAST_PROBE_SECONDS
+from server.processes.reports import HEARTBEAT_SECONDS, Reports
+from server.processes.stop_times import FINISH_SECONDS, LAST_PROBE_SECONDS, STOP_REASON_SECONDS
 from server.settings import Settings
 from server.timeouts import enforce_timeouts
 
 
-class Post(msgspec.Struct, frozen=True, eq=False):
-    """What a worker is given by those above it."""
+class WorkerContext(msgspec.Struct, frozen=True, eq=False):
+    """What a worker receives from the master and its generation."""
 
     generation: int
     reports: Reports
@@ -43,70 +45,75 @@ class Post(msgspec.Struct, frozen=True, eq=False):
     balance: Balance | None = None
 
 
-async def answer(
-    listening: Listening, url: str, settings: Settings, declared: Declarations, schema: LiveSchema, post: Post
+async def run_worker(
+    listening: Listening,
+    url: str,
+    settings: Settings,
+    declared: Declarations,
+    schema: LiveSchema,
+    context: WorkerContext,
 ) -> None:
-    """Answers until a signal, then lets the requests in flight finish."""
-    post.reports.begun()
-    watch = Watch(settings, post.board, post.generation)
+    """Answer requests until SIGTERM, then finish the requests in flight."""
+    context.reports.begun()
+    watch = Watch(settings, context.board, context.generation)
     database = await open_database(url, settings, share(settings.pool_size, settings.workers), watch)
     app = make_app(settings, declared.catalog, schema, database, declared.routes)
-    server, admin = make_server(app, settings, post.balance), make_admin_server(app, settings)
+    server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)
     _listen(server, listening.main)
-    if post.balance is not None:
-        post.balance.join()
+    if context.balance is not None:
+        context.balance.join()
     _listen(admin, listening.admin)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # Not SIGINT, which the parent passes on in this form: by itself the worker could not know that all are to end.
+    # SIGINT is ignored: the parent passes it on as SIGTERM, after it has marked the stop of the whole server.
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    memory.settle()
+    memory.tune_memory()
     watch.tell_of_other_tasks()
     tasks = [
         watch.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
         watch.supervise("gauges", app.gauges.run),
-        watch.supervise("reports", partial(_beat, post.reports)),
+        watch.supervise("reports", partial(_send_heartbeats, context.reports)),
     ]
-    post.reports.ready()
+    context.reports.ready()
     try:
         await stop.wait()
     finally:
-        await _leave(app, server, admin, listening, settings, post)
+        await _stop(app, server, admin, listening, settings, context)
         for task in tasks:
             task.stop()
         app.gauges.update()
         watch.close()
 
 
-async def _leave(
-    app: Routes, server: Server, admin: Server, listening: Listening, settings: Settings, post: Post
+async def _stop(
+    app: Routes, server: Server, admin: Server, listening: Listening, settings: Settings, context: WorkerContext
 ) -> None:
-    """Takes no more connections, and finishes with those that there are."""
+    """Accept no more connections, and drain the open ones."""
     app.health.is_stopping = True
     server.stop()
     server.end_after_answers()
-    # What is open still would go on taking connections, which nobody answers.
+    # A socket that is still open would accept connections that nobody answers.
     listening.close()
-    if post.balance is not None:
-        post.balance.leave()
-    # systemd tells all processes at once: this one may hear of the end of all before the master has written it.
-    await asyncio.sleep(HEARSAY_SECONDS)
-    # Of the end of all the admin port tells to the last; else it is for the workers that stay to answer there.
-    leaving = [server] if post.board.is_ending else [server, admin]
-    for one in leaving:
+    if context.balance is not None:
+        context.balance.leave()
+    # systemd signals all processes at once. The master may mark the stop of the server after this worker got SIGTERM.
+    await asyncio.sleep(STOP_REASON_SECONDS)
+    # When the whole server stops, the admin port answers to the end. Otherwise the workers that stay answer there.
+    stopping = [server] if context.board.is_ending else [server, admin]
+    for one in stopping:
         one.stop()
-    await finish(app, leaving, settings.drain_seconds)
+    await drain(app, stopping, settings.drain_seconds)
     admin.stop()
-    await _close(admin, LAST_PROBE_SECONDS)
+    await _close_server(admin, LAST_PROBE_SECONDS)
 
 
 def _listen(server: Server, sockets: Sequence[socket.socket]) -> None:
-    """On descriptors of its own: a server closes them when it stops."""
+    """Duplicate the descriptors, because a server closes its own when it stops."""
     server.add_sockets([socket.socket(fileno=socket.dup(one.fileno())) for one in sockets])
 
 
-async def _close(server: Server, seconds: float) -> None:
-    """Who has asked is answered, if that does not take longer."""
+async def _close_server(server: Server, seconds: float) -> None:
+    """Close the connections when their requests are answered, or after `seconds`."""
     server.end_after_answers()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -114,21 +121,21 @@ async def _close(server: Server, seconds: float) -> None:
     await server.close_all_connections()
 
 
-async def _beat(reports: Reports) -> None:
+async def _send_heartbeats(reports: Reports) -> None:
     while True:
-        await asyncio.sleep(BEAT_SECONDS)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
         reports.alive()
 
 
-async def finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -> None:
-    """The requests in flight, then the connections, then the pool."""
+async def drain(app: Routes, servers: Sequence[Server], drain_seconds: float) -> None:
+    """Finish the requests in flight, then close the connections, then the pool. After FINISH_SECONDS close all."""
     drained_at = asyncio.get_running_loop().time() + drain_seconds
     try:
         async with asyncio.timeout(FINISH_SECONDS):
             for one in servers:
                 one.end_after_answers()
             await app.running.drain()
-            # Who keeps a connection and asks once more gets an answer, and hears in it that it is the last.
+            # A client may send one more request on an open connection. The response says that it closes.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(drained_at):
                     await asyncio.gather(*(one.last_connection() for one in servers))
@@ -139,5 +146,5 @@ async def finish(app: Routes, servers: Sequence[Server], drain_seconds: float) -
     except TimeoutError:
         app.running.evict_all()
         app.database.terminate()
-        # Their tasks hear of it before the loop ends.
+        # Their tasks see the closed connections before the loop ends.
         await asyncio.sleep(0)

@@ -72,7 +72,7 @@ WHERE relkind IN ('r', 'S') AND nspname IN ('public', 'corner') ORDER BY 1
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where PostgreSQL's account may go as well."""
+    """A folder that PostgreSQL's account may enter."""
     path = Path(tempfile.mkdtemp(prefix="waterspout-", dir=memory()))
     path.chmod(0o755)
     yield path
@@ -106,7 +106,7 @@ def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 def contents(url: str) -> dict[str, Any]:
-    """Every row as PostgreSQL writes it, and where each sequence is."""
+    """Every row as PostgreSQL writes it, and the position of each sequence."""
     shown = {"r": "t", "S": "row(last_value, is_called)"}
     return {
         name: [text for (text,) in rows(url, f"SELECT {shown[kind]}::text FROM {name} t ORDER BY 1")]
@@ -114,8 +114,8 @@ def contents(url: str) -> dict[str, Any]:
     }
 
 
-def test_all_types_and_sequences_there_and_back(folder: Path, schema: Path) -> None:
-    """First from a server at work, then from none; each copy is as the first was."""
+def test_dump_and_restore_keep_all_types_and_sequences(folder: Path, schema: Path) -> None:
+    """The first dump is of a running server, the second of a stopped one. Each copy equals the original."""
     first, second, third = (folder / name for name in ("first", "second", "third"))
     files = ("--migrations", schema)
     run("migrate", "up", "--data-dir", first, *files)
@@ -142,7 +142,7 @@ def test_all_types_and_sequences_there_and_back(folder: Path, schema: Path) -> N
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a data folder `data`, its `dump`, and the migrations of both in `schema`; all only to be read."""
+    """A folder with a data folder `data`, its `dump`, and the migrations of both in `schema`. Tests only read it."""
     path = Path(tempfile.mkdtemp(prefix="waterspout-", dir=memory()))
     path.chmod(0o755)
     (path / "schema").mkdir()
@@ -160,7 +160,7 @@ def refused(*arguments: object) -> str:
     return str(done.stderr).splitlines()[-1]
 
 
-def test_a_database_that_is_not_empty_is_left_as_it_is(given: Path) -> None:
+def test_a_restore_refuses_a_database_that_is_not_empty(given: Path) -> None:
     flags = ("--data-dir", given / "data", "--migrations", given / "schema")
     assert refused("restore", given / "dump", *flags) == (
         "Error: the database is not empty, it has public.a: "
@@ -175,7 +175,7 @@ def test_a_database_that_is_not_empty_is_left_as_it_is(given: Path) -> None:
         ({"0001_x.sql": "SELECT 1"}, "Error: 0001_a.sql was applied to this database and is missing from the folder, "),
     ],
 )
-def test_a_dump_of_other_migrations_is_refused_before_anything_is_made(
+def test_a_dump_of_other_migrations_is_refused_before_a_database_is_created(
     given: Path, folder: Path, tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
     for name, text in files.items():
@@ -185,7 +185,7 @@ def test_a_dump_of_other_migrations_is_refused_before_anything_is_made(
     assert list(folder.iterdir()) == []
 
 
-def test_a_dump_that_is_behind_is_restored_and_said_to_be(given: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_dump_that_is_behind_is_restored_and_reported(given: Path, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(given / "schema", tmp_path, dirs_exist_ok=True)
     (tmp_path / "0003_c.sql").write_text("CREATE TABLE c ()")
     flags = ("--data-dir", folder / "new", "--migrations", tmp_path)
@@ -194,7 +194,7 @@ def test_a_dump_that_is_behind_is_restored_and_said_to_be(given: Path, folder: P
     assert run("migrate", "up", *flags).stdout.splitlines()[-1] == "applied 0003_c.sql"
 
 
-def test_a_dump_without_a_record_is_of_another_schema(given: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_dump_without_migrations_is_of_another_schema(given: Path, folder: Path, tmp_path: Path) -> None:
     path = folder / "dump"
     with embedded.start(folder / "data", say=lambda _: None) as server:
         on_server(server.dsn, "CREATE TABLE a ()")
@@ -205,8 +205,8 @@ def test_a_dump_without_a_record_is_of_another_schema(given: Path, folder: Path,
     )
 
 
-def test_the_record_of_a_dump(given: Path) -> None:
-    found = dumps.record_of(given / "dump")
+def test_the_migrations_of_a_dump(given: Path) -> None:
+    found = dumps.applied_migrations(given / "dump")
     assert [(row.number, row.name, row.breaks_older_servers) for row in found] == [
         (1, "0001_a.sql", False),
         (2, "0002_b.sql", False),
@@ -214,19 +214,19 @@ def test_the_record_of_a_dump(given: Path) -> None:
     assert all(len(row.checksum) == 64 and row.applied_at.tzinfo is not None for row in found)
 
 
-def test_what_is_no_dump_is_refused(given: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_dump_is_refused(given: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a dump at all\n" * 100)
     with pytest.raises(StartError, match="/text is no dump: pg_restore ended with 1: "):
-        dumps.record_of(tmp_path / "text")
+        dumps.applied_migrations(tmp_path / "text")
     whole = (given / "dump").read_bytes()
     (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(StartError, match="/half is no dump: pg_restore ended with 1: "):
-        dumps.record_of(tmp_path / "half")
+        dumps.applied_migrations(tmp_path / "half")
     with pytest.raises(StartError, match=f"^{tmp_path}/nowhere cannot be read: No such file or directory$"):
-        dumps.record_of(tmp_path / "nowhere")
+        dumps.applied_migrations(tmp_path / "nowhere")
 
 
-def test_a_dump_that_fails_leaves_the_one_before(folder: Path) -> None:
+def test_a_dump_that_fails_keeps_the_old_file(folder: Path) -> None:
     path = folder / "dump"
     path.write_text("before")
     with pytest.raises(StartError, match="pg_dump ended with 1: "):
@@ -235,7 +235,7 @@ def test_a_dump_that_fails_leaves_the_one_before(folder: Path) -> None:
 
 
 def test_a_restore_that_fails_leaves_nothing(given: Path, folder: Path) -> None:
-    """The table is there already, which the command would have seen; the first in the dump is then undone."""
+    """One table exists already (the command would have refused it), so the tables before it are rolled back."""
     with embedded.start(folder / "data", say=lambda _: None) as server:
         on_server(server.dsn, "CREATE TABLE b ()")
         with pytest.raises(StartError, match='relation "b" already exists'):
@@ -243,7 +243,7 @@ def test_a_restore_that_fails_leaves_nothing(given: Path, folder: Path) -> None:
         assert contents(server.dsn) == {"public.b": []}
 
 
-def test_it_is_for_the_embedded_database_alone(given: Path) -> None:
+def test_dumps_are_only_for_the_embedded_database(given: Path) -> None:
     url = ("--database-url", "postgresql://me@db/shop")
     assert "pg_dump --format=custom URL > FILE" in refused("dump", given / "x", *url)
     assert "pg_restore --no-owner --dbname URL FILE" in refused("restore", given / "dump", *url)
@@ -252,7 +252,7 @@ def test_it_is_for_the_embedded_database_alone(given: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("dump", "file"), ("migrate", "status"), ("migrate", "up", "--dry-run"), ("check",)]
 )
-def test_what_only_reads_makes_no_database(folder: Path, command: tuple[str, ...]) -> None:
+def test_commands_that_only_read_create_no_database(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "nowhere"
     assert refused(*command, "--data-dir", path) == (
         f"Error: there is no database in {path}: `waterspout serve` makes one, or name another folder with --data-dir"
@@ -271,7 +271,7 @@ def is_asleep(data: Path) -> bool:
         return False
 
 
-def test_a_command_that_is_told_to_stop_leaves_no_database_running(folder: Path, tmp_path: Path) -> None:
+def test_a_stopped_command_leaves_no_database_running(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "0001_sleep.sql").write_text("CREATE TABLE a (); SELECT pg_sleep(600)")
     data = folder / "data"
     command = [sys.executable, "-m", "server", "migrate", "up", "--data-dir", data, "--migrations", tmp_path]

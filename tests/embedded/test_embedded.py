@@ -45,7 +45,7 @@ as_root = pytest.mark.skipif(not IS_ROOT, reason="another OS user can be tried b
 
 
 def wheel_is_open() -> bool:
-    """Whether another user may run the wheel's programs: not from a checkout in a folder that is root's alone."""
+    """Whether another user may run the programs of the wheel. Not if only root may enter its folder."""
     who = {"user": NOBODY.pw_uid, "group": NOBODY.pw_gid, "extra_groups": [], "cwd": "/"}
     try:
         return subprocess.run([PSQL, "--version"], capture_output=True, check=False, **who).returncode == 0
@@ -59,7 +59,7 @@ as_two_users = pytest.mark.skipif(
 
 
 def silent(line: str) -> None:
-    """Takes what is said where no test looks at it."""
+    """Ignore the lines for the user."""
 
 
 def query(dsn: str, sql: str) -> list[tuple[object, ...]]:
@@ -111,7 +111,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def open_folder() -> Path:
-    """A temporary folder that PostgreSQL's account can pass (pytest's own are closed)."""
+    """A temporary folder that PostgreSQL's account may enter (it may not enter those of pytest)."""
     folder = Path(tempfile.mkdtemp(prefix="waterspout-test-", dir=memory())).resolve()
     folder.chmod(0o755)
     return folder
@@ -126,7 +126,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[Path]:
-    """A data folder with the table `kept` in it, stopped. Tests leave it as usable as they found it."""
+    """A stopped data folder with the table `kept` in it. Tests must leave it usable."""
     folder = open_folder()
     with start(folder / "data", say=silent) as server:
         query(server.dsn, "CREATE TABLE kept (note text)")
@@ -144,7 +144,7 @@ def data_dir(used: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    """One server for the tests that only look at it."""
+    """One server for the tests that change nothing."""
     place = open_folder()
     with start(place / "data", say=silent) as running:
         yield running
@@ -208,7 +208,7 @@ def test_settings(server: EmbeddedServer) -> None:
     assert found == ["waterspout", "on", "on", "off", "", "100", "128MB", "on", "UTC"]
 
 
-def test_socket_is_private_and_alone(server: EmbeddedServer) -> None:
+def test_there_is_only_a_private_socket(server: EmbeddedServer) -> None:
     folder = socket_dir(server)
     assert mode(folder) == 0o700
     assert mode(folder / ".s.PGSQL.5432") & 0o777 == 0o700
@@ -217,7 +217,7 @@ def test_socket_is_private_and_alone(server: EmbeddedServer) -> None:
     assert {socket.laddr for socket in postmaster.net_connections(kind="unix")} >= {f"{folder}/.s.PGSQL.5432"}
 
 
-def test_nobody_is_trusted(server: EmbeddedServer) -> None:
+def test_there_is_no_trust_authentication(server: EmbeddedServer) -> None:
     sql = "SELECT type, database, user_name, auth_method, options FROM pg_hba_file_rules"
     as_superuser = server.dsn.replace("//waterspout@", "//postgres@")
     assert query(as_superuser, sql) == [("local", ["all"], ["all"], "peer", ["map=waterspout"])]
@@ -237,7 +237,7 @@ def test_another_user_is_refused(data_dir: Path) -> None:
     assert 'Peer authentication failed for user "waterspout"' in at_rules.stderr
 
 
-def test_interrupt_at_the_terminal_is_not_for_postgresql(server: EmbeddedServer) -> None:
+def test_ctrl_c_does_not_reach_postgresql(server: EmbeddedServer) -> None:
     pid = postmaster_pid(socket_dir(server).parent)
     assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
 
@@ -254,7 +254,7 @@ def test_stop_ends_everything_and_may_be_repeated(data_dir: Path) -> None:
 
 
 def test_stop_in_a_forked_worker_does_nothing(place: Path, data_dir: Path) -> None:
-    """Not even with a socket in a temporary folder, which the end of the server removes."""
+    """It does not remove the temporary folder of the socket either."""
     data_dir.rename(place / ("d" * 100))
     with served("stopped_in_worker", place / ("d" * 100)) as process:
         dsn = line(process)
@@ -281,7 +281,7 @@ def test_killed_server_leaves_a_postmaster_that_is_replaced(data_dir: Path) -> N
     assert said[-1] == f"stopping the PostgreSQL (process id {leftover}) of a server that was killed"
 
 
-def test_killed_postgresql_recovers_behind_its_last_statements(data_dir: Path) -> None:
+def test_a_killed_postgresql_recovers_after_its_last_statements_end(data_dir: Path) -> None:
     """The backend does not notice the death of its postmaster until its statement ends."""
     with served("alone", data_dir) as process:
         dsn = line(process)
@@ -299,7 +299,7 @@ def test_killed_postgresql_recovers_behind_its_last_statements(data_dir: Path) -
     assert "database system was not properly shut down; automatic recovery in progress" in log
 
 
-def test_process_id_of_a_dead_postmaster_was_given_to_another(data_dir: Path) -> None:
+def test_a_reused_process_id_of_a_dead_postmaster(data_dir: Path) -> None:
     account = embedded_folder.account_for(data_dir)
     with subprocess.Popen(["sleep", "60"], cwd="/", user=account.uid if account.is_other else None) as other:
         left = data_dir / "cluster" / "postmaster.pid"
@@ -321,7 +321,7 @@ def test_interrupted_first_start(place: Path) -> None:
         assert query(server.dsn, "SELECT 1") == [(1,)]
 
 
-def test_postgresql_that_does_not_start_is_told_in_its_own_words(data_dir: Path) -> None:
+def test_a_failed_start_shows_the_output_of_postgresql(data_dir: Path) -> None:
     settings = data_dir / "cluster" / "postgresql.conf"
     before = settings.read_text()
     settings.write_text(before + "\nnonsense = 1\n")
@@ -331,7 +331,7 @@ def test_postgresql_that_does_not_start_is_told_in_its_own_words(data_dir: Path)
     start(data_dir, say=silent).stop()
 
 
-def test_log_is_bounded(data_dir: Path) -> None:
+def test_log_is_rotated(data_dir: Path) -> None:
     log = data_dir / "postgresql.log"
     log.write_text("old\n" * 250_001)
     start(data_dir, say=silent).stop()
@@ -405,7 +405,7 @@ def test_folder_below_a_file(place: Path) -> None:
         start(place / "file" / "data", say=silent)
 
 
-def test_empty_folder_of_a_volume_is_taken_as_it_is(place: Path) -> None:
+def test_empty_folder_of_a_volume_is_used(place: Path) -> None:
     (place / "lost+found").mkdir()
     with start(place, say=silent) as server:
         assert query(server.dsn, "SELECT 1") == [(1,)]
@@ -413,8 +413,8 @@ def test_empty_folder_of_a_volume_is_taken_as_it_is(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["d" * 100, "a, b: ü 'c' \"d\""], ids=["long", "odd"])
-def test_path_that_no_socket_can_have(place: Path, data_dir: Path, name: str) -> None:
-    """The folder was moved there, which is no reason to refuse it either."""
+def test_path_that_a_socket_cannot_have(place: Path, data_dir: Path, name: str) -> None:
+    """The folder was moved to such a path. It is not refused."""
     data_dir.rename(place / name)
     with start(place / name, say=silent) as server:
         folder = socket_dir(server)
@@ -434,7 +434,7 @@ def test_wheel_is_missing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @as_root
-def test_root_does_not_open_what_is_closed(place: Path) -> None:
+def test_root_does_not_open_a_closed_folder(place: Path) -> None:
     closed = place / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(FolderClosed) as caught:
@@ -444,7 +444,7 @@ def test_root_does_not_open_what_is_closed(place: Path) -> None:
 
 
 @as_root
-def test_root_does_not_work_in_the_folder_of_another(place: Path) -> None:
+def test_root_refuses_the_folder_of_another_user(place: Path) -> None:
     os.chown(place, NOBODY.pw_uid, NOBODY.pw_gid)
     with pytest.raises(FolderRefused, match="not to root"):
         start(place, say=silent)
@@ -462,7 +462,7 @@ def test_root_keeps_the_account_of_the_cluster(data_dir: Path) -> None:
 
 
 @as_root
-def test_what_root_leaves_to_the_account(server: EmbeddedServer) -> None:
+def test_what_the_account_owns(server: EmbeddedServer) -> None:
     data_dir = socket_dir(server).parent
     owned = {path.name: path.owner() != "root" for path in data_dir.iterdir()}
     assert {name for name, is_theirs in owned.items() if is_theirs} == {"cluster", "socket"}
@@ -471,7 +471,7 @@ def test_what_root_leaves_to_the_account(server: EmbeddedServer) -> None:
 
 @as_root
 def test_programs_in_a_closed_folder_are_copied(place: Path, data_dir: Path) -> None:
-    """As where root made its virtual environment in its home."""
+    """As for a virtual environment in the home of root."""
     found = embedded_cluster.find_software()
     closed = place / "closed" / "site-packages"
     shutil.copytree(found, closed / found.parent.name / found.name, ignore=shutil.ignore_patterns("include", "*.a"))

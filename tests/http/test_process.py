@@ -184,7 +184,7 @@ def test_the_access_log_as_json(database_url: str) -> None:
 def test_the_memory_of_a_worker_is_settled() -> None:
     """What is there at the start is frozen, and the collector comes seldom."""
     program = (
-        "import gc; from server.processes import memory; memory.settle();"
+        "import gc; from server.processes import memory; memory.tune_memory();"
         "print(gc.get_freeze_count() > 1000, gc.get_threshold())"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -106,7 +106,7 @@ async def test_a_stop_over_a_reader_that_does_not_read(
     async with reading(api.port) as reader:
         await reader.ask("/users?page[size]=0")
         await until_stalled(api, pieces)
-        await worker.finish(api.app, [], 0)
+        await worker.drain(api.app, [], 0)
         await until_sessions(api, "count(*) = 0")
     assert [record.message for record in caplog.records if record.exc_info] == []
     assert "closed, the server stops" in caplog.text

@@ -1,7 +1,7 @@
-"""A program in a process of its own, by the lines that it writes: forking and signals are of the whole process.
+"""Runs a program in a process of its own and reads the lines that it writes.
 
-What is waited for is a line, or the end of the output, which comes when all processes of the program are gone: all of
-them hold it open.
+Forking and signals concern the whole process, so such tests cannot run in the test process. A test waits for a line, or
+for the end of the output, which comes when all processes of the program have ended: each of them holds it open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Program:
-    """A running program and the lines it wrote. workers: index and pid of those that said so. port: where they
+    """A running program and the lines it wrote. workers: the index and pid of each that started. port: where they
     answer."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -36,7 +36,7 @@ class Program:
         self.port = 0
 
     def line(self, pattern: str) -> re.Match[str]:
-        """The next line that fits, skipping others. Fails at the end of the output or of the time."""
+        """The next line that matches; others are skipped. Fails at the end of the output, or after the deadline."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             while b"\n" not in self.buffer:
@@ -47,14 +47,14 @@ class Program:
                 return match
 
     def read(self, deadline: float) -> bool:
-        """More of the output; False at its end."""
+        """Read more of the output. False at its end."""
         assert self.selector.select(max(0.0, deadline - time.monotonic())), f"nothing after {self.lines}"
         piece = os.read(self.output, 65536)
         self.buffer += piece
         return bool(piece)
 
     def end(self) -> list[str]:
-        """All lines, once no process is left that could write one."""
+        """All lines, after the last process has ended."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while self.read(deadline):
             pass
@@ -91,7 +91,7 @@ def started(text: str) -> Iterator[Program]:
 
 
 def kill_own(pid: int, session: int) -> None:
-    """Kill a process that the test left, never one that got its number later."""
+    """Kill a process that the test left, but not another process that got its pid later."""
     try:
         if os.getsid(pid) == session:
             os.kill(pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""The master as a real process, with generations that do what a test wants of them: who is begun, who goes on, who is
-told. Without a database; the whole of it is in tests/http/test_life.py."""
+"""The master as a real process, with fake generations and without a database: which generation starts, stays and is
+signalled. tests/http/test_life.py has the real generations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from server.processes import generation as generations
 from server.processes import master as masters
 from server.processes import stop_times
 from server.processes.generation import Inherited
+from server.processes.generation_handle import GenerationHandle
 from server.processes.listening import Listening, listen
 from server.processes.master import _Master
-from server.processes.offspring import Offspring
-from server.processes.reports import MOST_CHARACTERS
+from server.processes.reports import MAX_REASON_CHARACTERS
 from server.settings import Settings, StartError
 from tests.unit.programs import Program, started
 
@@ -34,7 +34,7 @@ PROGRAM = """
 import logging, os, signal, sys
 from server.observing.board import Board
 from server.processes import master, workers
-from server.processes.forks import outlive_no_parent
+from server.processes.forks import exit_with_parent
 from server.processes.generation import Inherited
 from server.processes.listening import Listening
 from server.settings import Settings, SettingsError, StartError
@@ -45,29 +45,29 @@ def say(*words):
 class Here(Listening):
     address = "http://here"
 
-def stay(life):
-    outlive_no_parent(life, 5.0)
+def stay(parent_pipe):
+    exit_with_parent(parent_pipe, 5.0)
     while True:
         signal.pause()
 
-def answer(reports, life):
-    "As one worker, which is the generation."
+def answer(reports, parent_pipe):
+    "As a generation with one worker, which needs no further process."
     reports.loaded(1)
     reports.ready()
-    stay(life)
+    stay(parent_pipe)
 
-def answer_by(number, count, most, reports, life, work):
+def answer_by(number, count, most, reports, parent_pipe, work):
     def be(_, index):
         work(index)
         signal.pause()
-    def ended(index, pid):
+    def on_exit(index, pid):
         say("gone", number, index)
         reports.ended(pid)
     reports.loaded(most)
-    workers.run([], count, be, stop_seconds=5.0, life=life, ended=ended, whole=most)
+    workers.run([], count, be, stop_seconds=5.0, parent_pipe=parent_pipe, on_exit=on_exit, max_count=most)
 
-def run_generation(inherited, settings, count, post, life):
-    number, reports = post.generation, post.reports
+def run_generation(inherited, settings, count, context, parent_pipe):
+    number, reports = context.generation, context.reports
     say("generation", number, os.getpid())
 {generation}
 
@@ -76,7 +76,7 @@ def read_settings():
 
 logging.basicConfig(stream=sys.stdout, format="log %(message)s")
 master.run_generation = run_generation
-master.LOOK_SECONDS = master.AGAIN_SECONDS = 0.05
+master.CHECK_SECONDS = master.RESTART_SECONDS = 0.05
 {before}
 say("worker 0", os.getpid())
 one = master._Master(Inherited(Here([], []), Board(), None, read_settings()), read_settings, None)
@@ -89,8 +89,9 @@ finally:
     one.stop()
 """
 
-ANSWER = "answer(reports, life)"
+ANSWER = "answer(reports, parent_pipe)"
 READY = "waterspout is ready on http://here"
+REFUSED = "log the new settings are refused and the old ones stay in effect"
 
 FORKS = """
 fork, forks = os.fork, 0
@@ -108,7 +109,7 @@ os.fork = seldom
 def program(
     generation: str, before: str = "", settings: str = "return Settings()"
 ) -> Iterator[tuple[Program, Callable[[signal.Signals], None]]]:
-    """A master, and what sends it a signal."""
+    """A running master, and a function that sends it a signal."""
     text = PROGRAM.format(generation=indent(generation, "    "), before=before, settings=indent(settings, "    "))
     with started(text) as running:
         _, pid = running.worker()
@@ -116,7 +117,7 @@ def program(
 
 
 def generation(running: Program) -> tuple[int, int]:
-    """Number and pid of the next one."""
+    """The number and the pid of the next generation."""
     match = running.line(r"generation (\d+) (\d+)")
     return int(match[1]), int(match[2])
 
@@ -124,16 +125,14 @@ def generation(running: Program) -> tuple[int, int]:
 # a fork that fails
 
 
-def test_a_reload_without_a_process() -> None:
-    """The one that answers goes on, whatever comes next, and the next reload that can be is."""
+def test_a_reload_whose_fork_fails() -> None:
+    """The current generation goes on answering, and a later reload succeeds."""
     with program(ANSWER, FORKS.format((2, 3))) as (running, send):
         _, first = generation(running)
         running.line(READY)
         for _ in range(2):
             send(signal.SIGHUP)
-            running.line(
-                "log the new settings are not taken, the old ones stay: no process: Resource temporarily unavailable"
-            )
+            running.line(f"{REFUSED}: cannot start a process: Resource temporarily unavailable")
         assert os.getsid(first) == running.process.pid
         send(signal.SIGHUP)
         number, _ = generation(running)
@@ -142,25 +141,25 @@ def test_a_reload_without_a_process() -> None:
         assert running.end()[-1] == "returned"
 
 
-def test_those_that_answered_are_gone_and_there_is_no_process() -> None:
+def test_a_restart_whose_fork_fails_is_retried() -> None:
     with program(ANSWER, FORKS.format((2, 3))) as (running, send):
         _, first = generation(running)
         running.line(READY)
         os.kill(first, signal.SIGKILL)
         for _ in range(2):
-            running.line("log the workers cannot be started: no process: Resource temporarily unavailable")
+            running.line("log the workers cannot be started: cannot start a process: Resource temporarily unavailable")
         number, _ = generation(running)
         running.line(f"log generation {number} answers")
         send(signal.SIGTERM)
         assert running.end()[-1] == "returned"
 
 
-def test_the_first_start_without_a_process() -> None:
+def test_a_first_start_whose_fork_fails() -> None:
     with program(ANSWER, FORKS.format((1,))) as (running, _):
-        assert running.end()[-1] == "error no process: Resource temporarily unavailable"
+        assert running.end()[-1] == "error cannot start a process: Resource temporarily unavailable"
 
 
-# a reload that comes to nothing
+# a reload that fails
 
 HALFWAY = """
 def work(index):
@@ -169,24 +168,24 @@ def work(index):
     say("answers", number, index)
     reports.ready()
 
-answer_by(number, count, 3, reports, life, work)
+answer_by(number, count, 3, reports, parent_pipe, work)
 """
 
 
 def count(running: Program, word: str) -> int:
-    """How many of the first generation have said so."""
+    """How many workers of the first generation have written this word."""
     return sum(line.startswith(f"{word} 1 ") for line in running.lines)
 
 
 def await_answers(running: Program, number: int) -> None:
-    """Until so many workers of the first generation have answered."""
+    """Wait until so many workers of the first generation have answered."""
     while count(running, "answers") < number:
         running.line("answers 1 .")
 
 
 def end_halfway(fail: Callable[[int, Callable[[signal.Signals], None]], None]) -> list[str]:
-    """Of the second generation's three workers two answer, and others have gone for them, when it fails: there are as
-    many again of the first one. Gives all lines."""
+    """Let the second generation fail when two of its three workers have replaced workers of the first generation, and
+    wait until the first generation has three workers again. Returns all lines."""
     with program(HALFWAY, settings="return Settings(workers=3)") as (running, send):
         await_answers(running, 3)
         send(signal.SIGHUP)
@@ -201,13 +200,13 @@ def end_halfway(fail: Callable[[int, Callable[[signal.Signals], None]], None]) -
         return running.end()
 
 
-def test_a_reload_that_fails_halfway_gives_the_workers_back() -> None:
+def test_a_reload_that_fails_halfway_restores_the_workers() -> None:
     lines = end_halfway(lambda pid, _: os.kill(pid, signal.SIGKILL))
-    told = "log the new settings are not taken, the old ones stay: generation 2 ended with signal 9 (Killed)"
+    told = f"{REFUSED}: generation 2 ended with signal 9 (Killed)"
     assert {told, "returned"} <= set(lines)
 
 
-def test_a_reload_that_is_overtaken_gives_the_workers_back() -> None:
+def test_a_reload_that_is_superseded_restores_the_workers() -> None:
     assert "returned" in end_halfway(lambda _, send: send(signal.SIGHUP))
 
 
@@ -220,16 +219,16 @@ def work(index):
     if number == 2:
         os._exit(1)
 
-answer_by(number, count, 3, reports, life, work)
+answer_by(number, count, 3, reports, parent_pipe, work)
 """
 
 
-def test_a_worker_that_comes_again_and_again_takes_one_place() -> None:
-    """The others go on answering until it is known that the new ones cannot be."""
+def test_a_worker_that_keeps_restarting_replaces_one_worker() -> None:
+    """The other workers go on answering until the new generation has failed."""
     with program(RELAPSE, settings="return Settings(workers=3)") as (running, send):
         await_answers(running, 3)
         send(signal.SIGHUP)
-        running.line("log the new settings are not taken, the old ones stay: generation 2 ended with exit code 1")
+        running.line(f"{REFUSED}: generation 2 ended with exit code 1")
         await_answers(running, 4)
         assert count(running, "gone") == 1
         send(signal.SIGTERM)
@@ -243,11 +242,11 @@ def work(index):
 
 if number == 2:
     os.kill(one.current.pid, signal.SIGKILL)
-answer_by(number, count, 3, reports, life, work)
+answer_by(number, count, 3, reports, parent_pipe, work)
 """
 
 
-def test_those_that_come_when_the_others_are_gone_are_as_many_as_there_are_to_be() -> None:
+def test_a_generation_without_a_predecessor_starts_all_workers() -> None:
     with program(ORPHANED, settings="return Settings(workers=3)") as (running, send):
         await_answers(running, 3)
         send(signal.SIGHUP)
@@ -257,17 +256,17 @@ def test_those_that_come_when_the_others_are_gone_are_as_many_as_there_are_to_be
         assert "returned" in running.end()
 
 
-# a reload before anybody answers
+# a reload before any generation answers
 
 STALL_FIRST = """
 if number == 1:
-    stay(life)
-answer(reports, life)
+    stay(parent_pipe)
+answer(reports, parent_pipe)
 """
 
 
 def test_a_reload_during_the_start() -> None:
-    """Whoever answers first is who the start waited for."""
+    """The start is complete when any generation answers."""
     with program(STALL_FIRST) as (running, send):
         assert generation(running)[0] == 1
         send(signal.SIGHUP)
@@ -288,8 +287,8 @@ os.environ["WATERSPOUT_PREDECESSOR"] = str(os.getppid())
 """
 
 
-def test_a_reload_during_a_takeover() -> None:
-    """The one before is told to go nevertheless."""
+def test_a_reload_during_a_handover() -> None:
+    """The predecessor is stopped nevertheless."""
     with program(STALL_FIRST, PREDECESSOR) as (running, send):
         generation(running)
         send(signal.SIGHUP)
@@ -308,32 +307,32 @@ def test_a_reload_during_a_takeover() -> None:
         ),
     ],
 )
-def test_a_reload_during_a_start_that_cannot_be(settings: str, reason: str) -> None:
-    """It is not tried for ever."""
-    with program("if number == 1:\n    stay(life)\nreports.failed('no table')", "", settings) as (running, send):
+def test_a_reload_during_a_start_that_fails(settings: str, reason: str) -> None:
+    """The start is not retried for ever."""
+    with program("if number == 1:\n    stay(parent_pipe)\nreports.failed('no table')", "", settings) as (running, send):
         generation(running)
         send(signal.SIGHUP)
         assert running.end()[-1] == f"error {reason}"
 
 
-# who hangs, and who is late
+# workers that hang
 
 HANG = """
 reports.loaded(1)
 reports.ready()
 say("hangs")
-stay(life)
+stay(parent_pipe)
 """
 
 
-def test_how_long_a_worker_may_hang_is_its_own_settings_affair() -> None:
+def test_a_hung_worker_is_killed_after_the_timeout_of_its_own_settings() -> None:
     settings = "return Settings(worker_timeout_seconds=0.1 if 'one' in globals() else 3600.0)"
     with program(HANG, settings=settings) as (running, send):
         generation(running)
         running.line(READY)
         send(signal.SIGHUP)
         number, pid = generation(running)
-        running.line(f"log worker with pid {pid} has not been heard of for 0.1 s and is killed")
+        running.line(f"log worker with pid {pid} has not reported for 0.1 s and is killed")
         assert number == 2
 
 
@@ -344,22 +343,22 @@ def work(index):
         reports.ready()
     say("begun", index, os.getpid())
 
-answer_by(number, count, 2, reports, life, work)
+answer_by(number, count, 2, reports, parent_pipe, work)
 """
 
 
-def test_who_hangs_before_it_is_ready_is_killed() -> None:
+def test_a_worker_that_hangs_before_it_is_ready_is_killed() -> None:
     with program(HANG_AT_THE_START, settings="return Settings(workers=2, worker_timeout_seconds=0.1)") as (running, _):
         generation(running)
         pid = running.line(r"begun 1 (\d+)")[1]
-        running.line(f"log worker with pid {pid} has not been heard of for 0.1 s and is killed")
+        running.line(f"log worker with pid {pid} has not reported for 0.1 s and is killed")
 
 
-# a program that does not come to take over
+# a handover that fails
 
 
 def test_a_successor_that_ends_at_once() -> None:
-    """The one before goes on, and the next one may try."""
+    """The old program goes on, and another handover may be tried."""
     ends = "if 'WATERSPOUT_PREDECESSOR' in os.environ: os._exit(3)"
     with program(ANSWER, ends) as (running, send):
         _, first = generation(running)
@@ -377,18 +376,18 @@ def test_a_successor_that_ends_at_once() -> None:
 
 @pytest.fixture
 def master() -> Iterator[_Master]:
-    """One that has not begun."""
+    """A master that has not started anything."""
     listening = listen(Settings(port=0))
     made = _Master(Inherited(listening, Board(), None, Settings()), Settings, None)
     yield made
     made.signals.close()
-    made.life.close()
+    made.parent_pipe.close()
     listening.close()
 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Who would have been sent which signal."""
+    """The signals that would have been sent, with their pids."""
     sent: list[tuple[int, int]] = []
     kill = SimpleNamespace(kill=lambda pid, number: sent.append((pid, number)))
     monkeypatch.setattr(masters, "os", kill)
@@ -413,16 +412,16 @@ def living() -> Iterator[int]:
 
 @pytest.fixture
 def dead() -> Iterator[int]:
-    """Nobody has waited for it."""
+    """The pid of a zombie."""
     with child("") as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         yield process.pid
 
 
-def test_who_was_not_forked_is_nobody(
+def test_a_failed_fork_leaves_no_generation(
     master: _Master, killed: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No pid, to which signals would go, and no pipe."""
+    """There is no pid that signals would go to, and no open pipe."""
 
     def refuse() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -432,50 +431,54 @@ def test_who_was_not_forked_is_nobody(
     before = os.listdir("/dev/fd")
     for _ in range(2):
         master._reload()
-    assert (master.coming, master._all(), killed) == (None, [], [])
+    assert (master.starting, master._all(), killed) == (None, [], [])
     assert os.listdir("/dev/fd") == before
 
 
 @contextmanager
-def offspring(number: int, pid: int) -> Iterator[Offspring]:
-    """Of which the test says what it reports."""
-    made = Offspring(number, 30.0)
+def generation_handle(number: int, pid: int) -> Iterator[GenerationHandle]:
+    """A generation whose reports the test writes."""
+    made = GenerationHandle(number, 30.0)
     made.pid = pid
     yield made
-    made.reports.be_reader()
+    made.reports.as_reader()
 
 
-def test_what_the_dead_have_said(master: _Master, killed: list[tuple[int, int]], living: int, dead: int) -> None:
-    """Whoever was ready takes nobody's place, and is sent nothing: its pid may be another's by now."""
+def test_reports_of_an_ended_generation_replace_no_worker(
+    master: _Master, killed: list[tuple[int, int]], living: int, dead: int
+) -> None:
+    """No signal is sent to its pid, which another process may have by now."""
     master.has_answered = True
-    with offspring(1, living) as current, offspring(2, dead) as coming:
-        master.current, master.coming = current, coming
-        coming.reports.loaded(2)
-        coming.reports.ready()
+    with generation_handle(1, living) as current, generation_handle(2, dead) as starting:
+        master.current, master.starting = current, starting
+        starting.reports.loaded(2)
+        starting.reports.ready()
         master._reap()
-        assert (master.current, master.coming, killed) == (current, None, [])
+        assert (master.current, master.starting, killed) == (current, None, [])
         current.reports.close()
 
 
-def test_the_last_word_of_the_dead(master: _Master, dead: int) -> None:
-    with offspring(1, dead) as master.coming:
-        master.coming.reports.failed("no table")
+def test_the_failure_of_an_ended_generation_is_read(master: _Master, dead: int) -> None:
+    with generation_handle(1, dead) as master.starting:
+        master.starting.reports.failed("no table")
         with pytest.raises(StartError, match="no table"):
             master._reap()
 
 
-def test_systemd_hears_of_nobody_who_does_not_answer(master: _Master, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one before has ended too early."""
+def test_systemd_is_not_told_ready_before_a_generation_answers(
+    master: _Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if the predecessor has ended."""
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(masters.systemd, "notify", lambda **fields: told.append(fields))
     master.predecessor = os.getpid()
-    master._watch()
+    master._check_health()
     assert [fields for fields in told if "READY" in fields] == []
     assert master.predecessor is None
 
 
-def test_what_takes_a_restart_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """And nothing else is."""
+def test_a_changed_setting_that_needs_a_restart_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Other settings are not."""
     before = Settings(database_url="postgresql://a/b", data_dir=Path("a"))
     other = {"host": "::1", "port": 1, "unix_socket": Path("b"), "admin_host": "::1", "admin_port": 2}
     other |= {"data_dir": Path("b"), "workers": 3, "migrations": Path("b"), "drain_seconds": 3.0}
@@ -484,12 +487,12 @@ def test_what_takes_a_restart_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert generations._database_url(inherited, changed) == "postgresql://a/b"
     names = ("host", "port", "unix_socket", "admin_host", "admin_port", "data_dir")
     assert [record.getMessage() for record in caplog.records] == [
-        f"{name} has changed, which takes a restart: it stays as it was" for name in names
+        f"the change of {name} needs a restart: the old value stays in effect" for name in names
     ]
 
 
-def test_how_long_a_stop_may_take() -> None:
-    """The sum is that of the page which says it, and each waits longer than those whose end it waits for."""
+def test_the_times_of_a_stop_add_up() -> None:
+    """The docstring has the right values, and each process waits longer than its children."""
     table = re.findall(r"^ +([0-9.]+)  ([A-Z_]+)", stop_times.__doc__ or "", re.MULTILINE)
     said = {name: float(seconds) for seconds, name in table}
     assert said == {name: pytest.approx(getattr(stop_times, name)) for name in said}
@@ -499,11 +502,11 @@ def test_how_long_a_stop_may_take() -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "ж", "\U0001f300"])
-def test_a_reason_of_any_length_is_told(letter: str) -> None:
-    """As one line, which a pipe takes at once."""
-    one = Offspring(1, 30.0)
+def test_a_reason_of_any_length_is_reported(letter: str) -> None:
+    """It is one line, which a pipe takes at once."""
+    one = GenerationHandle(1, 30.0)
     one.reports.failed(letter * 100_000)
-    assert list(one.hear()) == []
-    assert one.failure == letter * MOST_CHARACTERS
-    one.reports.be_reader()
+    assert list(one.read_reports()) == []
+    assert one.failure == letter * MAX_REASON_CHARACTERS
+    one.reports.as_reader()
     one.reports.close()

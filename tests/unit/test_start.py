@@ -1,4 +1,4 @@
-"""What the start says to a person. No database, no socket."""
+"""The lines and messages of a start, without a database and without a socket."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class _Writes(io.RawIOBase):
 
 @pytest.mark.parametrize("is_unbuffered", [False, True])
 def test_a_line_is_one_write(is_unbuffered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes share the terminal: the end of a line that came by itself would stand behind another's. Unbuffered as
-    PYTHONUNBUFFERED makes it, which container images set."""
+    """Several processes share the terminal, so a separate line break could follow the line of another process. Output
+    is unbuffered with PYTHONUNBUFFERED, which container images set."""
     writes = _Writes()
     output = writes if is_unbuffered else io.BufferedWriter(writes)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=is_unbuffered))  # type: ignore[type-var]
@@ -49,7 +49,7 @@ def test_a_line_is_one_write(is_unbuffered: bool, monkeypatch: pytest.MonkeyPatc
         (OSError(), "OSError"),
     ],
 )
-async def test_why_the_database_cannot_be_reached_is_one_line(
+async def test_the_reason_of_a_failed_connection_is_one_line(
     error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: Any) -> Any:

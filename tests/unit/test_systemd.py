@@ -1,4 +1,4 @@
-"""What is said to systemd and taken from it, over real sockets. No database."""
+"""The protocols of systemd, over real sockets and without a database."""
 
 import fcntl
 import os
@@ -55,13 +55,13 @@ def test_reloading_comes_with_the_time(manager: socket.socket) -> None:
     "address",
     [None, "", "relative", "vsock:2:1", "/nowhere/notify", "/" + "a" * 300, "@waterspout-nobody", "/dev/null"],
 )
-def test_where_nobody_listens_nothing_is_raised(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_raised_where_nobody_listens(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
     assert systemd.notify(READY=1) is False
 
 
-def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_that_does_not_read_does_not_block(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systemd, "NOTIFY_SECONDS", 0.01)
     told = list(takewhile(bool, (systemd.notify(WATCHDOG=1) for _ in range(100_000))))
     assert 0 < len(told) < 100_000

@@ -1,6 +1,6 @@
-"""Workers as real processes on a real socket: who answers, who is replaced, who is left.
+"""Workers as real processes on a real socket: which answer, which are replaced, which remain.
 
-The output of a program ends only when the parent and all workers are gone.
+The output of a program ends only when the parent and all workers have ended.
 """
 
 import os
@@ -12,7 +12,7 @@ from textwrap import indent
 
 import pytest
 
-from server.processes.workers import EARLY_SECONDS, _Place
+from server.processes.workers import EARLY_SECONDS, _Slot
 from server.settings import StartError
 from tests.unit.programs import Program, started
 
@@ -33,7 +33,7 @@ def answer(sockets, index):
 def worker(sockets, index):
 {worker}
 
-def ended(index, pid):
+def on_exit(index, pid):
     say("gone", index, pid)
 
 logging.basicConfig(stream=sys.stdout, format="log %(message)s")
@@ -42,7 +42,7 @@ listening = socket.create_server(("127.0.0.1", 0))
 before = [signal.getsignal(number) for number in workers.SIGNALS]
 say("port", listening.getsockname()[1])
 try:
-    workers.run([listening], {count}, worker, stop_seconds={stop_seconds}, whole={whole}, ended=ended)
+    workers.run([listening], {count}, worker, stop_seconds={stop_seconds}, max_count={max_count}, on_exit=on_exit)
     say("returned")
 except workers.StartError as error:
     say("error", error)
@@ -53,16 +53,16 @@ say("listening", listening.fileno() != -1)
 
 @contextmanager
 def program(
-    worker: str, count: int = 2, stop_seconds: float = 30.0, text: str = PROGRAM, whole: int = 0
+    worker: str, count: int = 2, stop_seconds: float = 30.0, text: str = PROGRAM, max_count: int = 0
 ) -> Iterator[Program]:
     with started(
-        text.format(worker=indent(worker, "    "), count=count, stop_seconds=stop_seconds, whole=whole)
+        text.format(worker=indent(worker, "    "), count=count, stop_seconds=stop_seconds, max_count=max_count)
     ) as running:
         running.port = int(running.line("port (.*)")[1])
         yield running
 
 
-def test_all_workers_start_and_one_that_is_up_answers() -> None:
+def test_all_workers_start_and_answer() -> None:
     with program("answer(sockets, index)", count=3) as running:
         workers = [running.worker() for _ in range(3)]
         assert sorted(index for index, _ in workers) == [0, 1, 2]
@@ -72,7 +72,7 @@ def test_all_workers_start_and_one_that_is_up_answers() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_parent_ends_all(number: signal.Signals) -> None:
+def test_a_signal_to_the_parent_stops_all_workers(number: signal.Signals) -> None:
     with program("answer(sockets, index)") as running:
         for _ in range(2):
             running.worker()
@@ -102,7 +102,7 @@ answer(sockets, index)
         assert lines.index("returned") > max(i for i, line in enumerate(lines) if line.startswith("finished"))
 
 
-def test_a_worker_starts_with_signals_of_its_own() -> None:
+def test_a_worker_starts_with_reset_signal_handlers() -> None:
     worker = """
 handlers = [signal.getsignal(number).name for number in workers.SIGNALS]
 say("handlers", handlers, list(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.set_wakeup_fd(-1))
@@ -126,7 +126,7 @@ def test_a_worker_that_dies_is_replaced_and_the_port_keeps_answering() -> None:
         assert answered_by != first
 
 
-def test_the_others_stay_when_one_dies() -> None:
+def test_the_other_workers_stay_when_one_dies() -> None:
     with program("answer(sockets, index)", count=2) as running:
         workers = dict(running.worker() for _ in range(2))
         os.kill(workers[1], signal.SIGKILL)
@@ -170,20 +170,20 @@ def test_the_pause_before_a_replacement_grows() -> None:
     assert second >= 0.4
 
 
-def test_a_worker_that_lived_long_enough_starts_anew_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_lived_long_enough_is_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("server.processes.workers.time.monotonic", lambda: clock[0])
-    place = _Place(0)
+    slot = _Slot(0)
     waits = []
     for lived in [1.0, 1.0, EARLY_SECONDS, 1.0, 1.0]:
-        place.started_at = clock[0]
+        slot.started_at = clock[0]
         clock[0] += lived
-        place.ended("exit code 1")
-        waits.append(round(place.start_at - clock[0], 6))
+        slot.record_exit("exit code 1")
+        waits.append(round(slot.start_at - clock[0], 6))
     assert waits == [0.2, 0.4, 0.0, 0.2, 0.4]
-    place.started_at = clock[0]
+    slot.started_at = clock[0]
     with pytest.raises(StartError):
-        place.ended("exit code 1")
+        slot.record_exit("exit code 1")
 
 
 def test_a_worker_that_does_not_stop_is_killed() -> None:
@@ -215,7 +215,7 @@ answer(sockets, index)
         assert sorted(running.end()[-2:]) == ["finished 0", "finished 1"]
 
 
-def test_a_worker_that_ignores_the_loss_of_its_parent_is_killed() -> None:
+def test_a_worker_that_ignores_the_end_of_its_parent_is_killed() -> None:
     worker = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nanswer(sockets, index)"
     with program(worker, stop_seconds=0.3) as running:
         for _ in range(2):
@@ -224,7 +224,7 @@ def test_a_worker_that_ignores_the_loss_of_its_parent_is_killed() -> None:
         running.end()
 
 
-def test_a_replacement_outlives_no_killed_parent_either() -> None:
+def test_a_replacement_does_not_outlive_a_killed_parent() -> None:
     with program("answer(sockets, index)", count=2) as running:
         workers = dict(running.worker() for _ in range(2))
         os.kill(workers[0], signal.SIGKILL)
@@ -233,7 +233,7 @@ def test_a_replacement_outlives_no_killed_parent_either() -> None:
         running.end()
 
 
-def test_other_children_of_the_parent_are_left_alone() -> None:
+def test_other_children_of_the_parent_are_not_waited_for() -> None:
     forked = PROGRAM.replace("listening =", "other = os.fork() or os._exit(5)\nlistening =", 1)
     text = forked + "say('other', os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))\n"
     with program("answer(sockets, index)", text=text) as running:
@@ -243,8 +243,8 @@ def test_other_children_of_the_parent_are_left_alone() -> None:
         assert "other 5" in running.end()
 
 
-def test_one_more_and_one_fewer() -> None:
-    with program("answer(sockets, index)", count=1, whole=2) as running:
+def test_signals_add_and_remove_a_worker() -> None:
+    with program("answer(sockets, index)", count=1, max_count=2) as running:
         first = running.worker()
         running.process.send_signal(signal.SIGTTIN)
         index, pid = running.worker()
@@ -252,12 +252,12 @@ def test_one_more_and_one_fewer() -> None:
         one_fewer(running, 1, pid)
         assert running.ask() == first[1]
         running.process.terminate()
-        # One that was to go is no loss, and is not replaced.
+        # A worker that was removed counts as no failure, and is not replaced.
         assert [line for line in running.end() if line.startswith("log")] == []
 
 
-def test_never_more_than_there_are_to_be() -> None:
-    """A worker that died is made up for, whoever asks for one more because its successor is ready."""
+def test_there_are_never_more_workers_than_the_full_count() -> None:
+    """A worker that died is replaced, and the signal that adds one does not add another."""
     with program("answer(sockets, index)", count=2) as running:
         workers = dict(running.worker() for _ in range(2))
         running.process.send_signal(signal.SIGTTIN)
@@ -271,8 +271,8 @@ def one_fewer(running: Program, index: int, pid: int) -> None:
     assert running.line(r"gone (.*)")[1] == f"{index} {pid}"
 
 
-def test_as_many_as_there_are_to_be() -> None:
-    """However often that is said."""
+def test_a_signal_restores_the_full_count() -> None:
+    """However often it is sent."""
     with program("answer(sockets, index)", count=3) as running:
         for index, pid in sorted((running.worker() for _ in range(3)), reverse=True)[:2]:
             one_fewer(running, index, pid)
@@ -283,7 +283,7 @@ def test_as_many_as_there_are_to_be() -> None:
         one_fewer(running, 2, again[2])
 
 
-def test_a_place_is_free_when_its_process_is_gone() -> None:
+def test_a_slot_is_free_when_its_process_has_ended() -> None:
     worker = """
 if index == 1: signal.signal(signal.SIGTERM, signal.SIG_IGN)
 answer(sockets, index)

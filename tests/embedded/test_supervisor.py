@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL dies under a running server: started again on the same data, or given up."""
+"""The embedded PostgreSQL dies under a running server: it is restarted on the same data, until too many starts fail."""
 
 import logging
 import os
@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 
 from server.embedded import cluster
-from server.embedded import watch as embedded_watch
-from server.embedded.cluster import live_postmaster
+from server.embedded import supervisor as embedded_supervisor
+from server.embedded.cluster import running_pid
 from server.embedded.postgres import EmbeddedServer, StartFailed, start
-from server.embedded.watch import FAILURES_AT_MOST
+from server.embedded.supervisor import MAX_FAILURES
 from tests.embedded.test_embedded import PSQL, is_running, open_folder, postmaster_pid, query, silent
 from tests.waiting import wait_until
 
@@ -43,22 +43,22 @@ def server(folder: Path) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_watch, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(embedded_supervisor, "RETRY_SECONDS", 0.0)
 
 
 def kill(folder: Path) -> int:
-    """The process id of the postmaster that was killed."""
+    """Kill the postmaster. Returns its process id."""
     pid = postmaster_pid(folder)
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
-def tended(server: EmbeddedServer, claim: Callable[[], object]) -> Callable[[], object]:
-    def look() -> object:
-        server.tend()
+def supervised(server: EmbeddedServer, claim: Callable[[], object]) -> Callable[[], object]:
+    def check() -> object:
+        server.supervise()
         return claim()
 
-    return look
+    return check
 
 
 def is_up(dsn: str) -> bool:
@@ -72,13 +72,13 @@ def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == level]
 
 
-def is_told(caplog: pytest.LogCaptureFixture, times: int) -> bool:
-    """Whether the log has told that often that PostgreSQL is back."""
+def is_back(caplog: pytest.LogCaptureFixture, times: int) -> bool:
+    """Whether the log has so many lines that PostgreSQL is back."""
     return len(logged(caplog, logging.WARNING)) == times
 
 
 def break_settings(folder: Path) -> Callable[[], object]:
-    """No PostgreSQL starts on the folder until what is given back is called."""
+    """Make every start on the folder fail. Returns the function that repairs it."""
     settings = folder / "cluster" / "postgresql.conf"
     before = settings.read_text()
     settings.write_text(before + "\nnonsense = 1\n")
@@ -89,7 +89,7 @@ def test_a_killed_postmaster_is_replaced(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed = kill(folder)
-    wait_until(tended(server, lambda: is_told(caplog, 1)))
+    wait_until(supervised(server, lambda: is_back(caplog, 1)))
     assert is_up(server.dsn)
     new = postmaster_pid(folder)
     assert new != killed
@@ -99,11 +99,11 @@ def test_a_killed_postmaster_is_replaced(
     assert not is_running(new)
 
 
-def test_while_it_runs_and_after_a_stop_nothing_happens(
+def test_nothing_happens_while_it_runs_or_after_a_stop(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pid = postmaster_pid(folder)
-    server.tend()
+    server.supervise()
     assert postmaster_pid(folder) == pid
     server.stop()
     assert caplog.records == []
@@ -113,8 +113,7 @@ def test_while_it_runs_and_after_a_stop_nothing_happens(
 def test_a_statement_that_outlives_its_postmaster_is_waited_for(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More often than starts may fail: they have not failed, they came too early. Nor is a disk waited for that is
-    nearly full."""
+    """Starts that the orphans prevent do not count as failures. They do not wait for free disk space either."""
     monkeypatch.setattr(cluster, "LOG_SEGMENT_BYTES", 2**62)
     busy = "SELECT count(*) FROM generate_series(1, 5000) a, generate_series(1, 5000) b"
     with subprocess.Popen([PSQL, "-Xc", busy, server.dsn], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
@@ -122,20 +121,20 @@ def test_a_statement_that_outlives_its_postmaster_is_waited_for(
             lambda: query(server.dsn, f"SELECT FROM pg_stat_activity WHERE query = '{busy}' AND state = 'active'")
         )
         kill(folder)
-        wait_until(tended(server, lambda: is_told(caplog, 1)))
+        wait_until(supervised(server, lambda: is_back(caplog, 1)))
     assert is_up(server.dsn)
-    assert (folder / "postgresql.log").read_text().count("pre-existing shared memory block") > FAILURES_AT_MOST
+    assert (folder / "postgresql.log").read_text().count("pre-existing shared memory block") > MAX_FAILURES
     assert len(logged(caplog, logging.ERROR)) == 1
 
 
-def test_what_does_not_start_any_more_is_given_up(
+def test_restarts_end_after_three_failures(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture, quick: None
 ) -> None:
     repair = break_settings(folder)
     try:
         kill(folder)
         with pytest.raises(StartFailed, match="did not start again in 3 tries") as raised:
-            wait_until(tended(server, lambda: False))
+            wait_until(supervised(server, lambda: False))
     finally:
         repair()
     assert 'unrecognized configuration parameter "nonsense"' in str(raised.value)
@@ -145,7 +144,7 @@ def test_what_does_not_start_any_more_is_given_up(
         assert is_up(again.dsn)
 
 
-def test_a_start_that_succeeds_makes_up_for_those_that_failed(
+def test_a_successful_start_resets_the_failures(
     server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture, quick: None
 ) -> None:
     for times in (1, 2):
@@ -153,17 +152,19 @@ def test_a_start_that_succeeds_makes_up_for_those_that_failed(
         repair = break_settings(folder)
         try:
             kill(folder)
-            # The line that it ended, and two of starts that failed.
-            wait_until(tended(server, lambda: len(logged(caplog, logging.ERROR)) == 3))
+            # One line that it ended, and two lines of failed starts.
+            wait_until(supervised(server, lambda: len(logged(caplog, logging.ERROR)) == 3))
         finally:
             repair()
-        wait_until(tended(server, lambda: is_told(caplog, 1)))
+        wait_until(supervised(server, lambda: is_back(caplog, 1)))
         assert is_up(server.dsn), times
 
 
-def test_failures_far_apart_are_no_row(server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_far_apart_do_not_add_up(
+    server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [100.0]
-    monkeypatch.setattr(embedded_watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(embedded_supervisor, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     log = folder / "postgresql.log"
     begin = log.stat().st_size
 
@@ -174,54 +175,54 @@ def test_failures_far_apart_are_no_row(server: EmbeddedServer, folder: Path, mon
     try:
         kill(folder)
         for number in range(1, 5):
-            wait_until(tended(server, lambda number=number: tries() == number))
-            wait_until(tended(server, lambda: server._watch._launched is None))
-            clock[0] += embedded_watch.PAUSE_SECONDS - 0.01
-            server.tend()
-            assert server._watch._launched is None
-            clock[0] += embedded_watch.FAILURES_SECONDS / 2
+            wait_until(supervised(server, lambda number=number: tries() == number))
+            wait_until(supervised(server, lambda: server._supervisor._launched is None))
+            clock[0] += embedded_supervisor.RETRY_SECONDS - 0.01
+            server.supervise()
+            assert server._supervisor._launched is None
+            clock[0] += embedded_supervisor.FAILURES_SECONDS / 2
     finally:
         repair()
 
 
-def test_a_full_disk_is_waited_for(
+def test_a_restart_waits_while_the_disk_is_full(
     server: EmbeddedServer,
     folder: Path,
     caplog: pytest.LogCaptureFixture,
     quick: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is tried once, and not again before there is room for a segment of the log of writes."""
+    """It is tried once, and then again when there is room for a WAL segment."""
     asked: list[Path] = []
     monkeypatch.setattr(cluster, "LOG_SEGMENT_BYTES", 2**62)
     monkeypatch.setattr(cluster.shutil, "disk_usage", lambda path: (asked.append(path), disk_usage(path))[1])
     repair = break_settings(folder)
     try:
         kill(folder)
-        wait_until(tended(server, lambda: len(asked) == 10))
+        wait_until(supervised(server, lambda: len(asked) == 10))
     finally:
         repair()
-    # That it ended, that it did not start, and what is waited for.
+    # After the line that it ended: it did not start, and the disk is full.
     assert [line.split(" ")[0] for line in logged(caplog, logging.ERROR)[1:]] == ["PostgreSQL", "the"]
     monkeypatch.undo()
-    wait_until(tended(server, lambda: is_told(caplog, 1)))
+    wait_until(supervised(server, lambda: is_back(caplog, 1)))
     assert is_up(server.dsn)
 
 
-def test_stopped_before_it_is_up_again(server: EmbeddedServer, folder: Path) -> None:
+def test_a_stop_during_a_restart(server: EmbeddedServer, folder: Path) -> None:
     killed = kill(folder)
-    wait_until(tended(server, lambda: live_postmaster(folder) not in (0, killed)))
-    new = live_postmaster(folder)
+    wait_until(supervised(server, lambda: running_pid(folder) not in (0, killed)))
+    new = running_pid(folder)
     server.stop()
     assert not is_running(new)
     assert not (folder / "cluster" / "postmaster.pid").exists()
 
 
-def test_the_data_is_gone(quick: None) -> None:
+def test_a_removed_data_folder(quick: None) -> None:
     place = open_folder()
     server = start(place / "data", say=silent)
     kill(place / "data")
     shutil.rmtree(place)
     with pytest.raises(StartFailed, match="No such file or directory"):
-        wait_until(tended(server, lambda: False))
+        wait_until(supervised(server, lambda: False))
     server.stop()

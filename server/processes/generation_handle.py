@@ -1,5 +1,6 @@
-"""A generation as the master sees it. What comes in: what its processes report. What goes out: whether it failed, who
-of it is alive, and who has not been heard of.
+"""The master's view of one generation.
+
+What comes in: the reports of its processes. What goes out: whether it failed, which workers are alive, and which hang.
 
 It must not know: other generations, signals.
 """
@@ -13,10 +14,12 @@ from collections.abc import Iterator
 from server.processes.reports import Reports
 
 
-class Offspring:
-    """workers: how many it is to have, 0 until it has loaded its settings. alive: the workers that answer, by pid, with
-    the time at which each was last heard of. starting: those that do not yet. failure: why it cannot be.
-    timeout_seconds: of its own settings."""
+class GenerationHandle:
+    """A generation that the master has forked.
+
+    workers: how many it should have, 0 until it has loaded its settings. alive: the pids of the workers that are ready,
+    with the time of the last report. starting: the same for workers that are not ready yet. failure: why it could not
+    start. timeout_seconds: after which a worker without a report counts as hung."""
 
     def __init__(self, number: int, timeout_seconds: float) -> None:
         self.number = number
@@ -33,8 +36,8 @@ class Offspring:
     def age_seconds(self) -> float:
         return time.monotonic() - self._made_at
 
-    def hear(self) -> Iterator[int]:
-        """Takes in what was reported, and gives the pid of each worker that has become ready."""
+    def read_reports(self) -> Iterator[int]:
+        """Read the reports that have arrived. Yields the pid of each worker that has become ready."""
         for word, text in self.reports.lines():
             if word == "loaded":
                 self.workers = int(text)
@@ -50,10 +53,10 @@ class Offspring:
                 if word == "ready":
                     yield int(text)
 
-    def hung(self) -> list[int]:
-        """Those that have not been heard of for `timeout_seconds`; they are told of once."""
+    def pop_hung(self) -> list[int]:
+        """The pids of the workers that have not reported for `timeout_seconds`. Each is returned once."""
         before = time.monotonic() - self.timeout_seconds
-        found = [(those, pid) for those in (self.starting, self.alive) for pid, at in those.items() if at < before]
-        for those, pid in found:
-            del those[pid]
+        found = [(pids, pid) for pids in (self.starting, self.alive) for pid, at in pids.items() if at < before]
+        for pids, pid in found:
+            del pids[pid]
         return [pid for _, pid in found]

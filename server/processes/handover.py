@@ -1,10 +1,9 @@
-"""A new program takes over from the one that runs. What comes in: listening sockets. What goes out: another of this
-program with them, or the pid of the one before.
+"""Hands the listening sockets over from a running program to a new one.
+
+The sockets are passed as systemd passes them (sd_listen_fds(3)). The old program keeps running until the new one is
+ready and sends it SIGTERM.
 
 It must not know: what either of them answers.
-
-The sockets are handed over as systemd does it (sd_listen_fds(3)). The one before stays until the new one answers, which
-then sends it SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from server.settings import PREDECESSOR_VARIABLE
 
 
 def predecessor() -> int | None:
-    """Where this program was started by another one to take over from it; asked for once."""
-    # As text: the first process of a container has the parent 0, and a signal to 0 would be for itself.
+    """The pid of the program that this one takes over from, or None. To be called once."""
+    # Compared as text. The first process of a container has the parent 0, and a signal to 0 would reach itself.
     parent = os.getppid()
     return parent if os.environ.pop(PREDECESSOR_VARIABLE, "") == str(parent) else None
 
 
 def start_successor(listening: Listening, signals: Signals) -> int:
-    """The pid of this program, started anew. Raises OSError."""
+    """Start this program again, with the sockets. Returns its pid. Raises OSError."""
     before = os.getpid()
-    return fork("the new program", signals, lambda: _be_successor(listening, before))
+    return fork("the new program", signals, lambda: _exec_successor(listening, before))
 
 
-def _be_successor(listening: Listening, before: int) -> None:
+def _exec_successor(listening: Listening, before: int) -> None:
     sockets = [*listening.main, *listening.admin]
     names = ["main"] * len(listening.main) + [ADMIN] * len(listening.admin)
-    _place(sockets)
+    _move_to_first_descriptors(sockets)
     variables = {
         "LISTEN_FDS": str(len(sockets)),
         "LISTEN_FDNAMES": ":".join(names),
@@ -51,16 +50,17 @@ def _be_successor(listening: Listening, before: int) -> None:
 
 
 def _command() -> list[str]:
-    """As this one was started; a binary is its own interpreter."""
+    """The command that started this process. A binary is its own interpreter."""
     if getattr(sys, "frozen", False):
         return [sys.executable, *sys.argv[1:]]
     return [sys.executable, *sys.orig_argv[1:]]
 
 
-def _place(sockets: Sequence[socket.socket]) -> None:
-    """Puts them where the new program looks for them, from `FIRST_DESCRIPTOR` on, open across exec."""
+def _move_to_first_descriptors(sockets: Sequence[socket.socket]) -> None:
+    """Move the sockets to the descriptors from `FIRST_DESCRIPTOR` on, where the new program expects them, and keep them
+    open across exec."""
     end = FIRST_DESCRIPTOR + len(sockets)
-    # First out of each other's way.
+    # Copies above the range come first: a socket may have a descriptor that another one is moved to.
     copies = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, end) for one in sockets]
-    for place, copy in enumerate(copies, FIRST_DESCRIPTOR):
-        os.dup2(copy, place, inheritable=True)
+    for descriptor, copy in enumerate(copies, FIRST_DESCRIPTOR):
+        os.dup2(copy, descriptor, inheritable=True)
