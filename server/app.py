@@ -183,5 +183,5 @@ def _server(
         balance=balance,
         is_trusted=trust_in(settings.trusted_proxies),
         closings=Closings(partial(meter.add, CLOSED)),
-        on_refused=app.database.watch.refused,
+        on_refused=app.database.watch.record_refusal,
     )

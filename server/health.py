@@ -72,7 +72,7 @@ class Health:
             self._ping.cancel()
 
     def _check_worker(self) -> None:
-        if self._watch.board.is_ending:
+        if self._watch.counters.is_stopping:
             raise NotReady("The server is stopping.")
 
     async def _wait_for_ping(self) -> None:

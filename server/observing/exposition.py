@@ -1,10 +1,12 @@
-"""Figures as Prometheus reads them. What comes in: the sums over all workers. What goes out: text in Prometheus'
-format, or in that of OpenMetrics: they differ in the names of counters and in the last line.
+"""Formats the metrics for Prometheus.
 
-The library of Prometheus takes 20 to 40 milliseconds for the 3,500 lines of a server that has answered on all routes,
-and all requests wait meanwhile; this takes 2.
+What comes in: the figures of all workers. What goes out: text in Prometheus' format, or in that of OpenMetrics. These
+differ in the names of counters and in the last line.
 
-It must not know: who counts, and where.
+The Prometheus client library takes 20 to 40 milliseconds for the 3,500 lines of a server that has answered on all
+routes, and all requests wait meanwhile. This module takes 2 milliseconds.
+
+It must not know: how and where the figures are counted.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/open_metrics_spec/
 """
@@ -16,8 +18,8 @@ from itertools import accumulate
 
 import msgspec
 
-from server.observing.board import Figures, Key
 from server.observing.metrics import METRICS, WORKERS, Metric
+from server.observing.shared_counters import Figures, Key
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -29,12 +31,14 @@ Values = list[tuple[Labels, list[float]]]
 
 
 class Exposition(msgspec.Struct, frozen=True):
+    """The metrics as text, with the media type."""
+
     text: bytes
     media_type: str
 
 
 def expose(figures: Figures, accept: str = "") -> Exposition:
-    """accept: the header of the request."""
+    """Format the figures. accept: the header of the request."""
     is_openmetrics = "application/openmetrics-text" in accept
     by_name = _by_name(figures)
     lines: list[str] = []
@@ -45,7 +49,7 @@ def expose(figures: Figures, accept: str = "") -> Exposition:
             values = [((), [0.0] * metric.count)]
         for labels, numbers in values:
             lines += (
-                _histogram(metric, labels, numbers) if metric.kind == "histogram" else _one(metric, labels, numbers)
+                _histogram(metric, labels, numbers) if metric.kind == "histogram" else _value(metric, labels, numbers)
             )
     if is_openmetrics:
         lines.append("# EOF\n")
@@ -53,17 +57,19 @@ def expose(figures: Figures, accept: str = "") -> Exposition:
 
 
 def _by_name(figures: Figures) -> dict[str, Values]:
-    """Labels and numbers of each metric, in the order of the labels."""
+    """The labels and numbers of each metric, sorted by label."""
     found: dict[str, Values] = {WORKERS.name: [((), [float(figures.workers)])]}
     metrics = {metric.name: metric for metric in METRICS}
-    for (name, *labels), numbers in sorted(figures.kept.items()):
+    for (name, *labels), numbers in sorted(figures.totals.items()):
         found.setdefault(name, []).append((tuple(labels), numbers))
-    for key, of_workers in sorted(figures.present.items()):
-        found.setdefault(key[0], []).extend(_living(metrics[key[0]], key, of_workers))
+    for key, of_workers in sorted(figures.per_worker.items()):
+        found.setdefault(key[0], []).extend(_running_values(metrics[key[0]], key, of_workers))
     return found
 
 
-def _living(metric: Metric, key: Key, of_workers: dict[int, list[float]]) -> Iterable[tuple[Labels, list[float]]]:
+def _running_values(
+    metric: Metric, key: Key, of_workers: dict[int, list[float]]
+) -> Iterable[tuple[Labels, list[float]]]:
     if metric.is_per_worker:
         return [((*key[1:], str(number)), numbers) for number, numbers in sorted(of_workers.items())]
     together = max if metric.is_info else sum
@@ -72,7 +78,7 @@ def _living(metric: Metric, key: Key, of_workers: dict[int, list[float]]) -> Ite
 
 def _head(metric: Metric, is_openmetrics: bool) -> Iterator[str]:
     name = metric.name.removesuffix("_total") if is_openmetrics else metric.name
-    yield f"# HELP {name} {metric.about}\n"
+    yield f"# HELP {name} {metric.help}\n"
     yield f"# TYPE {name} {metric.kind}\n"
 
 
@@ -81,13 +87,13 @@ def _labelled(names: Sequence[str], values: Labels) -> str:
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True))
 
 
-def _one(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
+def _value(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
     shown = f"{{{_labelled(metric.labels, labels)}}}" if labels else ""
     return [f"{metric.name}{shown} {numbers[0]!r}\n"]
 
 
 def _histogram(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
-    """Each bucket has all that is at or below its bound."""
+    """The lines of a histogram. Each bucket counts all values at or below its bound."""
     name, shown = metric.name, _labelled(metric.labels, labels)
     comma, braced = ("," if shown else ""), f"{{{shown}}}" if shown else ""
     *counts, total = numbers

@@ -1,5 +1,7 @@
-"""Logs: answers at info, faults at error, each line with the request's id. What comes in: log records and
-finished requests. What goes out: lines on standard error, as text, as JSON objects or as journald takes them.
+"""Formats log lines and writes the access log: responses at info, faults at error, each with the id of its request.
+
+What comes in: log records and finished requests. What goes out: lines on standard error, as text, as JSON objects or in
+the format of journald.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ access = logging.getLogger("server.access")
 
 
 class CurrentRequest(msgspec.Struct, frozen=True):
-    """The request that the code at work answers. It holds no handler: connections and timers that begin in a request
-    keep its context, some of them for hours."""
+    """The request that the running code answers. It holds no reference to a handler, because connections and timers
+    that begin in a request keep its context, some of them for hours."""
 
     request_id: str
     route: str
@@ -40,11 +42,11 @@ class CurrentRequest(msgspec.Struct, frozen=True):
 current: ContextVar[CurrentRequest | None] = ContextVar("current", default=None)
 
 _UNSHOWN = re.compile(f"(?!\n)[{CONTROLS}]")
-"""What a terminal would act on, and ends of lines but the one that parts the lines of a message."""
+"""Control characters, and line breaks except the one that separates the lines of a message."""
 
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
-"""Of syslog, as sd-daemon(3) has them."""
+"""Priorities of syslog. Source: sd-daemon(3)."""
 
 
 class TextFormatter(logging.Formatter):
@@ -55,7 +57,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; what a record has as its `fields` is part of it."""
+    """One JSON object a line. The `fields` of a record are part of it."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -74,7 +76,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """The priority in front of each line, and neither time nor process, which journald knows by itself."""
+    """The priority in front of each line. journald itself adds the time and the process."""
 
     def format(self, record: logging.LogRecord) -> str:
         priority = next((one for level, one in _PRIORITIES if record.levelno >= level), _DEBUG_PRIORITY)
@@ -91,7 +93,7 @@ def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def one_line(text: object) -> str:
-    """A text that a client may have had a part in, for a message: a line of its own would look like another message."""
+    """A text for a message on one line. A line break from a client could look like another message."""
     return str(text).replace("\n", "\\n")
 
 
@@ -107,12 +109,12 @@ _FORMATTERS: dict[Format, type[logging.Formatter]] = {
 
 
 def log_format(settings: Settings) -> Format:
-    """What was chosen, else what whoever reads standard error takes."""
+    """The format of the settings, else the one that fits the reader of standard error."""
     return settings.log_format or ("journald" if is_read_by_journald() else "text")
 
 
 def is_read_by_journald() -> bool:
-    """Whether standard error is the socket of which systemd says so. Source: systemd.exec(5), JOURNAL_STREAM."""
+    """Whether standard error is a socket of journald. Source: systemd.exec(5), JOURNAL_STREAM."""
     with suppress(OSError, ValueError, AttributeError):
         found = os.fstat(sys.stderr.fileno())
         return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
@@ -120,37 +122,38 @@ def is_read_by_journald() -> bool:
 
 
 def configure_logging(settings: Settings) -> None:
+    """Set the format and the level of all loggers."""
     handler, formatter = logging.StreamHandler(sys.stderr), _FORMATTERS[log_format(settings)]()
     handler.setFormatter(formatter)
     if isinstance(sys.stderr, Output):
-        sys.stderr.describe = partial(_dropped, formatter)
-    # They have the form of all other lines.
+        sys.stderr.describe = partial(_format_dropped, formatter)
+    # Warnings get the format of the other lines.
     logging.captureWarnings(True)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-    # What no line shows is not looked up: nearly a tenth of a small request went there ("Logging HOWTO", Optimization).
+    # No line shows these, and looking them up took nearly a tenth of a small request ("Logging HOWTO", Optimization).
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # Broken HTTP is the client's doing; tornado tells of it at info in words of its own.
+    # Broken HTTP is the client's fault, and tornado logs it at info in its own words.
     logging.getLogger("tornado.general").setLevel(logging.WARNING)
 
 
-def _dropped(formatter: logging.Formatter, count: int) -> str:
-    """The line about lines that were not written."""
+def _format_dropped(formatter: logging.Formatter, count: int) -> str:
+    """The line that reports dropped lines."""
     message = f"{count} lines of the log were dropped because nobody read them"
     record = logging.LogRecord("server", logging.WARNING, "", 0, message, (), None)
-    # It is about no request, whoever is the reason for the next line.
+    # In an empty context: the line belongs to no request.
     return Context().run(formatter.format, record) + "\n"
 
 
-GATHERED_SECONDS = 0.05
-"""How long the lines of requests are gathered: to write those of each turn of the loop takes 2 microseconds more."""
+GATHER_SECONDS = 0.05
+"""How long the lines of requests are gathered. Writing in each iteration of the loop takes 2 microseconds more."""
 
 
 class AccessLog:
-    """A line for each request, never with the query, which may hold what nobody should read.
+    """Writes a line for each request, without the query string, which may be confidential.
 
-    Lines are gathered, and written together and by no logger, which takes 15 microseconds a line, a tenth of a small
-    request. Whether there are any is the logger's word. To be made in the process that logs.
+    Lines are gathered and written together, without a logger: a logger takes 15 microseconds a line, a tenth of a small
+    request. The level of the logger `server.access` still applies. To be created in the process that logs.
     """
 
     def __init__(self, chosen: Format) -> None:
@@ -159,15 +162,15 @@ class AccessLog:
         self._lines: list[str] = []
 
     def __call__(self, handler: RequestHandler, *, is_quiet: bool = False) -> None:
-        """is_quiet: a line for who wants to see everything."""
+        """Add a line. is_quiet: only at level debug."""
         if not access.isEnabledFor(logging.DEBUG if is_quiet else logging.INFO):
             return
         if not self._lines:
-            asyncio.get_running_loop().call_later(GATHERED_SECONDS, self.write)
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self.write)
         self._lines.append(self._line(handler, time.time(), self._pid))
 
     def write(self) -> None:
-        """Writes what was gathered. What cannot be written is lost, and no request with it."""
+        """Write the gathered lines. Lines that cannot be written are lost, and no request fails."""
         lines, self._lines = self._lines, []
         with suppress(OSError, ValueError):
             sys.stderr.write("".join(lines))
@@ -228,7 +231,7 @@ def _text_head(now: float, level: str, pid: int) -> str:
 
 @lru_cache(maxsize=1)
 def _local_time(second: int) -> str:
-    """As logging writes it."""
+    """In the format of the logging module."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
 
 

@@ -1,9 +1,11 @@
-"""What is counted and measured: the list of metrics, and a worker's own figures. What comes in: durations, sizes,
-errors. What goes out: cells of the worker's sheet (`server/observing/board.py`), each at its place.
+"""Declares the metrics, and counts them for one worker.
+
+What comes in: durations, sizes, errors. What goes out: numbers in the worker's segment of the shared counters
+(`server/observing/shared_counters.py`).
 
 It must not know: handlers, the database, how figures are shown.
 
-Names: a unit at the end, `_total` behind what is counted (https://prometheus.io/docs/practices/naming/).
+Names end with a unit, and those of counters with `_total` (https://prometheus.io/docs/practices/naming/).
 """
 
 from __future__ import annotations
@@ -14,60 +16,61 @@ from typing import Literal
 
 import msgspec
 
-from server.observing.board import Key, Lasting, Sheet
+from server.observing.shared_counters import Key, Retention, Segment
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SUM = len(SECONDS) + 1
-"""Where a row of those has the sum, behind what is above the last bound."""
+"""The index of the sum in a row with these bounds: after the buckets and the count above the last bound."""
 
 LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
-"""Others are counted as one."""
+"""Other methods are counted together."""
 
 Stages = Sequence[tuple[str, float]]
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """bounds: of a histogram's buckets, in seconds. is_per_worker: shown for each worker, with the number of its sheet,
-    and gone with it; other counters are kept, and other gauges are the sum of those that live. is_legacy: counted when
-    the worker has ended."""
+    """A metric. bounds: of the buckets of a histogram, in seconds. is_per_worker: shown for each worker, with the
+    number of its segment, and removed when the worker ends. Other counters are kept, and other gauges are the sum over
+    the running workers. is_counted_after_exit: counted when the worker has ended. is_info: a constant, so not
+    summed."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
-    about: str
+    help: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     is_per_worker: bool = False
-    is_legacy: bool = False
+    is_counted_after_exit: bool = False
     is_info: bool = False
 
     @property
     def count(self) -> int:
-        """How many numbers a row has: of a histogram its buckets, what is above them, and the sum of all."""
+        """How many numbers a row has. A histogram has its buckets, the count above the last bound, and the sum."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
     @property
-    def lasting(self) -> Lasting:
-        if self.is_legacy:
-            return Lasting.LEGACY
-        return Lasting.PRESENT if self.kind == "gauge" or self.is_per_worker else Lasting.KEPT
+    def retention(self) -> Retention:
+        if self.is_counted_after_exit:
+            return Retention.AFTER_EXIT
+        return Retention.RUNNING if self.kind == "gauge" or self.is_per_worker else Retention.KEPT
 
 
-def _counter(name: str, about: str, *labels: str) -> Metric:
-    return Metric(f"waterspout_{name}", "counter", about, labels)
+def _counter(name: str, help: str, *labels: str) -> Metric:
+    return Metric(f"waterspout_{name}", "counter", help, labels)
 
 
-def _gauge(name: str, about: str, *labels: str) -> Metric:
-    return Metric(f"waterspout_{name}", "gauge", about, labels)
+def _gauge(name: str, help: str, *labels: str) -> Metric:
+    return Metric(f"waterspout_{name}", "gauge", help, labels)
 
 
-def _histogram(name: str, about: str, *labels: str, bounds: tuple[float, ...] = SECONDS) -> Metric:
-    return Metric(f"waterspout_{name}", "histogram", about, labels, bounds)
+def _histogram(name: str, help: str, *labels: str, bounds: tuple[float, ...] = SECONDS) -> Metric:
+    return Metric(f"waterspout_{name}", "histogram", help, labels, bounds)
 
 
-def _of_worker(name: str, about: str, kind: Literal["counter", "gauge"] = "gauge") -> Metric:
-    return Metric(f"waterspout_worker_{name}", kind, about, ("worker",), is_per_worker=True)
+def _worker_metric(name: str, help: str, kind: Literal["counter", "gauge"] = "gauge") -> Metric:
+    return Metric(f"waterspout_worker_{name}", kind, help, ("worker",), is_per_worker=True)
 
 
 REQUEST = ("route", "method", "status")
@@ -107,14 +110,19 @@ TASKS_ENDED = _counter("background_tasks_failed_total", "Background tasks that e
 WORKERS = _gauge("workers", "Processes that answer.")
 STOPPING = _gauge("workers_stopping", "Processes that finish what they have, and then end.")
 WORKERS_ENDED = Metric(
-    "waterspout_workers_ended_total", "counter", "Workers that ended otherwise than in order.", is_legacy=True
+    "waterspout_workers_ended_total",
+    "counter",
+    "Workers that ended otherwise than in order.",
+    is_counted_after_exit=True,
 )
-RESIDENT = _of_worker("resident_memory_bytes", "Memory of the worker.")
-OPEN_FDS = _of_worker("open_fds", "Open file descriptors of the worker.")
-MAX_FDS = _of_worker("max_fds", "Open file descriptors that the worker may have.")
-CPU_SECONDS = _of_worker("cpu_seconds_total", "Processor time of the worker.", "counter")
-START_TIME = _of_worker("start_time_seconds", "When the worker started, in Unix time.")
-GENERATION = _of_worker("generation", "How often settings and declarations had been loaded, with those of the worker.")
+RESIDENT = _worker_metric("resident_memory_bytes", "Memory of the worker.")
+OPEN_FDS = _worker_metric("open_fds", "Open file descriptors of the worker.")
+MAX_FDS = _worker_metric("max_fds", "Open file descriptors that the worker may have.")
+CPU_SECONDS = _worker_metric("cpu_seconds_total", "Processor time of the worker.", "counter")
+START_TIME = _worker_metric("start_time_seconds", "When the worker started, in Unix time.")
+GENERATION = _worker_metric(
+    "generation", "How often settings and declarations had been loaded, with those of the worker."
+)
 BUILD = Metric("waterspout_build_info", "gauge", "What is running; always 1.", ("version", "python"), is_info=True)
 
 METRICS = (
@@ -156,12 +164,12 @@ METRICS = (
 
 
 class Meter:
-    """One worker's figures. What each request and each statement passes through is written out, not called: all of it
-    takes about two microseconds a request."""
+    """Counts the metrics of one worker. The methods for each request and each statement repeat code instead of calling
+    it, so that all of them take about two microseconds a request."""
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
-        self._cells = sheet.cells
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._cells = segment.cells
         self._rows: dict[Key, int] = {}
         self._requests: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._stages: dict[tuple[str, str], int] = {}
@@ -171,22 +179,25 @@ class Meter:
         key = (metric.name, *labels)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = self.sheet.row(key, metric.count, metric.lasting)
+            row = self._rows[key] = self.segment.row(key, metric.count, metric.retention)
         return row
 
     def add(self, metric: Metric, *labels: str, amount: float = 1.0) -> None:
+        """Add to a counter."""
         self._cells[self._row(metric, *labels)] += amount
 
     def put(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
         self._cells[self._row(metric, *labels)] = value
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
         row = self._row(metric, *labels)
         self._cells[row + bisect_left(metric.bounds, value)] += 1.0
         self._cells[row + len(metric.bounds) + 1] += value
 
     def request(self, route: str, method: str, status: int, seconds: float, size: int) -> None:
-        """size: bytes of the body."""
+        """Count a request. size: bytes of the body."""
         rows = self._requests.get((route, method, status))
         if rows is None:
             rows = self._request_rows(route, method, status)
@@ -203,7 +214,7 @@ class Meter:
         return rows
 
     def stages(self, route: str, stages: Stages, end: float) -> None:
-        """stages: each with the moment of its begin. end: of the last one. Both by time.perf_counter."""
+        """Count the stages of a request. stages: with their begins. end: of the last one. All by time.perf_counter."""
         known, cells = self._stages, self._cells
         for name, begin in reversed(stages):
             row = known.get((route, name))
@@ -214,11 +225,13 @@ class Meter:
             cells[row + _SUM] += seconds
 
     def acquired(self, seconds: float) -> None:
+        """Count how long a request waited for a connection."""
         row, cells = self._acquire, self._cells
         cells[row + bisect_left(SECONDS, seconds)] += 1.0
         cells[row + _SUM] += seconds
 
     def statement(self, seconds: float) -> None:
+        """Count how long a statement took."""
         row, cells = self._statement, self._cells
         cells[row + bisect_left(SECONDS, seconds)] += 1.0
         cells[row + _SUM] += seconds

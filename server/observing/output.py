@@ -1,12 +1,12 @@
-"""Standard output and standard error of a server, which never wait for whoever reads them. What comes in: text. What
-goes out: lines, written by a thread.
+"""Replaces standard output and standard error by streams that never block.
 
-A pipe that nobody reads takes 64 KiB, and then blocks who writes into it: a worker with all its requests, or the master
-with its signals. Here the text is kept up to `MOST_CHARACTERS`. Lines beyond that are dropped and counted, and their
-number is written when writing works again.
+What comes in: text. What goes out: lines, written by a thread.
 
-A process that is forked begins with nothing kept and starts a thread of its own; what its parent had kept is written by
-the parent.
+A pipe that nobody reads takes 64 KiB and then blocks the writer: a worker with all its requests, or the master with its
+signals. Here up to `MAX_CHARACTERS` are kept. Further lines are dropped and counted, and their number is written when
+writing works again.
+
+A forked process starts with an empty buffer and a thread of its own. The parent writes what was in its own buffer.
 
 It must not know: what is written.
 """
@@ -26,46 +26,47 @@ from collections.abc import Callable
 from io import TextIOBase
 from typing import Any
 
-MOST_CHARACTERS = 1_048_576
-"""That are kept for each of the two."""
+MAX_CHARACTERS = 1_048_576
+"""How many are kept for each of the two streams."""
 
-WRITTEN_BYTES, WRITTEN_TO_FILE_BYTES = 4096, 65_536
-"""Lines are written together up to here: so many bytes are never mixed with those of other processes, in a pipe
-(PIPE_BUF) and in a file. Each write takes the lock of the interpreter from the main thread."""
+WRITE_BYTES, FILE_WRITE_BYTES = 4096, 65_536
+"""How many bytes are written at once. So many are never mixed with those of other processes, in a pipe (PIPE_BUF) and
+in a file. Each write takes the GIL from the main thread, so lines are written together."""
 
-PAUSE_SECONDS = 0.02
-"""How long lines are gathered once some were written. To wake the thread for each of them would cost requests time."""
+GATHER_SECONDS = 0.02
+"""How long lines are gathered after a write. Waking the thread for each line would slow requests down."""
 
 FLUSH_SECONDS = 1.0
-"""How long a process that ends waits for its last lines to be written."""
+"""How long a process that ends waits until its last lines are written."""
 
 STALLED_SECONDS, STALLED_FLUSH_SECONDS = 0.5, 0.1
-"""A write that has waited for so long will hardly end now: a process that ends then waits for less."""
+"""A write that has blocked for STALLED_SECONDS will probably not end soon. A process that ends then waits only for
+STALLED_FLUSH_SECONDS."""
 
 
 class Output(TextIOBase):
-    """A stream in place of `sys.stdout` or `sys.stderr`. dropped: how many lines were, since the process began.
-    describe: gives the line that says how many."""
+    """A stream that replaces `sys.stdout` or `sys.stderr`. dropped: how many lines were dropped since the process
+    began. describe: makes the line that reports how many."""
 
-    # Those of any stream, as print, warnings and click ask for them.
+    # print, warnings and click expect these attributes of a stream.
     encoding = "utf-8"
     errors = "backslashreplace"
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        self._most_bytes = WRITTEN_TO_FILE_BYTES if is_file else WRITTEN_BYTES
+        self._most_bytes = FILE_WRITE_BYTES if is_file else WRITE_BYTES
         self.describe: Callable[[int], str] = "{} lines were dropped because nobody read them\n".format
-        self.renew()
+        self.reset_after_fork()
 
-    def renew(self) -> None:
-        """In a process that was just forked: locks and threads are those of its parent."""
-        # What logs while this process logs, such as a finalizer, is in the same thread.
+    def reset_after_fork(self) -> None:
+        """Reset the state in a forked process: the locks and threads belong to its parent."""
+        # Reentrant, because a finalizer may log while this thread logs.
         self._lock = threading.RLock()
         self._kept: deque[str] = deque()
         self._size = 0
         self._line = ""
-        self._untold = 0
+        self._unreported = 0
         self.dropped = 0
         self._has_text = threading.Event()
         self._is_started = False
@@ -76,9 +77,9 @@ class Output(TextIOBase):
             raise TypeError(f"a stream of text takes no {type(text).__name__}")
         with self._lock:
             if not text.endswith("\n"):
-                # print writes the end of a line by itself.
+                # print may write the line break separately.
                 self._line += text
-                if len(self._line) < MOST_CHARACTERS:
+                if len(self._line) < MAX_CHARACTERS:
                     return len(text)
                 self._line, whole = "", self._line
             elif self._line:
@@ -89,15 +90,15 @@ class Output(TextIOBase):
         return len(text)
 
     def _keep(self, text: str) -> None:
-        # Once lines are dropped, until half of the others are written: one line tells of many.
-        if self._size + len(text) > (MOST_CHARACTERS // 2 if self._untold else MOST_CHARACTERS):
+        # Once lines are dropped, drop until half of the buffer is written, so that one line reports many.
+        if self._size + len(text) > (MAX_CHARACTERS // 2 if self._unreported else MAX_CHARACTERS):
             self.dropped += (lines := max(1, text.count("\n")))
-            self._untold += lines
+            self._unreported += lines
             return
-        if self._untold:
-            self._untold, untold = 0, self._untold
-            self._kept.append(told := self.describe(untold))
-            self._size += len(told)
+        if self._unreported:
+            self._unreported, unreported = 0, self._unreported
+            self._kept.append(report := self.describe(unreported))
+            self._size += len(report)
         self._kept.append(text)
         self._size += len(text)
         self._wake()
@@ -110,7 +111,7 @@ class Output(TextIOBase):
             threading.Thread(target=self._write_all, name="output", daemon=True).start()
 
     def finish(self) -> None:
-        """Waits until all is written, for a bounded time."""
+        """Wait until all is written, for a limited time."""
         begin = time.monotonic()
         with self._lock:
             if self._line:
@@ -136,16 +137,16 @@ class Output(TextIOBase):
     # in the thread
 
     def _write_all(self) -> None:
-        # Signals are for the main thread, which they are to wake up.
+        # Signals must wake the main thread, so this thread blocks them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             self._has_text.wait()
             while (text := self._take()) is not None:
                 self._write(text)
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(GATHER_SECONDS)
 
     def _take(self) -> bytes | None:
-        """What is written next; None where there is nothing."""
+        """The bytes to write next, or None."""
         with self._lock:
             pieces: list[bytes] = []
             size = 0
@@ -156,9 +157,9 @@ class Output(TextIOBase):
                 self._size -= len(self._kept.popleft())
                 pieces.append(piece)
                 size += len(piece)
-            if not pieces and self._untold:
-                self._untold, untold = 0, self._untold
-                pieces.append(self.describe(untold).encode(self.encoding, self.errors))
+            if not pieces and self._unreported:
+                self._unreported, unreported = 0, self._unreported
+                pieces.append(self.describe(unreported).encode(self.encoding, self.errors))
             if not pieces:
                 self._has_text.clear()
                 return None
@@ -171,7 +172,7 @@ class Output(TextIOBase):
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
-                # Another program has made the descriptor so.
+                # Another program has made the descriptor non-blocking.
                 select.select([], [self._descriptor], [])
             except OSError:
                 # Nobody reads any more, or the disk is full.
@@ -181,24 +182,24 @@ class Output(TextIOBase):
         self._writes_since = None
 
 
-def take_over() -> None:
-    """From here on `sys.stdout` and `sys.stderr` never block, in this process and in those that it forks."""
+def replace_standard_streams() -> None:
+    """Replace `sys.stdout` and `sys.stderr` by streams that never block, in this process and in those that it forks."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is not None and not isinstance(stream, Output):
             stream.flush()
             setattr(sys, name, made := Output(stream.fileno()))
-            os.register_at_fork(after_in_child=made.renew)
+            os.register_at_fork(after_in_child=made.reset_after_fork)
     atexit.register(finish)
 
 
 def finish() -> None:
-    """Before a process ends: the last lines are written, if that does not take long."""
+    """Write the last lines before the process ends, for a limited time."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Output):
             stream.finish()
 
 
 def dropped_lines() -> int:
-    """Of this process."""
+    """How many lines this process has dropped."""
     return sum(stream.dropped for stream in (sys.stdout, sys.stderr) if isinstance(stream, Output))

@@ -1,5 +1,6 @@
-"""Tasks that have no end. What comes in: work. What goes out: a task, which is started again when it ends all the same;
-then also a line of the log and a count.
+"""Runs background tasks, and restarts each one that ends.
+
+What comes in: a coroutine function. What goes out: its task. Each end is logged and counted.
 
 It must not know: what the work is.
 """
@@ -11,11 +12,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-AGAIN_SECONDS = 1.0
-"""How long after its end a task is started again."""
+RESTART_SECONDS = 1.0
+"""How long after its end a task is restarted."""
 
 OTHER = "other"
-"""Tasks and callbacks that are not supervised, those of custom code among them, where they are counted."""
+"""The name under which the failures of other tasks and callbacks are counted, for example those of custom code."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Count = Callable[[str], None]
@@ -24,11 +25,11 @@ log = logging.getLogger("server")
 
 
 class Supervised:
-    """A task without an end. It is started again when it fails, returns or is cancelled by others. To be made in the
-    loop."""
+    """A task that should never end. It is restarted when it fails, returns or is cancelled by others. To be created in
+    the event loop."""
 
     def __init__(self, name: str, work: Work, count: Count) -> None:
-        """count: is told the name at each end."""
+        """count: is called with the name at each end."""
         self._name = name
         self._work = work
         self._count = count
@@ -36,6 +37,7 @@ class Supervised:
         self._start()
 
     def stop(self) -> None:
+        """Cancel the task for good."""
         self._is_stopped = True
         self._task.cancel()
 
@@ -51,23 +53,23 @@ class Supervised:
         how = "was cancelled" if task.cancelled() else "ended" if error is None else "failed"
         log.error("the task %s %s, and is started again", self._name, how, exc_info=error)
         self._count(self._name)
-        task.get_loop().call_later(AGAIN_SECONDS, self._start)
+        task.get_loop().call_later(RESTART_SECONDS, self._start)
 
 
-def tell_of_others(count: Count) -> None:
-    """From here on the running loop tells of tasks and callbacks that nobody waits for as of any other fault: in one
-    line with a traceback. They are counted as `OTHER`."""
+def log_unhandled_errors(count: Count) -> None:
+    """Make the running loop log the errors of tasks and callbacks that nobody awaits, with a traceback. They are
+    counted as `OTHER`."""
 
-    def tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        about = next((context[name] for name in ("task", "future", "handle") if name in context), None)
-        log.error("%s: %s", context["message"], _shown(about), exc_info=context.get("exception"))
+    def log_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        source = next((context[name] for name in ("task", "future", "handle") if name in context), None)
+        log.error("%s: %s", context["message"], _describe(source), exc_info=context.get("exception"))
         count(OTHER)
 
-    asyncio.get_running_loop().set_exception_handler(tell)
+    asyncio.get_running_loop().set_exception_handler(log_error)
 
 
-def _shown(about: object) -> str:
+def _describe(source: object) -> str:
     """`fail, Task-7`"""
-    if not isinstance(about, asyncio.Task):
-        return repr(about)
-    return f"{getattr(about.get_coro(), '__qualname__', about.get_coro())}, {about.get_name()}"
+    if not isinstance(source, asyncio.Task):
+        return repr(source)
+    return f"{getattr(source.get_coro(), '__qualname__', source.get_coro())}, {source.get_name()}"

@@ -1,8 +1,11 @@
-"""Traces by OpenTelemetry, which are an extra. What comes in: requests as they begin and end, statements that ran.
-What goes out: a span for each request, below it one for each stage and each statement, to where OpenTelemetry's own
-variables say (OTEL_EXPORTER_OTLP_ENDPOINT and the others).
+"""Sends traces with OpenTelemetry, which is an optional dependency.
 
-Imported where the setting `tracing` is on, and nowhere else. No query and no value of a statement is in a span.
+What comes in: requests as they begin and end, statements that ran. What goes out: a span for each request, with child
+spans for each stage and each statement. OpenTelemetry's own variables say where they are sent
+(OTEL_EXPORTER_OTLP_ENDPOINT and others).
+
+This module is imported only if the setting `tracing` is on. A span contains no query string and no value of a
+statement.
 
 Source: https://opentelemetry.io/docs/specs/semconv/http/http-spans/, .../database/database-spans/; W3C Trace Context
 """
@@ -43,7 +46,7 @@ _shape_of = lru_cache(maxsize=512)(shape_of)
 
 
 class Tracer:
-    """One worker's."""
+    """Makes and sends the spans of one worker."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         own = {SERVICE_VERSION: version("waterspout")}
@@ -52,19 +55,21 @@ class Tracer:
         self.provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self.provider.get_tracer("waterspout", version("waterspout"))
-        # What the clock of stages and statements had at the beginning of Unix time.
+        # Unix time minus the clock of stages and statements.
         self._epoch = time.time_ns() - time.perf_counter_ns()
 
     def close(self) -> None:
+        """Send the last spans, for at most TRACES_SECONDS."""
         closing = threading.Thread(target=self.provider.shutdown, daemon=True)
         closing.start()
         closing.join(TRACES_SECONDS)
 
     def flush(self) -> None:
+        """Send all spans now."""
         self.provider.force_flush()
 
     def begin(self, handler: Watched, route: str) -> None:
-        """In the task that answers: what custom code traces there hangs below this span as well."""
+        """Begin the span of a request. To be called in its task, so that spans of custom code become child spans."""
         parent = extract(handler.request.headers)
         name = f"{handler.request.method} {route}"
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, _request_attributes(handler, route))
@@ -72,6 +77,7 @@ class Tracer:
         context.attach(set_span_in_context(span, parent))
 
     def end(self, handler: Watched, end: float) -> None:
+        """End the span of a request, and add the spans of its stages. end: by time.perf_counter."""
         span: Span | None = handler.span
         if span is None or not span.is_recording():
             return
@@ -87,7 +93,7 @@ class Tracer:
         span.end()
 
     def statement(self, sql: str, begin: float, seconds: float) -> None:
-        """begin: by time.perf_counter."""
+        """Add the span of a statement. begin: by time.perf_counter."""
         operation = sql.split(None, 1)[0].upper().rstrip(";") if sql.strip() else "SQL"
         attributes: dict[str, AttributeValue] = {
             db_attributes.DB_SYSTEM_NAME: "postgresql",
@@ -102,7 +108,7 @@ class Tracer:
 
 
 def open_tracer() -> Tracer:
-    """To be called in the process that sends: it starts a thread. Custom code that traces finds it by itself."""
+    """Open a tracer in the process that sends: it starts a thread. Custom code uses the same provider."""
     tracer = Tracer(OTLPSpanExporter())
     set_tracer_provider(tracer.provider)
     return tracer

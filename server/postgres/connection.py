@@ -79,7 +79,7 @@ class Connection(asyncpg.Connection):
     def ran(self, query: str, begin: float) -> None:
         """A statement has come to its end. begin: by time.perf_counter."""
         if self.watch is not None:
-            self.watch.ran(query, begin)
+            self.watch.record_statement(query, begin)
 
     def begin(self, watch: Watch) -> None:
         """It is open."""

@@ -139,13 +139,13 @@ class Database:
         except pg.TooManyConnectionsError as error:
             # It answers, and those that the pool has work on.
             if not self._pool.figures().is_open:
-                self.watch.failed(error)
+                self.watch.record_failure(error)
                 raise translated(error) from error
         except TimeoutError as error:
-            self.watch.failed(error)
+            self.watch.record_failure(error)
             raise Unavailable("The database does not answer in time; try again.") from error
         except FAILURES as error:
-            self.watch.failed(error)
+            self.watch.record_failure(error)
             raise _unreachable() from error
 
     @asynccontextmanager
@@ -167,7 +167,7 @@ class Database:
         try:
             connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
         except NotOpened as error:
-            self.watch.failed(error)
+            self.watch.record_failure(error)
             self._tell(error)
             raise _unreachable() from error
         except ShareHeld as error:
@@ -175,14 +175,14 @@ class Database:
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
-            self.watch.failed(error)
+            self.watch.record_failure(error)
             self._tell(error)
             if isinstance(error, (pg.PostgresConnectionError, pg.AdminShutdownError, ConnectionResetError)):
                 raise NeverSent from error
             is_full = isinstance(error, pg.TooManyConnectionsError)
             raise (translated(error) if is_full else _unreachable()) from error
         finally:
-            self.watch.acquired(begin)
+            self.watch.record_acquire(begin)
         self._tell(None)
         return connection
 
@@ -336,7 +336,7 @@ class Database:
     async def _look_at(self, error: BaseException, connection: Connection) -> None:
         """Makes of the connection, and of others, what the error says of them. Raises ConnectionLost."""
         is_known = isinstance(error, ConnectionLost)
-        self.watch.failed(error)
+        self.watch.record_failure(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
             if await self._takes_no_writes(connection):
                 await self._pool.renew(connection, READ_ONLY_SECONDS)

@@ -17,8 +17,8 @@ import uvloop
 from migrations import MigrationError
 from server.http.balance import Balance
 from server.limits import check_descriptors
-from server.observing.board import Board
 from server.observing.logs import configure_logging
+from server.observing.shared_counters import SharedCounters
 from server.processes import workers
 from server.processes.forks import ParentPipe, exit_with_parent
 from server.processes.listening import Listening
@@ -35,10 +35,10 @@ log = logging.getLogger("server")
 
 class Inherited(msgspec.Struct, frozen=True, eq=False):
     """What a generation inherits from the master. embedded_url: of the embedded PostgreSQL, if there is one. settings:
-    those at the start of the master. board: the counters that all workers share."""
+    those at the start of the master. counters: the counters that all workers share."""
 
     listening: Listening
-    board: Board
+    counters: SharedCounters
     embedded_url: str | None
     settings: Settings
 

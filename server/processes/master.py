@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from server.limits import check_descriptors
 from server.observing import output
-from server.observing.board import Board
 from server.observing.logs import configure_logging
+from server.observing.shared_counters import SharedCounters
 from server.processes import systemd
 from server.processes.forks import STOP_SIGNALS, ParentPipe, Signals, fork, poll_exit
 from server.processes.generation import Inherited, run_generation
@@ -51,7 +51,7 @@ ReadSettings = Callable[[], Settings]
 
 def serve(settings: Settings, read_settings: ReadSettings) -> None:
     """Answer requests until SIGTERM or SIGINT. Raises StartError, EmbeddedError."""
-    output.take_over()
+    output.replace_standard_streams()
     configure_logging(settings)
     with ExitStack() as cleanup:
         # During the start a signal raises SystemExit, so that the exit stack stops what has been started.
@@ -60,7 +60,7 @@ def serve(settings: Settings, read_settings: ReadSettings) -> None:
         listening = listen(settings)
         cleanup.callback(listening.close)
         url, supervise = open_database_url(settings, cleanup)
-        inherited = Inherited(listening, Board(), url if supervise is not None else None, settings)
+        inherited = Inherited(listening, SharedCounters(), url if supervise is not None else None, settings)
         master = _Master(inherited, read_settings, supervise)
         try:
             master.run()
@@ -142,7 +142,7 @@ class _Master:
         def run_child() -> None:
             self.parent_pipe.close_in_child()
             made.reports.as_writer()
-            context = WorkerContext(made.number, made.reports, self.inherited.board)
+            context = WorkerContext(made.number, made.reports, self.inherited.counters)
             run_generation(self.inherited, settings, workers, context, self.parent_pipe)
 
         try:
@@ -297,7 +297,7 @@ class _Master:
             self._notify(MAINPID=self.successor)
         else:
             self._notify(STOPPING=1, STATUS="finishes the requests in flight")
-            self.inherited.board.end()
+            self.inherited.counters.mark_stopping()
         # A socket that is still open would accept connections that nobody answers.
         self.inherited.listening.close()
         for one in self._all():

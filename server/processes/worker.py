@@ -25,7 +25,7 @@ from server.http.balance import Balance
 from server.http.connections import Server
 from server.limits import share
 from server.live_schema import LiveSchema
-from server.observing.board import Board
+from server.observing.shared_counters import SharedCounters
 from server.observing.watch import Watch
 from server.postgres.database import open_database
 from server.processes import memory
@@ -41,7 +41,7 @@ class WorkerContext(msgspec.Struct, frozen=True, eq=False):
 
     generation: int
     reports: Reports
-    board: Board
+    counters: SharedCounters
     balance: Balance | None = None
 
 
@@ -55,7 +55,7 @@ async def run_worker(
 ) -> None:
     """Answer requests until SIGTERM, then finish the requests in flight."""
     context.reports.begun()
-    watch = Watch(settings, context.board, context.generation)
+    watch = Watch(settings, context.counters, context.generation)
     database = await open_database(url, settings, share(settings.pool_size, settings.workers), watch)
     app = make_app(settings, declared.catalog, schema, database, declared.routes)
     server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)
@@ -68,7 +68,7 @@ async def run_worker(
     # SIGINT is ignored: the parent passes it on as SIGTERM, after it has marked the stop of the whole server.
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     memory.tune_memory()
-    watch.tell_of_other_tasks()
+    watch.log_unhandled_errors()
     tasks = [
         watch.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
         watch.supervise("gauges", app.gauges.run),
@@ -99,7 +99,7 @@ async def _stop(
     # systemd signals all processes at once. The master may mark the stop of the server after this worker got SIGTERM.
     await asyncio.sleep(STOP_REASON_SECONDS)
     # When the whole server stops, the admin port answers to the end. Otherwise the workers that stay answer there.
-    stopping = [server] if context.board.is_ending else [server, admin]
+    stopping = [server] if context.counters.is_stopping else [server, admin]
     for one in stopping:
         one.stop()
     await drain(app, stopping, settings.drain_seconds)

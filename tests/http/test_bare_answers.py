@@ -117,7 +117,7 @@ async def test_a_bare_answer_is_logged_and_counted(
     answer = await asked(api, data)
     assert (answer.status, answer.body, answer.headers["Connection"]) == (status, b"", "close")
     (record,) = [one for one in caplog.records if one.name == "server.access"]
-    assert (record.levelname, record.getMessage()) == ("INFO", f"no request: a bare {status} {phrase} for 127.0.0.1")
+    assert (record.levelname, record.getMessage()) == ("INFO", f"no valid request: {status} {phrase} for 127.0.0.1")
     fields = vars(record)["fields"]
     assert (fields["status"], fields["remote"], set(fields)) == (
         status,
@@ -135,7 +135,7 @@ async def test_a_late_head_is_logged_and_counted(start: Start, rows_url: str, ca
     answer = await asked(api, b"GET /")
     assert (answer.status, "Date" in answer.headers) == (408, True)
     (record,) = [one for one in caplog.records if one.name == "server.access"]
-    assert record.getMessage() == "no request: a bare 408 Request Timeout for 127.0.0.1"
+    assert record.getMessage() == "no valid request: 408 Request Timeout for 127.0.0.1"
     assert vars(record)["fields"]["milliseconds"] >= 100
     assert b'status="408"' in (await api.get("/-/metrics")).body
 

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from server.http import connections
-from server.observing.board import Board
+from server.observing.shared_counters import SharedCounters
 from server.processes import worker
 from server.processes.listening import listen
 from server.processes.reports import Reports
@@ -146,10 +146,10 @@ async def test_the_longest_stop_stays_within_its_limit(database_url: str, monkey
     monkeypatch.setattr("server.observing.watch._tracer", SlowTracer)
     monkeypatch.setattr(worker.memory, "tune_memory", lambda: None)
     settings = Settings(port=0, admin_port=0, database_url=database_url, tracing=True)
-    listening, declared, board = listen(settings), declarations(settings), Board()
+    listening, declared, counters = listen(settings), declarations(settings), SharedCounters()
     ports = [sockets[0].getsockname()[1] for sockets in (listening.main, listening.admin)]
     schema = await prepare_database(database_url, settings, declared.catalog)
-    context = worker.WorkerContext(1, Reports(), board)
+    context = worker.WorkerContext(1, Reports(), counters)
     answering = asyncio.create_task(worker.run_worker(listening, database_url, settings, declared, schema, context))
     async with raw(database_url) as holder, connected(ports[0]) as work, connected(ports[1]) as probe:
         await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
@@ -159,7 +159,7 @@ async def test_the_longest_stop_stays_within_its_limit(database_url: str, monkey
             while not await watcher.fetchval(WAITING):
                 pass
         began = time.monotonic()
-        board.end()
+        counters.mark_stopping()
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(answering, SLACK_SECONDS + 5)
         took = time.monotonic() - began

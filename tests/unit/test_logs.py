@@ -1,4 +1,4 @@
-"""The three forms of a log line, and which one is chosen."""
+"""The three formats of a log line, and which one is chosen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_text() -> None:
 
 @pytest.mark.usefixtures("answering")
 def test_text_in_a_request() -> None:
-    """Its id is there, and once."""
+    """The id of the request appears once."""
     shown = [TextFormatter().format(record(logging.INFO, text)).partition("] ")[2] for text in ("a", "request r1: a")]
     assert shown == ["a (request r1)", "request r1: a"]
 
@@ -66,8 +66,8 @@ def test_text_with_a_traceback() -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JournalFormatter()])
-def test_what_a_terminal_would_act_on_is_escaped(formatter: logging.Formatter) -> None:
-    """So is what ends a line elsewhere; the lines of a message stay lines."""
+def test_control_characters_are_escaped(formatter: logging.Formatter) -> None:
+    """Other line breaks are escaped, too; the lines of a message stay lines."""
     message = "a\x00\t\r\x1b[2J\x7f\x85\x9b\u2028\u2029\ud800é\nb"
     error = ValueError("c\x9b\nd")
     lines = formatter.format(record(logging.ERROR, "%s", message, error=error)).split("\n")
@@ -110,7 +110,7 @@ def test_journald(level: int, priority: int) -> None:
 
 @pytest.mark.usefixtures("answering")
 def test_journald_with_a_traceback() -> None:
-    """Each line has its priority: one without would be an info of its own."""
+    """Each line has its priority: a line without one would be a message at info."""
     lines = JournalFormatter().format(record(logging.ERROR, "m", error=raised())).split("\n")
     assert lines[0] == "<3>m (request r1)"
     assert lines[-2:] == ["<3>ValueError: two", "<3>lines"]
@@ -132,8 +132,8 @@ def chosen(stream: str | None, stderr: int) -> str:
     return found.stdout.strip()
 
 
-def test_chosen_by_who_reads() -> None:
-    """As systemd says it: the device and inode of the socket that is standard error."""
+def test_the_format_fits_the_reader() -> None:
+    """systemd gives the device and inode of the socket that is standard error."""
     read, write = os.pipe()
     try:
         found = os.fstat(write)
@@ -145,7 +145,7 @@ def test_chosen_by_who_reads() -> None:
         os.close(write)
 
 
-def test_chosen_by_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_chooses_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.observing.logs.is_read_by_journald", lambda: True)
     assert [log_format(Settings(log_format=chosen)) for chosen in (None, "text", "json", "journald")] == [
         "journald",

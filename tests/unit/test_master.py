@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.observing.board import Board
+from server.observing.shared_counters import SharedCounters
 from server.processes import generation as generations
 from server.processes import master as masters
 from server.processes import stop_times
@@ -32,7 +32,7 @@ from tests.unit.programs import Program, started
 
 PROGRAM = """
 import logging, os, signal, sys
-from server.observing.board import Board
+from server.observing.shared_counters import SharedCounters
 from server.processes import master, workers
 from server.processes.forks import exit_with_parent
 from server.processes.generation import Inherited
@@ -79,7 +79,7 @@ master.run_generation = run_generation
 master.CHECK_SECONDS = master.RESTART_SECONDS = 0.05
 {before}
 say("worker 0", os.getpid())
-one = master._Master(Inherited(Here([], []), Board(), None, read_settings()), read_settings, None)
+one = master._Master(Inherited(Here([], []), SharedCounters(), None, read_settings()), read_settings, None)
 try:
     one.run()
     say("returned")
@@ -378,7 +378,7 @@ def test_a_successor_that_ends_at_once() -> None:
 def master() -> Iterator[_Master]:
     """A master that has not started anything."""
     listening = listen(Settings(port=0))
-    made = _Master(Inherited(listening, Board(), None, Settings()), Settings, None)
+    made = _Master(Inherited(listening, SharedCounters(), None, Settings()), Settings, None)
     yield made
     made.signals.close()
     made.parent_pipe.close()
@@ -483,7 +483,7 @@ def test_a_changed_setting_that_needs_a_restart_is_logged(caplog: pytest.LogCapt
     other = {"host": "::1", "port": 1, "unix_socket": Path("b"), "admin_host": "::1", "admin_port": 2}
     other |= {"data_dir": Path("b"), "workers": 3, "migrations": Path("b"), "drain_seconds": 3.0}
     changed = msgspec.structs.replace(before, **other)
-    inherited = Inherited(Listening([], []), Board(), None, before)
+    inherited = Inherited(Listening([], []), SharedCounters(), None, before)
     assert generations._database_url(inherited, changed) == "postgresql://a/b"
     names = ("host", "port", "unix_socket", "admin_host", "admin_port", "data_dir")
     assert [record.getMessage() for record in caplog.records] == [

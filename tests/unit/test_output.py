@@ -1,4 +1,4 @@
-"""Output that never waits for who reads it: over pipes of the test's own."""
+"""Output that never blocks, over pipes of the test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from server.observing import output
-from server.observing.output import MOST_CHARACTERS, STALLED_FLUSH_SECONDS, Output
+from server.observing.output import MAX_CHARACTERS, STALLED_FLUSH_SECONDS, Output
 from tests.waiting import wait_until
 
 PIPE_BYTES = 4096
@@ -26,14 +26,14 @@ class Pipe(msgspec.Struct):
     descriptor: int
 
     def read(self) -> str:
-        """What has come."""
+        """What has arrived."""
         found = b""
         while select.select([self.descriptor], [], [], 0)[0] and (piece := os.read(self.descriptor, 1 << 20)):
             found += piece
         return found.decode()
 
     def until(self, end: str) -> str:
-        """All that comes, up to this."""
+        """All that arrives, up to this end."""
         found = ""
 
         def is_there() -> bool:
@@ -51,13 +51,13 @@ def pipe() -> Iterator[Pipe]:
     fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     made = Pipe(Output(writing), reading)
     yield made
-    # Who still writes has an error, and goes on to the end.
+    # A thread that still writes gets an error, and goes on to the end.
     os.close(reading)
     made.output.finish()
 
 
-def test_lines_come_in_their_order(pipe: Pipe) -> None:
-    """Of print each is whole, although it writes the end by itself."""
+def test_lines_keep_their_order(pipe: Pipe) -> None:
+    """Lines of print are complete, although print writes the line break separately."""
     for number in range(100):
         print("line", number, file=pipe.output)
     pipe.output.write("two\nlines\n")
@@ -65,37 +65,37 @@ def test_lines_come_in_their_order(pipe: Pipe) -> None:
     assert pipe.read() == "".join(f"line {number}\n" for number in range(100)) + "two\nlines\n"
 
 
-def test_half_a_line_comes_at_the_end(pipe: Pipe) -> None:
+def test_an_incomplete_line_is_written_at_the_end(pipe: Pipe) -> None:
     pipe.output.write("half")
     pipe.output.finish()
     assert pipe.read() == "half"
 
 
-def test_what_no_encoding_has_comes_all_the_same(pipe: Pipe) -> None:
+def test_surrogates_are_escaped(pipe: Pipe) -> None:
     pipe.output.write("\udc80é\n")
     pipe.output.finish()
     assert pipe.read() == "\\udc80é\n"
 
 
-def test_lines_that_nobody_reads(pipe: Pipe) -> None:
-    """They are kept up to a limit, and the gap is told in its place, once."""
+def test_lines_are_dropped_when_nobody_reads(pipe: Pipe) -> None:
+    """They are kept up to a limit, and one line reports the gap in its place."""
     line = "x" * 999 + "\n"
     begin = time.monotonic()
-    for _ in range(3 * MOST_CHARACTERS // len(line)):
+    for _ in range(3 * MAX_CHARACTERS // len(line)):
         pipe.output.write(line)
     assert time.monotonic() - begin < 1.0
     dropped = pipe.output.dropped
-    assert dropped >= MOST_CHARACTERS // len(line)
+    assert dropped >= MAX_CHARACTERS // len(line)
     came = pipe.until("because nobody read them\n")
     pipe.output.write("next\n")
     came += pipe.until("next\n")
     *whole, told, last = came.splitlines(keepends=True)
     assert set(whole) == {line}
-    assert len(whole) == 3 * MOST_CHARACTERS // len(line) - dropped
+    assert len(whole) == 3 * MAX_CHARACTERS // len(line) - dropped
     assert (told, last) == (f"{dropped} lines were dropped because nobody read them\n", "next\n")
 
 
-def test_the_end_is_not_waited_for_where_nobody_reads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finish_does_not_wait_for_a_stalled_reader(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "STALLED_SECONDS", 0.0)
     pipe.output.write("x" * 10 * PIPE_BYTES + "\n")
     wait_until(lambda: len(pipe.read()) > 0)
@@ -104,8 +104,8 @@ def test_the_end_is_not_waited_for_where_nobody_reads(pipe: Pipe, monkeypatch: p
     assert time.monotonic() - begin < STALLED_FLUSH_SECONDS + 0.3
 
 
-def test_nobody_there_to_read(pipe: Pipe) -> None:
-    """The lines are counted, and nothing else happens."""
+def test_a_closed_pipe(pipe: Pipe) -> None:
+    """The lines count as dropped, and nothing else happens."""
     other, writing = os.pipe()
     os.close(other)
     gone = Output(writing)
@@ -116,7 +116,7 @@ def test_nobody_there_to_read(pipe: Pipe) -> None:
 
 
 def test_a_child_writes_its_own_lines(pipe: Pipe) -> None:
-    """And none of its parent, whose thread it has not got."""
+    """It writes none of its parent, because the thread of the parent does not exist in the child."""
     pipe.output.write("x" * 10 * PIPE_BYTES + "\n")
     wait_until(lambda: select.select([pipe.descriptor], [], [], 0)[0])
     pipe.output.write("parent\n")
@@ -125,7 +125,7 @@ def test_a_child_writes_its_own_lines(pipe: Pipe) -> None:
         pid = os.fork()
     if pid == 0:
         try:
-            pipe.output.renew()
+            pipe.output.reset_after_fork()
             pipe.output.write("child\n")
             pipe.output.finish()
         finally:
@@ -139,7 +139,7 @@ def test_a_child_writes_its_own_lines(pipe: Pipe) -> None:
 PROGRAM = """
 import sys, threading, warnings
 from server.observing import output
-output.take_over()
+output.replace_standard_streams()
 print("printed", end="")
 print("told", file=sys.stderr)
 warnings.warn("warned")
@@ -148,7 +148,7 @@ raise ValueError("raised")
 """
 
 
-def test_everything_that_a_program_writes_comes_before_its_end() -> None:
+def test_a_program_writes_everything_before_its_end() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "printed")
     found = [

@@ -1,4 +1,4 @@
-"""The shape of a statement: what a log may show of it."""
+"""Statements without literals, for the log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_shapes(sql: str, shape: str) -> None:
     assert shape_of(sql) == shape
 
 
-def test_a_long_one_is_cut() -> None:
+def test_a_long_statement_is_cut() -> None:
     assert shape_of("x " * 5000) == ("x " * 5000)[:SHAPE_CHARACTERS] + " ..."
 
 
