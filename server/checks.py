@@ -1,5 +1,6 @@
-"""What the text of a setting has to be beyond its type. In: the text. Out: the text to keep, in one form however it was
-written; or ValueError, whose message is for a person.
+"""Checks the texts of settings beyond their type.
+
+What comes in: a text. What goes out: the text in one canonical form, or ValueError with a message for a person.
 
 It must not know: the settings, what they are for.
 """
@@ -22,7 +23,7 @@ _SECONDS = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if
 
 
 def database_url(url: str) -> str:
-    """Refuse what would not reach the server that was meant: a driver's own complaint may quote the password.
+    """Refuse a URL that would be misread. An error message of the driver could quote the password.
 
     Source: PostgreSQL, "34.1.1.2. Connection URIs".
     """
@@ -42,7 +43,7 @@ def database_url(url: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """An absolute URL, or a path, that paths can follow and that may stand in a JSON text as it is (RFC 3986, 2)."""
+    """An absolute URL or a path, to which paths can be appended, without characters that JSON escapes (RFC 3986, 2)."""
     if _PATH.fullmatch(url):
         return url.rstrip("/")
     expected = "expected an absolute URL such as https://api.example.org or https://example.org/api"
@@ -61,7 +62,7 @@ def public_url(url: str) -> str:
 
 
 def cors_origins(text: str) -> str:
-    """Origins as browsers write them (RFC 6454, 6.2), with commas between, or `*`.
+    """Origins as browsers write them (RFC 6454, 6.2), separated by commas, or `*`.
 
     >>> cors_origins("https://App.example.org, http://[0::1]:3000")
     'https://app.example.org,http://[::1]:3000'
@@ -76,7 +77,7 @@ def _origin(text: str) -> str:
     if found is None:
         raise ValueError(
             "expected origins such as https://app.example.org or http://localhost:3000, without a path, "
-            f"with commas between, or * alone for all of them; {text!r} is none"
+            f"with commas between, or * alone for all of them; not {text!r}"
         )
     scheme, host, port = found.groups()
     if port is not None and (int(port) > 65_535 or port == _DEFAULT_PORTS.get(scheme)):
@@ -94,7 +95,7 @@ def _host(host: str) -> str:
 
 
 def allowed_hosts(text: str) -> str:
-    """Names and addresses as the header Host has them, without a port, with commas between, or `*`.
+    """Names and addresses as in the header Host, without a port, separated by commas, or `*`.
 
     >>> allowed_hosts("API.example.org., 10.0.0.5, [0::1], ::2")
     'api.example.org,10.0.0.5,[::1],[::2]'
@@ -113,12 +114,12 @@ def _allowed_host(text: str) -> str:
     except ValueError:
         raise ValueError(
             "expected names such as api.example.org or 10.0.0.5, without a scheme, port or path, with commas between, "
-            f"or * alone for all of them; {text!r} is none"
+            f"or * alone for all of them; not {text!r}"
         ) from None
 
 
 def trusted_proxies(text: str) -> str:
-    """Networks (RFC 4632, RFC 4291), with commas between, and `unix`.
+    """Networks (RFC 4632, RFC 4291) and `unix`, separated by commas.
 
     >>> trusted_proxies("10.0.0.0/8, ::1, unix")
     '10.0.0.0/8,::1/128,unix'
@@ -134,7 +135,7 @@ def _network(text: str) -> str:
     except ValueError:
         raise ValueError(
             "expected addresses or networks such as 10.0.0.5 or 10.0.0.0/8, with commas between, "
-            f"and unix for a Unix socket; {text!r} is none"
+            f"and unix for a Unix socket; not {text!r}"
         ) from None
     if "/" in text and ip_network(text.partition("/")[0]).network_address != network.network_address:
         raise ValueError(f"{text} has bits beyond its length: write {network}")
@@ -147,14 +148,14 @@ def cache_control(text: str) -> str:
     >>> cache_control("public,max-age=60")
     'public, max-age=60'
     """
-    # No comma of ours is inside quotes: `private="a,b"` is the one known directive that has one, and nobody heeds it.
+    # A comma inside quotes is not supported. The only known directive with one is `private="a,b"`, which caches ignore.
     return ", ".join(_directive(one.strip()) for one in text.split(",")) if text else ""
 
 
 def _directive(text: str) -> str:
     found = _DIRECTIVE.fullmatch(text)
     if found is None:
-        raise ValueError(f"expected directives such as no-cache or public, max-age=60; {text!r} is none")
+        raise ValueError(f"expected directives such as no-cache or public, max-age=60; not {text!r}")
     name, value = found.groups()
     if name.lower() in _SECONDS and (value is None or re.fullmatch("[0-9]+", value) is None):
         raise ValueError(f"{name} wants a number of seconds: {name}=60")

@@ -21,10 +21,10 @@ import msgspec
 
 import migrations
 from migrations import Migration
-from server import advice, migrating
-from server.advice import Suggestion
+from server import index_advisor, migrating
 from server.embedded import dumps
 from server.embedded import postgres as embedded
+from server.index_advisor import Suggestion
 from server.live_ids import id_faults
 from server.live_schema import read_live_schema
 from server.observing.logs import configure_logging
@@ -124,7 +124,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
         faults = schema.faults or await id_faults(connection, schema.uncertain)
-        suggestions = await advice.suggest(connection, catalog)
+        suggestions = await index_advisor.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions)
 
     found = _with_connection(settings, work)
@@ -185,7 +185,7 @@ def _check_dump(path: Path, files: Sequence[Migration]) -> tuple[Migration, ...]
     if files and not record:
         raise StartError(f"{path} has no record of migrations: it is of another schema than this server's")
     state = migrations.compare(files, record)
-    migrating.refuse_unfit(dataclasses.replace(state, pending=()), files)
+    migrating.check_schema_status(dataclasses.replace(state, pending=()), files)
     return state.pending
 
 

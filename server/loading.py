@@ -1,11 +1,11 @@
-"""From flags, environment, credentials and a TOML file to one `Settings`.
+"""Loads the `Settings` from flags, environment, credentials and a TOML file.
 
-In: the flags that were given, the environment, the path of a file. Out: `Loaded`, the settings with where
-each came from, and what was given in vain; or SettingsError with every fault found. Flags beat environment beats
-credential beats file beats default, and each value is converted and checked alike wherever it came from.
+What comes in: the flags that were given, the environment, the path of a file. What goes out: `Loaded`, the settings
+with their sources and with warnings; or SettingsError with every fault found. Flags take precedence over the
+environment, then credentials, the file and the defaults. Each value is converted and checked in the same way.
 
-It must not know: the command line's library, what the settings are for, nor any of their names but those of
-settings that can contradict each other, or make each other useless.
+It must not know: the command line's library, what the settings are for, or the names of settings except those that can
+contradict each other or make each other useless.
 """
 
 import difflib
@@ -27,13 +27,13 @@ from server.settings import (
 
 CONFIG_FLAG = "--config"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""In the environment: the folder where systemd has put the files of LoadCredential= (systemd.exec(5))."""
+"""The environment variable with the folder of the files of LoadCredential= (systemd.exec(5))."""
 DEFAULT = "default"
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """Settings, and for each name its source: the flag, the variable, the path of the credential or file, or
-    `DEFAULT`. warnings: a line for each thing that was given and does nothing."""
+    """The settings, and the source of each: the flag, the variable, the path of the credential or file, or `DEFAULT`.
+    warnings: a line for each given value that has no effect."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -41,7 +41,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """A value as it was given: `label` opens messages about it, `source` is where it is from."""
+    """A value as it was given. label: the start of messages about it. source: where it came from."""
 
     value: object
     label: str
@@ -51,11 +51,11 @@ class _Given(msgspec.Struct, frozen=True):
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | None = None) -> Loaded:
     """The settings from `flags` (those that were given, by setting name), the environment and the TOML file.
 
-    `config` is the file's path from `--config`; else the variable WATERSPOUT_CONFIG names it. A variable with
-    an empty text counts as not set. A secret may also be the text of a file of its name in the folder of
-    credentials. Of a setting that is given twice only the winning value is looked at.
-    Raises SettingsError with all faults: values, unknown keys, a file that can't be read, settings that
-    contradict each other.
+    `config` is the path of the file from `--config`, else from the variable WATERSPOUT_CONFIG. An empty variable counts
+    as not set. A secret may also be in a file of its name in the folder of credentials. If a setting is given twice,
+    only the value that takes precedence is checked.
+
+    Raises SettingsError with all faults: values, unknown keys, a file that can't be read, contradictions.
     """
     path, keys = _read_config(config, environ)
     given = {s.name: _find(s, flags, environ, keys, path) for s in SETTINGS}
@@ -100,13 +100,13 @@ def _find_credential(setting: Setting, environ: Mapping[str, str]) -> _Given | N
         return None
     path = Path(folder, setting.name)
     try:
-        # Editors and echo end a file with a line break, which is no part of a secret.
+        # Editors and echo end a file with a line break, which is not part of the secret.
         text = path.read_text(encoding="utf-8").removesuffix("\n")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SettingsError((f"{path}: can't be read: {error.strerror}",)) from None
-    except ValueError:  # it would quote the secret
+    except ValueError:  # its message would quote the secret
         raise SettingsError((f"{path}: is not UTF-8 text",)) from None
     return _Given(text, str(path), str(path))
 
@@ -131,17 +131,17 @@ def _unknown_keys(keys: Mapping[str, object], path: str) -> list[str]:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:
-    """known: what to propose, by the name that it is known by."""
+    """A proposal for an unknown name, or an empty text. known: what to propose, by name."""
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
     return f"; did you mean {known[near[0]]}?" if near else ""
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """No fault: who else puts variables into an environment, such as Kubernetes, may choose the same beginning."""
+    """Warnings, not faults: others set variables, too (such as Kubernetes), maybe with the same prefix."""
     known = {setting.name: setting.variable for setting in SETTINGS} | {"config": CONFIG_VARIABLE}
     for name in environ:
         if name.startswith(PREFIX) and name not in (*known.values(), PREDECESSOR_VARIABLE):
-            yield f"the variable {name} is of no setting{_nearest(name.removeprefix(PREFIX), known)}"
+            yield f"the variable {name} belongs to no setting{_nearest(name.removeprefix(PREFIX), known)}"
 
 
 def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
@@ -151,7 +151,7 @@ def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
 
 
 def _convert(setting: Setting, value: object) -> object:
-    """The value in the setting's type; a number or boolean may come as text. Raises ValueError."""
+    """Convert a value to the type of the setting. A number or boolean may be a text. Raises ValueError."""
     try:
         converted = msgspec.convert(value, setting.form, strict=False, dec_hook=_to_path)
     except msgspec.ValidationError:
@@ -177,7 +177,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def as_toml(loaded: Loaded) -> str:
-    """The settings as a TOML file, secrets masked, each with its source; what has no value is commented out.
+    """The settings as a TOML file with their sources. Secrets are masked, settings without a value commented out.
 
     port = 9000                       # WATERSPOUT_PORT
     # unix_socket                     # default
@@ -193,6 +193,6 @@ def as_toml(loaded: Loaded) -> str:
 def _toml_line(setting: Setting, value: object) -> str:
     if value is None:
         return f"# {setting.name}"
-    # A JSON text is a TOML basic string but for DEL, which TOML wants escaped.
+    # A JSON string is a TOML basic string, except that TOML wants DEL escaped.
     literal = json.dumps(str(value) if isinstance(value, Path) else shown(setting, value))
     return f"{setting.name} = {literal}".replace("\x7f", "\\u007f")

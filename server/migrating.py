@@ -1,6 +1,6 @@
-"""The migrations of a start and of the commands: applied with the patience of the settings, and what a server makes of
-a schema that is not its own. What comes in: settings, a connection. What goes out: a schema that this server can work
-with, or StartError.
+"""Applies migrations at a start and for the commands, and decides whether the server can use the schema.
+
+What comes in: settings, a connection. What goes out: a schema that this server can use, or StartError.
 
 It must not know: declarations, which are compared with the tables elsewhere.
 """
@@ -22,12 +22,13 @@ log = logging.getLogger("server")
 
 
 def patience(settings: Settings) -> Patience:
+    """How long migrations wait, by the settings."""
     return Patience(settings.migration_lock_timeout_seconds, settings.migration_wait_seconds)
 
 
 def refuse_pooler(settings: Settings) -> None:
-    """A pooler lends single transactions: the lock of the runner would stay with whoever got the backend next. Raises
-    StartError."""
+    """Refuse to migrate through a pooler. It assigns a backend for one transaction, so another client could get the
+    backend that holds the lock of the runner. Raises StartError."""
     if settings.pooler != "none":
         raise StartError(
             "migrations are not applied through a pooler: `waterspout migrate up --pooler none` with PostgreSQL's own "
@@ -42,7 +43,7 @@ async def apply(
     files: Sequence[Migration],
     say: Callable[[str], None],
 ) -> tuple[Migration, ...]:
-    """Applies what is pending, and returns it. Raises StartError, MigrationError."""
+    """Apply the pending migrations and return them. Raises StartError, MigrationError."""
     if settings.pooler != "none" and (await migrations.status(connection, files)).pending:
         refuse_pooler(settings)
     return await migrations.up(
@@ -54,23 +55,25 @@ async def apply(
     )
 
 
-def refuse_unfit(state: Status, files: Sequence[Migration]) -> None:
-    """What this server cannot work with; on what it can, it warns. Raises StartError, which names the files."""
+def check_schema_status(state: Status, files: Sequence[Migration]) -> None:
+    """Refuse a schema that this server cannot use, and warn of one that is ahead. Raises StartError with the names of
+    the files."""
     if state.pending:
         raise StartError(
             f"the schema is behind: {names(state.pending)} not applied; run `waterspout migrate up`, or add --migrate"
         )
     if not files:
-        # Whoever brings no migrations does not know how far the schema should be.
+        # Without migrations of its own, the server does not know how far the schema should be.
         return
     if state.breaking:
         raise StartError(
-            f"the schema is ahead of this server, and {names(state.breaking)} cannot be worked with by servers that do "
-            "not have that file: start a newer one"
+            f"the schema is ahead of this server, and {names(state.breaking)} breaks servers that do not have it: "
+            "start a newer one"
         )
     if state.ahead:
         log.warning("the schema is ahead of this server: %s", names(state.ahead))
 
 
 def names(found: Sequence[Migration | migrations.Applied]) -> str:
+    """The names of migrations, with commas between."""
     return ", ".join(one.name for one in found)

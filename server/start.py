@@ -101,7 +101,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)
-        migrating.refuse_unfit(await migrations.status(connection, found), found)
+        migrating.check_schema_status(await migrations.status(connection, found), found)
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
         if schema.faults:
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))

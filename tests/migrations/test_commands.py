@@ -166,8 +166,8 @@ async def test_serve_refuses_a_schema_that_a_newer_file_broke_and_names_it(datab
     code, _, errors = run("serve", "--port", "0", *at_url)
     assert code == 1
     assert (
-        f"the schema is ahead of this server, and {count + 2:04}_drop_x.sql cannot be worked with by servers that do "
-        "not have that file: start a newer one"
+        f"the schema is ahead of this server, and {count + 2:04}_drop_x.sql breaks servers that do not have it: "
+        "start a newer one"
     ) in errors
     code, output, _ = run("migrate", "status", *at_url)
     assert (code, output.splitlines()[count:]) == (
@@ -227,7 +227,7 @@ async def test_check_for_programs(database, connect, cars):
                 "rank": "consider",
                 "table": "public.cars",
                 "columns": ["maker_id", "id"],
-                "reason": "resource “maker”, relationship “cars”: includes, related resources (of 0 rows so far)",
+                "reason": "resource “maker”, relationship “cars”: includes, related resources (the table has 0 rows)",
                 "sql": 'CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");',
             }
         ],

@@ -1,4 +1,4 @@
-"""Texts of settings that are more than texts: what is kept of them, and why the others are refused."""
+"""Settings with a format: the canonical form of good texts, and the errors of bad ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from server import checks
 
 ORIGINS = (
     "expected origins such as https://app.example.org or http://localhost:3000, without a path, with commas between, "
-    "or * alone for all of them; {} is none"
+    "or * alone for all of them; not {}"
 )
 NETWORKS = (
     "expected addresses or networks such as 10.0.0.5 or 10.0.0.0/8, with commas between, and unix for a Unix socket; "
-    "{} is none"
+    "not {}"
 )
-DIRECTIVES = "expected directives such as no-cache or public, max-age=60; {} is none"
+DIRECTIVES = "expected directives such as no-cache or public, max-age=60; not {}"
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_what_is_given_in_vain_is_said_in_the_log(
     monkeypatch.setenv("WATERSPOUT_DATABSE_URL", f"postgresql://ann:{SECRET}@db/shop")
     result = invoke(*arguments, "--log-format", "json")
     assert (result.exit_code, result.stderr) == (0, "")
-    line = "the variable WATERSPOUT_DATABSE_URL is of no setting; did you mean WATERSPOUT_DATABASE_URL?"
+    line = "the variable WATERSPOUT_DATABSE_URL belongs to no setting; did you mean WATERSPOUT_DATABASE_URL?"
     assert caplog.record_tuples == [("server", logging.WARNING, line)]
     assert configured == [Settings(log_format="json")]
 

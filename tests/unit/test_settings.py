@@ -83,7 +83,7 @@ def test_precedence(flag: str | None, variable: str | None, key: str, value: int
 )
 def test_a_variable_of_no_setting_is_told_and_no_fault(name: str, told: str | None) -> None:
     """Nor is its value shown, which may be a secret."""
-    expected = () if told is None else (f"the variable {name} is of no setting{told}",)
+    expected = () if told is None else (f"the variable {name} belongs to no setting{told}",)
     assert load({}, {name: SECRET}).warnings == expected
 
 
@@ -209,11 +209,11 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("trusted_proxies", "", "expected a text that is not empty, not ''"),
         ("trusted_proxies", "10.0.0.1/8", "10.0.0.1/8 has bits beyond its length: write 10.0.0.0/8"),
         ("cors_origins", "https://a:443", "'https://a:443' is no origin as browsers write it: leave out :443"),
-        ("allowed_hosts", "a:80", f"{HOST_FORM}; 'a:80' is none"),
-        ("allowed_hosts", "http://a", f"{HOST_FORM}; 'http://a' is none"),
-        ("allowed_hosts", "a,*", f"{HOST_FORM}; '*' is none"),
-        ("allowed_hosts", "a,,b", f"{HOST_FORM}; '' is none"),
-        ("allowed_hosts", "[::g]", f"{HOST_FORM}; '[::g]' is none"),
+        ("allowed_hosts", "a:80", f"{HOST_FORM}; not 'a:80'"),
+        ("allowed_hosts", "http://a", f"{HOST_FORM}; not 'http://a'"),
+        ("allowed_hosts", "a,*", f"{HOST_FORM}; not '*'"),
+        ("allowed_hosts", "a,,b", f"{HOST_FORM}; not ''"),
+        ("allowed_hosts", "[::g]", f"{HOST_FORM}; not '[::g]'"),
         ("compression", "br", "expected off or gzip, not 'br'"),
         ("cache_control", "max-age", "max-age wants a number of seconds: max-age=60"),
         ("database_url", "", DATABASE_FORM),

@@ -1,4 +1,4 @@
-"""The indexes that `check` suggests: which are asked for, what is taken for them, and that they can be made."""
+"""The indexes that `check` suggests: which are needed, which existing ones count, and that the statements work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server import advice
-from server.advice import Suggestion, suggest
+from server import index_advisor
+from server.index_advisor import Suggestion, suggest
 from server.resources import built_in
 from tests.catalog import CATALOG
 from waterspout import (
@@ -319,10 +319,10 @@ def _schema(table: str) -> str | None:
 
 @pytest.mark.parametrize("table", [*ZOO_TABLES, "virtual"])
 @pytest.mark.parametrize("few_rows", [0, 1000])
-async def test_every_suggestion_can_be_executed_whatever_it_is_for(
+async def test_every_suggestion_can_be_executed(
     corner_url: str, monkeypatch: pytest.MonkeyPatch, table: str, few_rows: int
 ) -> None:
-    monkeypatch.setattr(advice, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(index_advisor, "SMALL_TABLE_ROWS", few_rows)
     connection = await asyncpg.connect(corner_url)
     try:
         await connection.execute(ZOO)
@@ -340,15 +340,15 @@ async def test_every_suggestion_can_be_executed_whatever_it_is_for(
         await connection.close()
 
 
-async def test_what_the_key_of_the_partitions_is_not_in_is_suggested_without_unique(corner_url: str) -> None:
+async def test_an_index_without_the_partition_key_is_suggested_without_unique(corner_url: str) -> None:
     found = await suggested(corner_url, Catalog([kept("by_number")]), ZOO)
-    reason = "resource “kept”: the id (PostgreSQL has no unique index without the key of the partitions)"
+    reason = "resource “kept”: the id (PostgreSQL has no unique index without the partition key)"
     assert [one.sql for one in found if one.reason.startswith(reason)] == [
         'CREATE INDEX "by_number_id_idx" ON "public"."by_number" ("id");'
     ]
 
 
-async def test_a_suggestion_says_what_asks_for_it(shop_url: str) -> None:
+async def test_a_suggestion_has_a_reason(shop_url: str) -> None:
     [found] = await suggested(shop_url, Catalog((owner(OWNED), thing())))
     assert found == Suggestion(
         rank="missing",
@@ -359,23 +359,23 @@ async def test_a_suggestion_says_what_asks_for_it(shop_url: str) -> None:
     )
 
 
-async def test_a_table_of_few_rows_gets_what_is_missing_as_something_to_consider(shop_url: str) -> None:
+async def test_missing_indexes_of_a_small_table_are_only_considered(shop_url: str) -> None:
     catalog = Catalog((owner(OWNED), thing(Attribute("size", INT, column="Size"))))
     [found] = await suggested(shop_url, catalog, f"DELETE FROM {THINGS} WHERE id > 999")
     assert (found.rank, found.sql) == ("consider", BY_OWNER)
-    assert found.reason.endswith(": includes, related resources (of 999 rows so far)")
+    assert found.reason.endswith(": includes, related resources (the table has 999 rows)")
     found = (await suggested(shop_url, catalog, f"TRUNCATE {THINGS}"))[0]
-    assert found.reason.endswith("(of 0 rows so far)")
+    assert found.reason.endswith("(the table has 0 rows)")
 
 
-async def test_statistics_of_a_large_table_are_believed(shop_url: str) -> None:
+async def test_the_statistics_of_a_large_table_are_used(shop_url: str) -> None:
     await suggested(shop_url, NOTHING, f"ANALYZE {THINGS}")
     # Now its rows are not counted any more.
     [found] = await suggested(shop_url, Catalog((owner(OWNED), thing())), f"DELETE FROM {THINGS}")
     assert found.rank == "missing"
 
 
-async def test_a_long_name_is_cut_and_stays_one_of_its_own(corner_url: str) -> None:
+async def test_a_long_name_is_cut_and_stays_unique(corner_url: str) -> None:
     table = "ä" * 25 + "_with_more"
     columns = ("b" * 40, "c" * 40)
     ddl = f'CREATE TABLE "{table}" (id bigint PRIMARY KEY, {", ".join(f"{column} int NOT NULL" for column in columns)})'
@@ -388,17 +388,17 @@ async def test_a_long_name_is_cut_and_stays_one_of_its_own(corner_url: str) -> N
     assert await suggested(corner_url, catalog, *(suggestion.sql for suggestion in found)) == ()
 
 
-async def test_what_is_suggested_can_be_made_and_is_then_there(
+async def test_suggested_indexes_can_be_created_and_are_then_found(
     corner_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advice, "FEW_ROWS", 0)
+    monkeypatch.setattr(index_advisor, "SMALL_TABLE_ROWS", 0)
     found = await suggested(corner_url, CATALOG)
     assert len(found) > 40
     assert await suggested(corner_url, CATALOG, *(suggestion.sql for suggestion in found)) == ()
 
 
-async def test_the_built_in_tables_miss_none(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "FEW_ROWS", 0)
+async def test_the_built_in_tables_miss_no_index(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_advisor, "SMALL_TABLE_ROWS", 0)
     found = await suggested(database_url, built_in())
     assert [suggestion for suggestion in found if suggestion.rank == "missing"] == []
 
@@ -409,7 +409,7 @@ async def test_it_only_reads(shop_url: str) -> None:
 
 
 async def test_a_schema_that_the_role_may_not_use(corner_url: str) -> None:
-    """Its rows are not counted; that the role cannot read them is told as a fault."""
+    """Its rows are not counted. Another check reports that the role cannot read them."""
     resource = Resource("thing", "/things", "things", schema="closed")
     statements = (
         "CREATE SCHEMA closed",

@@ -1,12 +1,14 @@
-"""The indexes that the declarations ask for, held against those that there are. What comes in: a connection and the
-Catalog. What goes out: a `Suggestion` for each that is not there, with the statement that makes it.
+"""Suggests the indexes that the declarations need and the database does not have.
 
-`missing` is what an include, a related collection, a containment filter or a key needs, and what reads the whole table
-without. `consider` is what a filter or a sort would gain, if it is asked for: an index has its price with every write.
-In a table of fewer than FEW_ROWS rows an index gains little: what is missing there is to be considered, and the rest
-left out.
+What comes in: a connection and the Catalog. What goes out: a `Suggestion` for each missing index, with the statement
+that creates it.
 
-Attributes computed in SQL are not looked at: only PostgreSQL knows whether two expressions are the same.
+`missing` is an index that an include, a related collection, a containment filter or a key needs: without it PostgreSQL
+reads the whole table. `consider` is an index that would speed up a filter or a sort, if clients use them. Each index
+has a cost with every write. In a table of fewer than SMALL_TABLE_ROWS rows an index gains little: `missing` becomes
+`consider` there, and `consider` is left out.
+
+Attributes that are computed in SQL are skipped: only PostgreSQL knows whether two expressions are the same.
 It must not know: requests, settings.
 """
 
@@ -25,16 +27,16 @@ from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_o
 from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
 from server.live_tables import PARTITION_KEY, can_be_unique, partition_key_of, quote_ident
 
-FEW_ROWS = 1000
+SMALL_TABLE_ROWS = 1000
 NAME_BYTES = 63
 LONG_TEXT = 600
-"""Characters: a btree refuses values beyond about 2,700 bytes."""
+"""Characters: a btree refuses values of more than about 2,700 bytes."""
 
 Rank = Literal["missing", "consider"]
 Method = Literal["btree", "hash", "gin"]
 
-# PostgreSQL has no indexes on columns that are generated as they are read (attgenerated is v), and to_regclass fails
-# for a schema that the role may not use.
+# PostgreSQL has no indexes on virtual generated columns (attgenerated is v). to_regclass fails for a schema that the
+# role may not use.
 _TABLES = f"""
 SELECT given.schema AS given_schema, given.name AS given_name, c.oid, n.nspname AS schema, c.relname AS name,
        c.relkind = 'p' AS is_partitioned, c.reltuples::float8 AS rows,
@@ -51,21 +53,21 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm')
 """
 
-# options: 1 is DESC, 2 is NULLS FIRST. A partial index over what is not null finds every value that is not null.
+# options: 1 is DESC, 2 is NULLS FIRST. A partial index WHERE column IS NOT NULL finds every value that is not null.
 _INDEXES = """
 SELECT i.indrelid AS oid, n.nspname AS schema, x.relname AS name, m.amname AS method,
        i.indisvalid AND i.indisready AS is_valid, i.indisunique AS is_unique, i.indoption::int2[] AS options,
-       i.indpred IS NULL AS is_whole,
+       i.indpred IS NULL AS is_total,
        pg_get_expr(i.indpred, i.indrelid) IS NOT DISTINCT FROM format('(%I IS NOT NULL)', columns.names[1])
-           OR i.indpred IS NULL AS is_of_values,
+           OR i.indpred IS NULL AS covers_not_null,
        columns.names AS columns
 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_namespace n ON n.oid = x.relnamespace
 JOIN pg_am m ON m.oid = x.relam
 CROSS JOIN LATERAL (
-    SELECT array_agg(coalesce(a.attname, '') ORDER BY k.place) AS names
-    FROM unnest(i.indkey::int2[]) WITH ORDINALITY k (number, place)
+    SELECT array_agg(coalesce(a.attname, '') ORDER BY k.position) AS names
+    FROM unnest(i.indkey::int2[]) WITH ORDINALITY k (number, position)
     LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
-    WHERE k.place <= i.indnkeyatts
+    WHERE k.position <= i.indnkeyatts
 ) columns
 WHERE i.indrelid = ANY($1::oid[])
 """
@@ -76,8 +78,9 @@ WHERE c.relname LIKE ANY($1::text[])
 
 
 class Index(msgspec.Struct, frozen=True):
-    """columns: the name of each, empty for an expression. is_whole: it holds every row. is_of_values: all those whose
-    first column is not null. descends: whether it begins with what ORDER BY x DESC NULLS LAST gives."""
+    """An index of a table. columns: the name of each, empty for an expression. is_total: whether it has every row.
+    covers_not_null: whether it has every row whose first column is not null. descends: whether its order is that of
+    ORDER BY x DESC NULLS LAST."""
 
     schema: str
     name: str
@@ -85,14 +88,14 @@ class Index(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     is_valid: bool
     is_unique: bool
-    is_whole: bool
-    is_of_values: bool
+    is_total: bool
+    covers_not_null: bool
     descends: bool
 
 
 class Table(msgspec.Struct, frozen=True):
-    """rows: as PostgreSQL estimates them, and below FEW_ROWS counted. columns: those that an index can be on.
-    partition_key: as in `live_tables.Table`."""
+    """A table that may have indexes. rows: the estimate of PostgreSQL, counted below SMALL_TABLE_ROWS. columns: those
+    that an index can be on. partition_key: as in `live_tables.Table`."""
 
     schema: str
     name: str
@@ -104,22 +107,22 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """An index that a declaration asks for: over the columns, the first of which says whether there is one."""
+    """An index that a declaration needs. Most existing indexes that begin with the same column count as equal."""
 
     rank: Rank
     reason: str
-    place: tuple[str | None, str]
+    table: tuple[str | None, str]
     columns: tuple[str, ...]
     method: Method = "btree"
     operator_class: str = ""
     is_unique: bool = False
     descends: bool = False
-    is_page: bool = False
-    """Whether what the first column finds is wanted in the order of the second."""
+    is_for_pages: bool = False
+    """Whether the rows of one value of the first column are read in the order of the second."""
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """reason: what asks for it. sql: one statement."""
+    """A suggested index. reason: which declaration needs it. sql: one statement that creates it."""
 
     rank: Rank
     table: str
@@ -129,106 +132,109 @@ class Suggestion(msgspec.Struct, frozen=True):
 
 
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
-    """What is missing first, in the order of the declarations. Reads alone."""
-    wanted = [want for resource in catalog for want in _wanted(catalog, resource)]
-    tables = await _tables(connection, list(dict.fromkeys(want.place for want in wanted)))
+    """The suggestions, `missing` before `consider`, in the order of the declarations. It only reads."""
+    wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
+    tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
     chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
     for want in sorted(wanted, key=lambda want: want.rank == "consider"):
-        table = tables.get(want.place)
-        if table is not None and (ranked := _ranked(want, table)) is not None:
+        table = tables.get(want.table)
+        if table is not None and (ranked := _rank_missing(want, table)) is not None:
             chosen.setdefault((table.schema, table.name, want.columns, want.method, want.descends), (ranked, table))
     pairs = sorted(chosen.values(), key=lambda pair: pair[0].rank == "consider")
     taken = await _taken(connection, [_name(table.name, want) for want, table in pairs])
     return tuple(_suggestion(want, table, taken) for want, table in pairs)
 
 
-def _wanted(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
+def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
     where = f"resource {quoted(resource.type)}"
-    yield Wanted("missing", f"{where}: the id", _place(resource), (resource.id.column,), is_unique=True)
+    yield Wanted("missing", f"{where}: the id", _table_of(resource), (resource.id.column,), is_unique=True)
     for relationship in resource.relationships:
         reason = f"{where}, relationship {quoted(relationship.name)}"
-        yield from _of_relationship(resource, relationship, catalog.target(relationship), reason)
+        yield from _relationship_indexes(resource, relationship, catalog.target(relationship), reason)
     for attribute in resource.attributes:
         if attribute.is_stored and attribute.column_name != resource.id.column:
-            yield from _of_attribute(resource, attribute, f"{where}, attribute {quoted(attribute.name)}")
+            yield from _attribute_indexes(resource, attribute, f"{where}, attribute {quoted(attribute.name)}")
 
 
-def _place(resource: Resource) -> tuple[str | None, str]:
+def _table_of(resource: Resource) -> tuple[str | None, str]:
     return resource.schema, resource.table
 
 
-def _of_relationship(resource: Resource, relationship: Relationship, target: Resource, reason: str) -> Iterator[Wanted]:
+def _relationship_indexes(
+    resource: Resource, relationship: Relationship, target: Resource, reason: str
+) -> Iterator[Wanted]:
     link = link_of(relationship)
     if isinstance(relationship, ToOne) and relationship.is_own_key:
         if relationship.filterable:
             columns = (relationship.column_name, resource.id.column)
-            yield Wanted("consider", f"{reason}: filters over it", _place(resource), columns)
+            yield Wanted("consider", f"{reason}: filters over it", _table_of(resource), columns)
         return
     if link is not None:
-        place, columns = (link.schema, link.table), (link.source, link.target)
-        yield Wanted("missing", f"{reason}: one row a pair", place, columns, is_unique=True)
+        table, columns = (link.schema, link.table), (link.source, link.target)
+        yield Wanted("missing", f"{reason}: one row for each pair", table, columns, is_unique=True)
         if _is_read(relationship):
-            yield Wanted("missing", f"{reason}: includes, related resources", place, columns)
+            yield Wanted("missing", f"{reason}: includes, related resources", table, columns)
     elif isinstance(relationship, ToOne):
         one = (relationship.foreign_key,)
-        yield Wanted("missing", f"{reason}: at most one", _place(target), one, is_unique=True)
+        yield Wanted("missing", f"{reason}: at most one", _table_of(target), one, is_unique=True)
     elif _is_read(relationship):
         columns = (relationship.foreign_key, target.id.column)
-        yield Wanted("missing", f"{reason}: includes, related resources", _place(target), columns)
-        yield Wanted("consider", f"{reason}: pages of related resources", _place(target), columns, is_page=True)
+        yield Wanted("missing", f"{reason}: includes, related resources", _table_of(target), columns)
+        yield Wanted("consider", f"{reason}: pages of related resources", _table_of(target), columns, is_for_pages=True)
 
 
 def _is_read(relationship: Relationship) -> bool:
     return "read" in relationship.methods or relationship.includable or relationship.filterable
 
 
-def _of_attribute(resource: Resource, attribute: Attribute, reason: str) -> Iterator[Wanted]:
-    place, column, kind = _place(resource), attribute.column_name, attribute.type
+def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) -> Iterator[Wanted]:
+    table, column, kind = _table_of(resource), attribute.column_name, attribute.type
     filters = f"{reason}: filters"
     if kind is JSONB or kind.element is not None:
         if attribute.is_filterable and kind.element is not JSON:
             operators = "jsonb_path_ops" if kind is JSONB else ""
-            yield Wanted("missing", filters, place, (column,), method="gin", operator_class=operators)
+            yield Wanted("missing", filters, table, (column,), method="gin", operator_class=operators)
     elif kind in (BOOL, BYTEA, JSON, OPAQUE):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
         if attribute.is_filterable:
-            yield Wanted("consider", filters, place, (column,), method="hash")
+            yield Wanted("consider", filters, table, (column,), method="hash")
     elif attribute.is_sortable:
         columns = (column, resource.id.column)
-        yield Wanted("consider", f"{reason}: filters and sorts", place, columns)
+        yield Wanted("consider", f"{reason}: filters and sorts", table, columns)
         if attribute.nullable:
-            yield Wanted("consider", f"{reason}: descending sorts", place, columns, descends=True)
+            yield Wanted("consider", f"{reason}: descending sorts", table, columns, descends=True)
     elif attribute.is_filterable:
-        yield Wanted("consider", filters, place, (column, resource.id.column))
+        yield Wanted("consider", filters, table, (column, resource.id.column))
 
 
-def _ranked(want: Wanted, table: Table) -> Wanted | None:
-    """None where there is such an index, no need of one, or no such column, which is another fault."""
+def _rank_missing(want: Wanted, table: Table) -> Wanted | None:
+    """The index with its final rank. None if the table has such an index, does not need it, or lacks the column (which
+    is reported elsewhere)."""
     if not table.columns.issuperset(want.columns):
         return None
     if want.is_unique and not can_be_unique(table.partition_key, want.columns):
-        reason = f"{want.reason} (PostgreSQL has no unique index without the key of the partitions)"
+        reason = f"{want.reason} (PostgreSQL has no unique index without the partition key)"
         want = msgspec.structs.replace(want, is_unique=False, reason=reason)
     if any(index.is_valid and _serves(index, want) for index in table.indexes):
         return None
-    if table.rows >= FEW_ROWS or want.is_unique:
+    if table.rows >= SMALL_TABLE_ROWS or want.is_unique:
         return want
     if want.rank == "consider":
         return None
-    return msgspec.structs.replace(want, rank="consider", reason=f"{want.reason} (of {table.rows} rows so far)")
+    return msgspec.structs.replace(want, rank="consider", reason=f"{want.reason} (the table has {table.rows} rows)")
 
 
 def _serves(index: Index, want: Wanted) -> bool:
     if want.is_unique:
-        return index.is_unique and index.is_whole and set(index.columns) <= set(want.columns)
+        return index.is_unique and index.is_total and set(index.columns) <= set(want.columns)
     if want.method == "gin":
-        return index.method == "gin" and index.is_of_values and want.columns[0] in index.columns
-    if index.columns[0] != want.columns[0] or not index.is_of_values:
+        return index.method == "gin" and index.covers_not_null and want.columns[0] in index.columns
+    if index.columns[0] != want.columns[0] or not index.covers_not_null:
         return False
     if want.descends:
         return index.method == "btree" and index.descends
-    if want.is_page:
+    if want.is_for_pages:
         is_unique = index.is_unique and len(index.columns) == 1
         return index.method == "btree" and (is_unique or index.columns[:2] == want.columns)
     return index.method in ("btree", "hash")
@@ -236,10 +242,10 @@ def _serves(index: Index, want: Wanted) -> bool:
 
 def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Suggestion:
     invalid = [index for index in table.indexes if not index.is_valid and _serves(index, want)]
-    # That of a partitioned table is invalid as long as a partition lacks it, which REINDEX does not make.
+    # The index of a partitioned table is invalid while a partition lacks it. REINDEX does not create that one.
     if invalid and not table.is_partitioned:
         sql = f"REINDEX INDEX CONCURRENTLY {quote_ident(invalid[0].schema)}.{quote_ident(invalid[0].name)};"
-        reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its making was cut short"
+        reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its creation was interrupted"
     else:
         sql, reason = _create(want, table, taken), want.reason
     return Suggestion(want.rank, f"{table.schema}.{table.name}", want.columns, reason, sql)
@@ -255,15 +261,15 @@ def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
     ends = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
     columns = ", ".join(quote_ident(column) + end for column, end in zip(want.columns, ends, strict=False))
     unique = "UNIQUE " if want.is_unique else ""
-    # PostgreSQL makes none concurrently on a partitioned table.
+    # PostgreSQL cannot create an index concurrently on a partitioned table.
     concurrently = "" if table.is_partitioned else "CONCURRENTLY "
     using = "" if want.method == "btree" else f" USING {want.method}"
-    place = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
-    return f"CREATE {unique}INDEX {concurrently}{quote_ident(free)} ON {place}{using} ({columns});"
+    full_name = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+    return f"CREATE {unique}INDEX {concurrently}{quote_ident(free)} ON {full_name}{using} ({columns});"
 
 
 def _name(table: str, want: Wanted) -> str:
-    """As the built-in ones are called, short enough to have a number after it."""
+    """The name of the index, as the built-in ones are named, short enough for a number after it."""
     end = "key" if want.is_unique else "idx"
     down = "_desc" if want.descends else ""
     name = "_".join((table, *(column + down for column in want.columns)))
@@ -279,7 +285,7 @@ async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[t
 async def _tables(
     connection: asyncpg.Connection[Any], places: list[tuple[str | None, str]]
 ) -> dict[tuple[str | None, str], Table]:
-    """Those that may have indexes, by the names in the declarations."""
+    """The tables that may have indexes, by their names in the declarations."""
     schemas, names = [schema for schema, _ in places], [name for _, name in places]
     found = await connection.fetch(_TABLES, schemas, names)
     indexes = await connection.fetch(_INDEXES, [row["oid"] for row in found])
@@ -298,11 +304,11 @@ async def _tables(
 
 
 async def _rows(connection: asyncpg.Connection[Any], table: asyncpg.Record) -> int:
-    if table["rows"] >= FEW_ROWS or not table["is_countable"]:
+    if table["rows"] >= SMALL_TABLE_ROWS or not table["is_countable"]:
         return max(0, int(table["rows"]))
-    # Statistics may be old, or not there at all; so few rows are soon counted.
+    # Statistics may be old or missing. Counting so few rows is fast.
     name = f"{quote_ident(table['schema'])}.{quote_ident(table['name'])}"
-    return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {FEW_ROWS}) few"))
+    return int(await connection.fetchval(f"SELECT count(*) FROM (SELECT FROM {name} LIMIT {SMALL_TABLE_ROWS}) few"))
 
 
 def _index(row: asyncpg.Record) -> Index:
@@ -313,7 +319,7 @@ def _index(row: asyncpg.Record) -> Index:
         columns=tuple(row["columns"]),
         is_valid=row["is_valid"],
         is_unique=row["is_unique"],
-        is_whole=row["is_whole"],
-        is_of_values=row["is_of_values"],
+        is_total=row["is_total"],
+        covers_not_null=row["covers_not_null"],
         descends=row["options"][0] == 1,
     )
