@@ -25,6 +25,10 @@ RESET = (
 )
 """DISCARD ALL, but for the prepared statements that the driver keeps count of."""
 
+SYNC = "SELECT"
+"""Ends the transaction of a statement that was prepared and then not executed, because its request was cancelled or a
+value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps the locks of the tables."""
+
 
 class Connection(asyncpg.Connection):
     """A pooled connection. None of our own statements leaves session state behind, so releasing it costs no round trip;
@@ -48,7 +52,7 @@ class Connection(asyncpg.Connection):
 
     def get_reset_query(self) -> str:
         is_held, self._is_held = self._is_held, False
-        return RESET if is_held else ""
+        return RESET if is_held else SYNC
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         begin = time.perf_counter()

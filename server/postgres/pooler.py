@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 from asyncpg import exceptions as pg
 
-from server.postgres.connection import Connection
+from server.postgres.connection import SYNC, Connection
 from server.settings import Settings, StartError
 
 SESSION = {"datestyle": "ISO", "extra_float_digits": "1", "intervalstyle": "iso_8601", "timezone": "UTC"}
@@ -56,7 +56,7 @@ class PooledConnection(Connection):
     def get_reset_query(self) -> str:
         """There is no session to reset: the next statement may be another backend's."""
         super().get_reset_query()
-        return ""
+        return SYNC
 
 
 def timeouts(settings: Settings) -> dict[str, str]:

@@ -48,9 +48,12 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.fixture
-def access(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Access:
+def access(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Access:
     """The lines of the access log so far, which no logger writes."""
     caplog.set_level("INFO", "server.access")
+    monkeypatch.setattr("server.observing.logs.GATHERED_SECONDS", 0.0)
     return lambda: capsys.readouterr().err.splitlines()
 
 

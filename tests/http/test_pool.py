@@ -219,6 +219,28 @@ async def test_work_that_is_cancelled_at_any_moment(database_url: str, is_snapsh
     assert told == []
 
 
+async def test_a_statement_that_was_only_prepared_keeps_no_lock(database_url: str) -> None:
+    """PostgreSQL locks the table to prepare it, and asyncpg sends no Sync before it is executed."""
+    database = await open_database(database_url, Settings(), 1)
+    holder, watcher = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+    others = "pid <> pg_backend_pid() AND relation = 'groups'::regclass"
+    try:
+        for turns in range(30):
+            await holder.execute("BEGIN; LOCK TABLE groups")
+            sql = f"SELECT id, {turns} FROM groups"
+            work = asyncio.create_task(database.read(lambda one, sql=sql: one.fetch(sql), is_snapshot=False))
+            await until(lambda: watcher.fetchval(f"SELECT count(*) FROM pg_locks WHERE NOT granted AND {others}"))
+            await holder.execute("COMMIT")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            work.cancel()
+            await asyncio.wait([work])
+            assert await watcher.fetchval(f"SELECT count(*) FROM pg_locks WHERE {others}") == 0
+    finally:
+        await asyncio.gather(holder.close(), watcher.close())
+        await database.close()
+
+
 async def test_all_that_were_open_when_one_broke_are_given_up(database_url: str) -> None:
     """Those that lie ready at once, those that are used when they come back; not those that were opened since."""
     async with opened(database_url, size=4) as (pool, _):
