@@ -16,12 +16,18 @@ from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
 from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 Make = Callable[[ColumnRef], Condition | None]
 """What becomes of the column at the end of a path."""
 
+ReadValue = Callable[[Any], list[Any]]
+"""Makes of a filter's val what is bound. Raises ValueFault."""
+
+
+NULL_TEXT = "null"
+"""The text of a simple filter that is null where the operator takes null."""
 
 _MATCH_NULL = ("is_", "isnot", "notin_")
 """Operators that may match null: `notin_` does with an empty list."""
@@ -40,6 +46,8 @@ class ConditionPlanner:
         self.limits = limits
         self.errors = errors
         self.values: list[Any] = []
+        # Which val of the request each of the values is read from, and how.
+        self.readers: list[tuple[int, ReadValue]] = []
         self._alias_count = 0
         self._step_depth = 0
         self._step_count = 0
@@ -260,21 +268,19 @@ class ConditionPlanner:
             return None
         try:
             if not isinstance(operator, OperatorRow):
-                value = operator.read(self._json(node, attribute) if node.is_text else node.val)
-                return CustomTest(operator, left, self.slot(value))
+                [slot] = self._slots(node, _custom_reader(operator, attribute, self.limits, is_text=node.is_text))
+                return CustomTest(operator, left, slot)
             return self._against_value(node, operator, left)
         except ValueFault as error:
             shown = quoted(node.val) if node.is_text else shortened(dump_json(node.val))
             self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 
-    def _json(self, node: FieldFilter, attribute: Attribute) -> Any:
-        try:
-            return load_json(node.val, self.limits.max_json_depth)
-        except JsonFault as error:
-            if attribute.type.is_text:
-                return node.val
-            raise ValueFault(f"JSON ({error})") from error
+    def _slots(self, node: FieldFilter, read: ReadValue) -> tuple[int, ...]:
+        """Slots of what the filter's val is read as. Raises ValueFault."""
+        values = read(node.val)
+        self.readers.append((node.index, read))
+        return tuple([self.slot(value) for value in values])
 
     def _against_field(
         self, node: FieldFilter, row: OperatorRow, left: ColumnRef, path: str, resource: Resource, alias: str
@@ -289,10 +295,8 @@ class ConditionPlanner:
         return self.reach(node, path, resource, alias, make)
 
     def _against_value(self, node: FieldFilter, row: OperatorRow, left: ColumnRef) -> Condition | None:
-        attribute, val = left.attribute, node.val
-        if node.is_text and row.on_null is not None and val == "null":
-            val = None
-        if val is None:
+        attribute = left.attribute
+        if node.val is None or (node.is_text and row.on_null is not None and node.val == NULL_TEXT):
             if row.on_null is not None:
                 return Test(row, left, "null")
             self._refuse(node, f"`{node.op}` never matches null: ask with `is_` or `isnot`.")
@@ -300,37 +304,7 @@ class ConditionPlanner:
         if row.only_null(attribute):
             self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
             return None
-        read = self._reader(row, attribute, is_text=node.is_text)
-        match row.arity:
-            case "one":
-                values = [read(val)]
-            case "list":
-                values = [[read(item) for item in self._items(node, attribute)]]
-            case "pair":
-                items = self._items(node, attribute)
-                if len(items) != 2:
-                    raise ValueFault("a list of two, the lowest and the highest")
-                values = [read(item) for item in items]
-        return Test(row, left, "value", tuple(self.slot(value) for value in values))
-
-    def _reader(self, row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
-        """How one item of val becomes what is bound."""
-        column_type = attribute.type if row.arity == "one" else element_type(attribute.type)
-        read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
-        prepare = row.prepare
-        return read if prepare is None else lambda value: prepare(read(value))
-
-    def _items(self, node: FieldFilter, attribute: Attribute) -> list[Any]:
-        val = node.val
-        if node.is_text:
-            val = split_list(val)
-        elif attribute.type.element is not None and not isinstance(val, list):
-            val = [val]
-        if not isinstance(val, list):
-            raise ValueFault("a list")
-        if len(val) > self.limits.max_list_values:
-            raise ValueFault(f"a list of at most {self.limits.max_list_values}")
-        return val
+        return Test(row, left, "value", self._slots(node, _reader(row, attribute, self.limits, is_text=node.is_text)))
 
     def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:
         names = operator_names(attribute)
@@ -346,3 +320,56 @@ class ConditionPlanner:
 
 def _one(condition: Condition | None) -> tuple[Condition, ...] | None:
     return None if condition is None else (condition,)
+
+
+def _reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
+    """How a val becomes what is bound. It is kept with the form of the read, and so holds nothing of the request."""
+    read = _item_reader(row, attribute, is_text=is_text)
+    match row.arity:
+        case "one":
+            return lambda val: [read(val)]
+        case "list":
+            return lambda val: [[read(item) for item in _items(val, attribute, limits, is_text=is_text)]]
+        case "pair":
+            return lambda val: [read(item) for item in _pair(_items(val, attribute, limits, is_text=is_text))]
+
+
+def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
+    """How one item of a val becomes what is bound."""
+    column_type = attribute.type if row.arity == "one" else element_type(attribute.type)
+    read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
+    prepare = row.prepare
+    return read if prepare is None else lambda value: prepare(read(value))
+
+
+def _custom_reader(operator: Operator, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
+    if not is_text:
+        return lambda val: [operator.read(val)]
+    return lambda text: [operator.read(_json(text, attribute, limits))]
+
+
+def _json(text: str, attribute: Attribute, limits: Limits) -> Any:
+    try:
+        return load_json(text, limits.max_json_depth)
+    except JsonFault as error:
+        if attribute.type.is_text:
+            return text
+        raise ValueFault(f"JSON ({error})") from error
+
+
+def _items(val: Any, attribute: Attribute, limits: Limits, *, is_text: bool) -> list[Any]:
+    if is_text:
+        val = split_list(val)
+    elif attribute.type.element is not None and not isinstance(val, list):
+        val = [val]
+    if not isinstance(val, list):
+        raise ValueFault("a list")
+    if len(val) > limits.max_list_values:
+        raise ValueFault(f"a list of at most {limits.max_list_values}")
+    return val
+
+
+def _pair(items: list[Any]) -> list[Any]:
+    if len(items) != 2:
+        raise ValueFault("a list of two, the lowest and the highest")
+    return items

@@ -35,6 +35,11 @@ def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
             yield from field_filters(node.items)
 
 
+def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
+    """Of a filter, in the order in which they stand."""
+    return [node.val for node in field_filters(nodes) if node.field is None]
+
+
 class FilterReader:
     """The reading of a request's filters: their limits, which hold over all of them, and the faults found so far."""
 
@@ -43,6 +48,7 @@ class FilterReader:
         self.errors = errors
         self.parameter = ""
         self.node_count = 0
+        self._value_count = 0
 
     def full(self, parameter: str, text: str) -> tuple[FilterNode, ...]:
         """A `filter` parameter's JSON as the conjunction that it is; every fault in it is kept.
@@ -62,7 +68,13 @@ class FilterReader:
     def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:
         """`filter[name][op]=text`, whose text is yet to be read as the attribute's type."""
         self.parameter = parameter
-        return (FieldFilter(name, op, text, None, True, Source(parameter)),) if self.has_room("") else ()
+        if not self.has_room(""):
+            return ()
+        return (FieldFilter(name, op, text, None, True, Source(parameter), self._next_index()),)
+
+    def _next_index(self) -> int:
+        self._value_count += 1
+        return self._value_count - 1
 
     def has_room(self, path: str) -> bool:
         """Whether one more filter object or group is within the limit; the first that is not is a fault."""
@@ -136,7 +148,8 @@ class FilterReader:
         source = Source(self.parameter, path)
         if op in RELATION_OPERATORS:
             return self.relation(name, op, value, source, depth)
-        return FieldFilter(name, op, value.get("val"), field, False, source)
+        index = self._next_index() if field is None else 0
+        return FieldFilter(name, op, value.get("val"), field, False, source, index)
 
     def relation(self, name: str, op: str, value: dict[str, Any], source: Source, depth: int) -> RelationFilter | None:
         if "val" not in value:

@@ -13,9 +13,10 @@ from typing import assert_never
 import msgspec
 
 from querybuild.catalog import Catalog
-from querybuild.conditions import ConditionPlanner
-from querybuild.cursors import decode_cursor, mark_of
+from querybuild.conditions import ConditionPlanner, ReadValue
+from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
+from querybuild.filters import vals_of
 from querybuild.plan import (
     Branch,
     ColumnRef,
@@ -52,13 +53,16 @@ FAR_ROWS = 1000
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
-    """values: for the slots of the plan. page values stand last: limit, then offset. cursor_mark: what its cursors are
-    bound to. cursor_parent: the parent of the list that the request's cursor is of; None where it has none."""
+    """values: for the slots of the plan: those of the filter, of the cursor, limit and offset. list_name, cursor_mark:
+    what its cursors are bound to. cursor_parent: the parent of the list that the request's cursor is of; None where it
+    has none. readers: of the filter's values: which val of the request each is made of, and how."""
 
     plan: ReadPlan
     values: Values
+    list_name: str = ""
     cursor_mark: str = ""
     cursor_parent: str | None = None
+    readers: tuple[tuple[int, ReadValue], ...] = ()
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -120,7 +124,8 @@ def plan_collection(
     alias = planner.conditions.open_alias(resource)
     conditions = planner.conditions.plan(query.filter, resource, alias)
     order = planner.order(query.sort, resource, alias)
-    mark = mark_of(query, resource, scope) if query.page.family == "cursor" else ""
+    name = list_name(query, resource, scope) if query.page.family == "cursor" else ""
+    mark = mark_of(name, vals_of(query.filter)) if name else ""
     if query.page.is_before:
         order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
     place = planner.place(query, order, mark)
@@ -140,7 +145,9 @@ def plan_collection(
         is_far=offset is not None and query.page.offset >= FAR_ROWS,
         usual_limit=_rows_read(query.page) if query.page.size == limits.page_size else None,
     )
-    return PlannedRead(plan, tuple(planner.conditions.values), mark, planner.cursor_parent)
+    return PlannedRead(
+        plan, tuple(planner.conditions.values), name, mark, planner.cursor_parent, tuple(planner.conditions.readers)
+    )
 
 
 def plan_resource(
@@ -162,7 +169,7 @@ def plan_resource(
         is_collection=False,
         has_included=query.include is not None,
     )
-    return PlannedRead(plan, tuple(planner.conditions.values))
+    return PlannedRead(plan, ())
 
 
 def plan_related(
@@ -357,7 +364,8 @@ class _ReadPlanner:
         if not page.cursor:
             return None
         try:
-            cursor = decode_cursor(page.cursor, mark, len(keys))
+            cursor = decode_cursor(page.cursor)
+            cursor.check(mark, len(keys))
         except ValueFault as error:
             self.errors.append(
                 PageError(f"Expected {error}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)

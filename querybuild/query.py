@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True):
 
 class FieldFilter(msgspec.Struct, frozen=True):
     """`{"name", "op", "val"}` or `{"name", "op", "field"}`. is_text: val is a simple filter's text, yet to be
-    read as the attribute's type."""
+    read as the attribute's type. index: which val of the request it has, in the order in which they stand."""
 
     name: str
     op: str
@@ -53,6 +53,7 @@ class FieldFilter(msgspec.Struct, frozen=True):
     field: str | None
     is_text: bool
     source: Source
+    index: int = 0
 
 
 class RelationFilter(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ Sources: JSON:API 1.0 "Links", "Pagination"; RFC 3986.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -39,13 +40,19 @@ def relationship_path(own: str, relationship: Relationship) -> str:
     return f"{own}/relationships/{quote_segment(relationship.name)}"
 
 
-def query_text(pairs: Pairs) -> str:
-    """The pairs as a query, each encoded the same way however it came.
+_ENCODED = {code: quote(chr(code), safe="-._~") for code in range(128)}
 
-    >>> query_text((("page[size]", "5"), ("sort", "name")))
-    'page%5Bsize%5D=5&sort=name'
-    """
-    return "&".join(f"{quote_segment(name)}={quote_segment(value)}" for name, value in pairs)
+
+@lru_cache(maxsize=256)
+def _quoted_name(name: str) -> str:
+    """Clients send the same names of parameters again and again."""
+    return quote_segment(name)
+
+
+def _parameter(name: str, value: str) -> str:
+    """A parameter as links have it, however it came. `translate` takes a third of the time of `quote`."""
+    text = value.translate(_ENCODED) if value.isascii() else quote_segment(value)
+    return f"{_quoted_name(name)}={text}"
 
 
 def with_query(path: str, query: str) -> str:
@@ -68,10 +75,11 @@ class PageQueries(msgspec.Struct, frozen=True):
 
 def page_queries(pairs: Pairs, page: Page) -> PageQueries:
     keys = PLACE_KEYS[page.family]
-    others = query_text(tuple(pair for pair in pairs if pair[0] not in keys))
+    texts = [_parameter(name, value) for name, value in pairs]
+    others = "&".join([text for text, (name, _) in zip(texts, pairs, strict=True) if name not in keys])
     if others:
         others += "&"
-    return PageQueries(query_text(pairs), others if page.family == "cursor" else f"{others}{quote_segment(keys[0])}=")
+    return PageQueries("&".join(texts), others if page.family == "cursor" else f"{others}{_quoted_name(keys[0])}=")
 
 
 def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:

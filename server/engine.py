@@ -18,19 +18,22 @@ from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.forms import Form, form_key, form_of, planned_alike
+from querybuild.filters import vals_of
+from querybuild.forms import Form, form_key, planned_alike
+from querybuild.forms import form_of as form_of_write
 from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, counted, plan_collection, plan_linkage, plan_related, plan_resource
-from querybuild.query import Change, Context, Limits, Query
+from querybuild.query import Change, Context, Limits, Page, Query
+from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
 from querybuild.select import ReadStatements, compile_read
 from querybuild.stream import StreamStatements, compile_stream
 from serializers.encode import DocumentEncoder, ResourceEncoder
-from serializers.links import PageQueries, page_queries
+from serializers.links import PageQueries, Pairs, page_queries
 from serializers.streams import StreamEncoder
 from server.live_schema import LiveSchema
 from server.routes import fixed_paths
@@ -112,9 +115,10 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that is ready to run: kept under its query string as it came."""
+    """A read that is ready to run: kept under its query string as it came. pairs: of that query string."""
 
-    query: Query
+    pairs: Pairs
+    page: Page
     queries: PageQueries
     plan: ReadPlan
     values: Values
@@ -125,13 +129,14 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_unpaginated(self) -> bool:
         """Whether all rows are asked for, however many."""
-        return self.plan.is_collection and self.query.page.size == 0
+        return self.plan.is_collection and self.page.size == 0
 
 
 class Caches(msgspec.Struct, frozen=True, eq=False):
     """What a worker keeps of what it was asked. Each has its share of the bytes that the setting allows."""
 
     prepared_reads: BoundedCache[PreparedRead]
+    read_forms: BoundedCache[tuple[ReadForm, CompiledRead]]
     compiled_reads: BoundedCache[CompiledRead]
     compiled_streams: BoundedCache[CompiledStream]
     compiled_writes: BoundedCache[WriteStatements]
@@ -169,14 +174,13 @@ class Engine:
         key = (shape, self.context, query_string)
         prepared = self.caches.prepared_reads.get(key)
         if prepared is None:
-            prepared = self._prepare(shape, query_string, self.context)
-            weight = _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string)
-            self.caches.prepared_reads.put(key, prepared, weight)
+            prepared = self._prepare(shape, query_string)
+            self.caches.prepared_reads.put(key, prepared, _read_weight(query_string))
         return prepared
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Seconds that a read may take; None for as long as its statements may."""
-        return self.settings.filter_timeout_seconds if read.query.filter else None
+        return self.settings.filter_timeout_seconds if read.plan.conditions and read.plan.is_collection else None
 
     def stream_of(self, plan: ReadPlan) -> CompiledStream:
         return self.caches.compiled_streams.get_or_make(plan, lambda: self._compile_stream(plan), _stream_bytes)
@@ -218,7 +222,7 @@ class Engine:
         return planned
 
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
-        form = form_of(change, planned.plan, self.catalog, self.checks)
+        form = form_of_write(change, planned.plan, self.catalog, self.checks)
         if form is not None:
             self.caches.forms.put((key, self.context), form, _ENTRY_BYTES)
 
@@ -248,16 +252,25 @@ class Engine:
     def statement_together(self, creates: tuple[Create, ...]) -> str:
         return self.caches.compiled_together.get_or_make(creates, lambda: compile_together(creates), _text_bytes)
 
-    def _prepare(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
+    def _prepare(self, shape: ReadShape, query_string: str) -> PreparedRead:
         errors = Errors()
         pairs = split_pairs(query_string, errors)
+        asked = None if errors else split_values(pairs, self.limits)
+        key = None if asked is None else (shape, self.context, asked.key)
+        known = None if key is None else self.caches.read_forms.get(key)
+        if known is not None and asked is not None and (filled := fill(known[0], asked)) is not None:
+            return _prepared(pairs, known[0].plan, filled, known[1])
         query = parse(pairs, shape.accepts, self.limits, errors)
-        planned = self._plan(shape, query, context, errors)
+        planned = self._plan(shape, query, self.context, errors)
         raise_all(errors)
         plan = counted(planned.plan, self.schema.references)
-        queries, compiled = page_queries(pairs, query.page), self._compiled(plan)
-        cursor = planned.cursor_mark, planned.cursor_parent
-        return PreparedRead(query, queries, plan, planned.values, *cursor, compiled)
+        compiled = self._compiled(plan)
+        if key is not None and known is None:
+            planned = msgspec.structs.replace(planned, plan=plan)
+            form = form_of(planned, query.page, vals_of(query.filter))
+            self.caches.read_forms.put(key, (form, compiled), _read_weight(query_string))
+        filled = Filled(query.page, planned.values, planned.cursor_mark, planned.cursor_parent)
+        return _prepared(pairs, plan, filled, compiled)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)
@@ -289,6 +302,16 @@ class Engine:
         if plan.scope is not None:
             keys.append((plan.scope.parent.type, plan.scope.relationship.name))
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.uncertain))
+
+
+def _prepared(pairs: Pairs, plan: ReadPlan, filled: Filled, compiled: CompiledRead) -> PreparedRead:
+    queries = page_queries(pairs, filled.page)
+    cursor = filled.cursor_mark, filled.cursor_parent
+    return PreparedRead(pairs, filled.page, queries, plan, filled.values, *cursor, compiled)
+
+
+def _read_weight(query_string: str) -> int:
+    return _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string)
 
 
 def _text_bytes(sql: str) -> int:

@@ -18,8 +18,9 @@ from querybuild.cursors import OF_THIS_LIST, encode_cursor
 from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.operators import all_names
+from querybuild.parse import parse
 from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
-from querybuild.query import FieldFilter
+from querybuild.query import FieldFilter, Limits
 from querybuild.resource import Resource, link_of
 from querybuild.rows import (
     Row,
@@ -41,6 +42,8 @@ from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
 from server.postgres.rules import is_rule
+
+ONLY_FILTERS = frozenset({"filter"})
 
 FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
 """How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
@@ -103,7 +106,7 @@ async def run_read(
 ) -> ReadResult | None:
     """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
     is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
-    plan, page = read.plan, read.query.page
+    plan, page = read.plan, read.page
     with connection.within(engine.settings.max_answer_bytes) as meter:
         try:
             primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
@@ -116,7 +119,7 @@ async def run_read(
                 return None
             total = await _total(connection, read, path_id, rows, has_more)
         except (*REFUSED, *BROKEN_INSIDE) as error:
-            raise_refusal(error, read)
+            raise_refusal(error, read, engine.limits)
         if not rows and plan.scope is not None:
             await _check_parent(connection, read, path_id)
         found: list[Sequence[Row]] = [rows]
@@ -143,7 +146,7 @@ async def _primary(
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
     # Enough to tell that there are too many, whichever of them the page shows already.
-    most_primary = read.query.page.size + 1
+    most_primary = read.page.size + 1
     times = most_primary if link_of(branch.relationship) is not None else 1
     most = most_primary + (engine.limits.max_included + most_primary) * times + 1
     return parted(read.plan, await connection.fetch_at_most(statement.sql, values, most if branch.is_included else 0))
@@ -201,7 +204,7 @@ def _included(read: PreparedRead, primary: Sequence[Row], most: int) -> _Include
 def _result(
     read: PreparedRead, found: list[Sequence[Row]], total: int | None, has_more: bool, received_bytes: int
 ) -> ReadResult:
-    page, is_estimated = read.query.page, total is not None and read.plan.total == "estimated"
+    page, is_estimated = read.page, total is not None and read.plan.total == "estimated"
     if total is not None and not is_estimated and not read.plan.has_cursors:
         has_more = 0 < page.size < total - page.offset
     return ReadResult(_computed(read, found), total, is_estimated, has_more, received_bytes)
@@ -263,7 +266,7 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
 def _check_cursor(read: PreparedRead, path_id: Any) -> None:
     """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
     if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(path_id)):
-        page = read.query.page
+        page = read.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
 
 
@@ -278,18 +281,18 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     return first, last
 
 
-def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
+def raise_refusal(error: Exception, read: PreparedRead, limits: Limits) -> NoReturn:
     """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none that can be
     the reason: then an expression of the declarations fails for some row, or a function of its raises it."""
     if is_rule(error):
         raise error
-    for node in field_filters(read.query.filter):
+    for node in field_filters(parse(read.pairs, ONLY_FILTERS, limits, []).filter):
         if _is_suspect(node, error):
             detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {words(error)}.")
             raise ValueRefused(detail, parameter=node.source.parameter) from error
     if read.plan.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {words(error)}."
-        raise ValueRefused(detail, parameter=read.query.page.cursor_parameter) from error
+        raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
 
 
@@ -338,19 +341,19 @@ def arguments(
 
 def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequence[Row], bool]:
     """The page's rows, and whether a row more was there than the page holds."""
-    size = read.query.page.size
+    size = read.page.size
     if not read.plan.is_collection:
         return rows, False
     most = engine.limits.unpaginated
     if size == 0 and isinstance(most, int) and len(rows) > most:
         raise too_many_rows(read, most)
     page, has_more = (rows[:size], True) if 0 < size < len(rows) else (rows, False)
-    return page[::-1] if read.query.page.is_before else page, has_more
+    return page[::-1] if read.page.is_before else page, has_more
 
 
 def too_many_rows(read: PreparedRead, most: int) -> TooManyRows:
     detail = f"There are more than {most} resources: ask for pages."
-    return TooManyRows(detail, parameter="page[size]" if read.query.page.family == "number" else "page[limit]")
+    return TooManyRows(detail, parameter="page[size]" if read.page.family == "number" else "page[limit]")
 
 
 def too_many_included() -> TooManyIncluded:
@@ -363,7 +366,7 @@ async def _total(
 ) -> int | None:
     """How many match. Rows carry an exact total, and a page that is not full tells it; else there is a
     statement for it."""
-    plan, page = read.plan, read.query.page
+    plan, page = read.plan, read.page
     if not plan.is_collection or page.total == "none":
         return None
     if rows and plan.total == "exact":

@@ -190,7 +190,7 @@ class Stream:
             await self._data.open()
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *BROKEN_INSIDE) as error:
-            raise_refusal(error, self._read)
+            raise_refusal(error, self._read, self._limits)
 
     async def go_on(self, send: Send) -> None:
         """The pieces after the first, up to the end of the last resource."""

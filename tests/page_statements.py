@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from querybuild.cursors import encode_cursor, mark_of
+from querybuild.cursors import encode_cursor, list_name, mark_of
 from tests.catalog import CATALOG
 from tests.planning import parsed
 from tests.statements import Read
@@ -15,7 +15,7 @@ from tests.statements import Read
 def cursor_read(type_name: str, sort: str, way: str, values: tuple[str | None, ...], sql: str) -> Read:
     """The page of two, after or before the row with these sort keys, without its fields."""
     query = f"fields[{type_name}]=&page[size]=2&sort={quote(sort)}"
-    cursor = encode_cursor(mark_of(parsed(query), CATALOG.by_type[type_name]), values)
+    cursor = encode_cursor(mark_of(list_name(parsed(query), CATALOG.by_type[type_name]), []), values)
     bound = tuple(value for value in values if value is not None)
     return Read(type_name, f"{query}&page[{way}]={cursor}", sql, (*bound, 3))
 

@@ -151,7 +151,7 @@ class ReadingHandler(Handler):
         )
 
     def _stream_tail(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> bytes:
-        page, count = prepared.query.page, stream.count
+        page, count = prepared.page, stream.count
         total = None if page.total == "none" else count
         pages: dict[str, str] = {}
         if self.is_readable():
@@ -173,7 +173,7 @@ class ReadingHandler(Handler):
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
             return encode(result.rows, own | links, meta, result.received_bytes, most_bytes)
-        page, total = prepared.query.page, result.total
+        page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
         if self.is_readable() and page.family == "cursor":
@@ -207,8 +207,8 @@ class ReadingHandler(Handler):
 def _parameter(prepared: PreparedRead) -> str | None:
     """What a client would ask for with less."""
     if prepared.plan.is_collection:
-        return "page[limit]" if prepared.query.page.family == "offset" else "page[size]"
-    return "include" if prepared.query.include else None
+        return "page[limit]" if prepared.page.family == "offset" else "page[size]"
+    return "include" if any(branch.is_included for branch in prepared.plan.node.branches) else None
 
 
 def _counted(page: Page, count: int, total: int | None) -> Meta:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from querybuild.cursors import encode_cursor, mark_of
+from querybuild.cursors import encode_cursor, list_name, mark_of
 from server.resources import built_in
 from tests import catalog
 from tests.http.conftest import Api, Serve
@@ -164,7 +164,7 @@ async def test_refused(reader: Api) -> None:
     other = f"Expected a cursor of this list, with the same sort and filter, not “{cursor}”."
     formless = "Expected a cursor as links.next and links.prev have it, not “{}”."
     alone = "page[after] goes with page[size] and page[total] alone."
-    forged = encode_cursor(mark_of(parsed("sort=age"), built_in().by_type["user"]), ["x", "1"])
+    forged = encode_cursor(mark_of(list_name(parsed("sort=age"), built_in().by_type["user"]), []), ["x", "1"])
     cases = [
         ({"page[after]": cursor}, "page[after]", other),
         ({"page[after]": cursor, "sort": "-age"}, "page[after]", other),

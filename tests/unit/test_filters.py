@@ -14,8 +14,8 @@ from tests.planning import filter_query, limits, parsed, refused
 EQ = {"name": "a", "op": "eq", "val": 1}
 
 
-def eq(path: str, name: str = "a", val: Any = 1) -> FieldFilter:
-    return FieldFilter(name, "eq", val, None, False, Source("filter", path))
+def eq(path: str, name: str = "a", val: Any = 1, index: int = 0) -> FieldFilter:
+    return FieldFilter(name, "eq", val, None, False, Source("filter", path), index)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def eq(path: str, name: str = "a", val: Any = 1) -> FieldFilter:
         ([], ()),
         ([EQ], (eq("[0]"),)),
         (EQ, (eq(""),)),
-        ([EQ, EQ], (eq("[0]"), eq("[1]"))),
+        ([EQ, EQ], (eq("[0]"), eq("[1]", index=1))),
         (
             [{"name": "a", "op": "is_", "val": None}],
             (FieldFilter("a", "is_", None, None, False, Source("filter", "[0]")),),
@@ -33,14 +33,18 @@ def eq(path: str, name: str = "a", val: Any = 1) -> FieldFilter:
             [{"name": "a", "op": "gt", "field": "b.c"}],
             (FieldFilter("a", "gt", None, "b.c", False, Source("filter", "[0]")),),
         ),
-        ([{"or": [EQ, EQ]}], (Group("or", (eq("[0].or[0]"), eq("[0].or[1]"))),)),
+        ([{"or": [EQ, EQ]}], (Group("or", (eq("[0].or[0]"), eq("[0].or[1]", index=1))),)),
         ({"and": []}, (Group("and", ()),)),
         ({"and": [EQ]}, (Group("and", (eq("and[0]"),)),)),
         ([{"not": EQ}], (Group("not", (eq("[0].not"),)),)),
         ([{"not": [EQ]}], (Group("not", (eq("[0].not"),)),)),
         (
             [{"not": {"or": [EQ, {"and": [EQ]}]}}],
-            (Group("not", (Group("or", (eq("[0].not.or[0]"), Group("and", (eq("[0].not.or[1].and[0]"),)))),)),),
+            (
+                Group(
+                    "not", (Group("or", (eq("[0].not.or[0]"), Group("and", (eq("[0].not.or[1].and[0]", index=1),)))),)
+                ),
+            ),
         ),
         (
             [{"name": "r", "op": "any", "val": EQ}],
@@ -48,7 +52,7 @@ def eq(path: str, name: str = "a", val: Any = 1) -> FieldFilter:
         ),
         (
             {"name": "r", "op": "has", "val": [EQ, EQ]},
-            (RelationFilter("r", "has", (eq("val[0]"), eq("val[1]")), Source("filter", "")),),
+            (RelationFilter("r", "has", (eq("val[0]"), eq("val[1]", index=1)), Source("filter", "")),),
         ),
         ([{"name": "r", "op": "any", "val": []}], (RelationFilter("r", "any", (), Source("filter", "[0]")),)),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from querybuild.query import Page
-from serializers.links import page_count, page_links, page_queries, query_text, quote_segment, with_query
+from serializers.links import page_count, page_links, page_queries, quote_segment, with_query
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,10 @@ def test_quote_segment(text: str, quoted: str) -> None:
 
 
 def test_with_query() -> None:
-    assert with_query("/a", query_text(())) == "/a"
-    query = query_text((("page[size]", "5"), ("x", ""), ("x", "ß")))
-    assert with_query("/a", query) == "/a?page%5Bsize%5D=5&x=&x=%C3%9F"
+    assert with_query("/a", page_queries((), page("number", 5, 0)).own) == "/a"
+    pairs = (("page[size]", "5"), ("x", ""), ("x", "ß"), ("größe", 'a "b"~{&}'))
+    query = page_queries(pairs, page("number", 5, 0)).own
+    assert with_query("/a", query) == "/a?page%5Bsize%5D=5&x=&x=%C3%9F&gr%C3%B6%C3%9Fe=a%20%22b%22~%7B%26%7D"
 
 
 def page(family: str, size: int, offset: int) -> Page:

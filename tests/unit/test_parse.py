@@ -196,8 +196,8 @@ def test_fields(query_string: str, fields: dict[str, tuple[str, ...]]) -> None:
     assert parsed(query_string).fields == fields
 
 
-def simple(name: str, op: str, val: str, parameter: str) -> FieldFilter:
-    return FieldFilter(name, op, val, None, True, Source(parameter))
+def simple(name: str, op: str, val: str, parameter: str, index: int = 0) -> FieldFilter:
+    return FieldFilter(name, op, val, None, True, Source(parameter), index)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def simple(name: str, op: str, val: str, parameter: str) -> FieldFilter:
             'filter=[]&filter[a]=1&filter={"name":"b","op":"eq","val":2}',
             (
                 simple("a", "eq", "1", "filter[a]"),
-                FieldFilter("b", "eq", 2, None, False, Source("filter", "")),
+                FieldFilter("b", "eq", 2, None, False, Source("filter", ""), 1),
             ),
         ),
-        ("filter[a]=1&filter[a]=2", (simple("a", "eq", "1", "filter[a]"), simple("a", "eq", "2", "filter[a]"))),
+        ("filter[a]=1&filter[a]=2", (simple("a", "eq", "1", "filter[a]"), simple("a", "eq", "2", "filter[a]", 1))),
     ],
 )
 def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:

@@ -1,0 +1,167 @@
+"""Plans a read again whose parameters were planned before, with other values. Takes the pairs of a query string. Gives
+the form of the read, which is a key, and the values that stand in it.
+
+All that a plan depends on is in the key. Nothing here resolves a name or reports a fault: where a value does not fit,
+the planner looks at the whole query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from querybuild.conditions import NULL_TEXT, ReadValue
+from querybuild.cursors import Cursor, decode_cursor, mark_of
+from querybuild.filters import GROUPS, RELATION_OPERATORS
+from querybuild.plan import ReadPlan, Values
+from querybuild.planner import FAR_ROWS, LAST_OFFSET, PlannedRead
+from querybuild.query import Limits, Page
+from querybuild.values import JsonFault, ValueFault, load_json
+
+PLACES = {"page[number]": 1, "page[offset]": 0}
+"""Parameters for the place of a page, and the least value of each."""
+
+SIZES = ("page[size]", "page[limit]")
+CURSORS = ("page[after]", "page[before]")
+MOST_DIGITS = 15
+
+
+class Asked(msgspec.Struct, frozen=True, eq=False):
+    """A query string, split. key: its form. vals: of its filters, in the order in which they stand. offset: rows."""
+
+    key: Hashable
+    vals: list[Any]
+    offset: int = 0
+    cursor_text: str = ""
+    cursor: Cursor | None = None
+
+
+class ReadForm(msgspec.Struct, frozen=True, eq=False):
+    """A planned read without its values. list_name: what its cursors are bound to. readers: of the filter's values.
+    page: with the offset and the cursor of the first request. limit: its value, where the plan has a slot for it.
+    has_offset: whether a slot for the offset follows."""
+
+    plan: ReadPlan
+    list_name: str
+    readers: tuple[tuple[int, ReadValue], ...]
+    page: Page
+    limit: tuple[int, ...]
+    has_offset: bool
+
+
+class Filled(msgspec.Struct, frozen=True, eq=False):
+    """A form with values. cursor_mark, cursor_parent: as `PlannedRead` has them."""
+
+    page: Page
+    values: Values
+    cursor_mark: str
+    cursor_parent: str | None
+
+
+class _Odd(Exception):
+    """A filter that is not worth a form: the planner reports what is wrong with it."""
+
+
+def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | None:
+    """None where the planner has to look at the whole query."""
+    key: list[Hashable] = []
+    vals: list[Any] = []
+    size, place, least = limits.page_size, None, 0
+    cursor_text, cursor = "", None
+    try:
+        for name, value in pairs:
+            if name.startswith("filter"):
+                key.append((name, _filter_form(name, value, vals, limits)))
+            elif name in PLACES:
+                place, least = _whole(value), PLACES[name]
+                key.append(name)
+            elif name in CURSORS:
+                cursor_text, cursor = value, decode_cursor(value) if value else None
+                key.append((name, None if cursor is None else tuple([one is None for one in cursor.values])))
+            else:
+                key.append((name, value))
+                if name in SIZES:
+                    size = _whole(value)
+    except (_Odd, JsonFault, ValueFault):
+        return None
+    if place is None:
+        return Asked(tuple(key), vals, 0, cursor_text, cursor)
+    if place < least:
+        return None
+    offset = (place - 1) * size if least else place
+    key.append((place > least, offset > 0, offset >= FAR_ROWS))
+    return Asked(tuple(key), vals, offset, cursor_text, cursor)
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        raise _Odd
+    return int(text)
+
+
+def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hashable:
+    if "\0" in value:
+        raise _Odd
+    if name == "filter":
+        return _form_of(load_json(value, limits.max_json_depth), vals)
+    vals.append(value)
+    return value == NULL_TEXT
+
+
+def _form_of(tree: Any, vals: list[Any]) -> Hashable:
+    """A filter without its values, which are appended to vals."""
+    if isinstance(tree, list):
+        return tuple([_form_of(item, vals) for item in tree])
+    if not isinstance(tree, dict):
+        raise _Odd
+    if len(tree) == 1:
+        ((op, content),) = tree.items()
+        if op not in GROUPS:
+            raise _Odd
+        return op, _form_of(content, vals)
+    name, op = tree.get("name"), tree.get("op")
+    if len(tree) != len(("name", "op", "val")) or not isinstance(name, str) or not isinstance(op, str):
+        raise _Odd
+    if "val" not in tree:
+        field = tree.get("field")
+        if not isinstance(field, str):
+            raise _Odd
+        return name, op, field
+    val = tree["val"]
+    if op in RELATION_OPERATORS:
+        return name, op, _form_of(val, vals)
+    vals.append(val)
+    return name, op, val is None
+
+
+def form_of(planned: PlannedRead, page: Page, vals: list[Any]) -> ReadForm:
+    """The form of a read that has no fault."""
+    plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
+    if plan.place is not None:
+        count += sum([slot is not None for slot in plan.place.slots])
+    tail = planned.values[count:]
+    return ReadForm(plan, planned.list_name, planned.readers, page, tail[:1], len(tail) > 1)
+
+
+def fill(form: ReadForm, asked: Asked) -> Filled | None:
+    """None where a value does not fit."""
+    values: list[Any] = []
+    mark, parent = "", None
+    try:
+        for index, read in form.readers:
+            values += read(asked.vals[index])
+        if form.list_name:
+            mark = mark_of(form.list_name, asked.vals)
+        if asked.cursor is not None:
+            asked.cursor.check(mark, len(form.plan.order))
+            values += [one for one in asked.cursor.values if one is not None]
+            parent = asked.cursor.parent
+    except ValueFault:
+        return None
+    values += form.limit
+    if form.has_offset:
+        values.append(min(asked.offset, LAST_OFFSET))
+    page = msgspec.structs.replace(form.page, offset=asked.offset, cursor=asked.cursor_text)
+    return Filled(page, tuple(values), mark, parent)
