@@ -1,14 +1,13 @@
-"""The settings: one frozen value, and the one list of them.
+"""Defines every setting of the server, with its type, bounds, default and description, as one frozen value.
 
-In: nothing; `server/loading.py` fills it. Out: `Settings`, whose fields carry name, type, bounds, default and
-description, and `SETTINGS`, the same as rows: from these follow the flags, the variables, the keys of the
-TOML file, `--help` and the docs. Secrets are masked in `repr`, in errors and wherever `shown` is used; only
-the attribute itself holds the whole.
+`Settings` has the fields, and `SETTINGS` has them as rows: the flags, the variables, the keys of the TOML file,
+`--help` and the docs are made from these rows. `server/loading.py` fills the value. Secrets are masked in `repr`,
+in errors and wherever `shown` is used. Only the attribute itself has the whole secret.
 
 It must not know: the command line, where values come from, the server, the database.
 
     RuntimeError
-      StartError          the server can't start, and the message tells a person why
+      StartError          the server can't start, and the message says why
         SettingsError     a setting is wrong
 """
 
@@ -49,15 +48,15 @@ from server.setting_groups import (
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 PREDECESSOR_VARIABLE = PREFIX + "PREDECESSOR"
-"""Variables that are no setting: the path of a TOML file; what one program tells the next (processes/handover.py)."""
+"""Variables that are not settings: the path of a TOML file; the state for a new program (processes/handover.py)."""
 
 
 class StartError(RuntimeError):
-    """The server can't start or a command can't be done; the message is for a person, without internals."""
+    """The server can't start, or a command fails. The message is for people, without internals."""
 
 
 class SettingsError(StartError):
-    """Settings that can't be used. `faults` is one line for each, which names its flag, variable or key."""
+    """Settings are wrong. `faults` has one line for each, with its flag, variable or key."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         super().__init__("\n".join(faults))
@@ -67,8 +66,8 @@ class SettingsError(StartError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of the server, with its default.
 
-    `server.loading.load` makes one from outside; built directly (in tests) it takes its values as they are.
-    Times are seconds, sizes bytes, pages rows; paths are relative to the folder the server was started in.
+    `server.loading.load` reads and checks the values. A value built directly (in tests) is not checked.
+    Times are seconds, sizes bytes, pages rows; paths are relative to the folder in which the server was started.
     """
 
     host: Annotated[
@@ -87,12 +86,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1
     admin_host: Annotated[
         str,
-        Meta(min_length=1, description="Address or name that admin_port is on."),
+        Meta(min_length=1, description="Address or name that admin_port listens on."),
         ADDRESS,
     ] = "127.0.0.1"
     admin_port: Annotated[
         Port | None,
-        Meta(description="A TCP port for health and metrics alone, which the other one then does not answer."),
+        Meta(description="A TCP port only for health and metrics, which the main port then does not answer."),
         PORT,
     ] = None
     drain_seconds: Annotated[
@@ -105,14 +104,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 2.0
     worker_timeout_seconds: Annotated[
         Seconds,
-        Meta(description="After how long a worker whose event loop hangs is killed, and another one started."),
+        Meta(description="After how long a worker whose event loop hangs is killed and replaced."),
         LISTENING,
     ] = 30.0
     public_url: Annotated[
         str | None,
         Meta(
-            description="The server's URL as clients see it; with it links are absolute, without it paths. Behind a "
-            "proxy that takes a prefix away: with that prefix, or that prefix alone."
+            description="The server's URL as clients see it; with it links are absolute, without it they are paths. "
+            "Behind a proxy that removes a prefix: the URL with that prefix, or only that prefix."
         ),
         About(FRONT, metavar="URL", check=checks.public_url),
     ] = None
@@ -120,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$",
-            description="What all paths begin with, /-/live among them; links too, unless public_url is set.",
+            description="The prefix of all paths, also of /-/live; links have it too, unless public_url is set.",
         ),
         About(FRONT, metavar="PATH", expected="a path such as /api, or an empty text"),
     ] = ""
@@ -128,7 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text | None,
         Meta(
             description="Proxies whose Forwarded and X-Forwarded headers are believed: addresses and networks, with "
-            "commas between, and unix for whoever connects to the Unix socket. Without it none."
+            "commas between, and unix for connections to the Unix socket. Without it none."
         ),
         About(FRONT, metavar="NETWORKS", check=checks.trusted_proxies),
     ] = None
@@ -136,22 +135,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text | None,
         Meta(
             description="Origins whose web pages may use the server, with commas between, or * for all; without it "
-            "none but its own."
+            "only its own."
         ),
         About(FRONT, metavar="ORIGINS", check=checks.cors_origins),
     ] = None
     allowed_hosts: Annotated[
         Text | None,
         Meta(
-            description="Names that the Host of a request may have, with commas between, or * for all; else a 421. "
-            "Without it the addresses that the server listens on, localhost and loopback addresses, and the host of "
-            "public_url; on a Unix socket all names."
+            description="Names that the Host of a request may have, with commas between, or * for all; other names "
+            "are a 421. Without it the addresses that the server listens on, localhost and loopback addresses, and "
+            "the host of public_url; on a Unix socket all names."
         ),
         About(FRONT, metavar="NAMES", check=checks.allowed_hosts),
     ] = None
     compression: Annotated[
         Literal["off", "gzip"],
-        Meta(description="Whether answers over 1 KB are compressed for clients that take it; a proxy does it cheaper."),
+        Meta(
+            description="Whether answers over 1 KB are compressed for clients that accept it; a proxy does it more "
+            "cheaply."
+        ),
         About(FRONT),
     ] = "off"
     cache_control: Annotated[
@@ -166,17 +168,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: Annotated[
         str | None,
         Meta(
-            description="The PostgreSQL to use, as postgresql://user:password@host:port/database; without it "
-            "an embedded one is started. Other users of the machine can see flags: a password is better off "
-            "in the variable or the file."
+            description="The PostgreSQL to use, as postgresql://user:password@host:port/database; without it an "
+            "embedded one is started. Other users of the machine can see flags: put a password into the variable or "
+            "the file."
         ),
         About("Data", metavar="URL", is_secret=True, is_of_commands=True, check=checks.database_url),
     ] = None
     data_dir: Annotated[
         Path | None,
         Meta(
-            description="Folder of the embedded PostgreSQL; without it the platform's folder for user data. With "
-            "database_url it is not used."
+            description="Folder of the embedded PostgreSQL; without it the platform's folder for user data. Not "
+            "used with database_url."
         ),
         About("Data", metavar="FOLDER", is_of_commands=True, takes_restart=True),
     ] = None
@@ -188,35 +190,35 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     migrate: Annotated[
         bool,
         Meta(
-            description="Apply outstanding migrations to the database at database_url before serving; "
-            "the embedded one is always migrated."
+            description="Apply pending migrations to the database at database_url before serving; the embedded one "
+            "is always migrated."
         ),
         DATA,
     ] = False
     migration_lock_timeout_seconds: Annotated[
         Seconds,
         Meta(
-            description="How long a migration stands in the queue for a lock, and requests to that table behind it, "
+            description="How long a migration waits for a lock, with requests to that table waiting behind it, "
             "before it lets them pass and tries again."
         ),
         MIGRATIONS,
     ] = 2.0
     migration_wait_seconds: Annotated[
-        Seconds, Meta(description="For how long a migration tries to get its locks before it gives up."), MIGRATIONS
+        Seconds, Meta(description="How long a migration tries to get its locks before it gives up."), MIGRATIONS
     ] = 600.0
     demo: Annotated[bool, Meta(description="Load the sample rows if the database is empty."), DATA] = False
-    read_only: Annotated[bool, Meta(description="Answer no request that would write."), DATA] = False
+    read_only: Annotated[bool, Meta(description="Refuse all requests that would write."), DATA] = False
     resources: Annotated[
         Text | None,
         Meta(
-            description="Resources to serve in place of the built-in ones: package.module:name or /path/file.py[:name]."
+            description="Resources to serve instead of the built-in ones: package.module:name or /path/file.py[:name]."
         ),
         About("Data", metavar="MODULE:NAME", is_of_commands=True),
     ] = None
     python_path: Annotated[
         Text | None,
         Meta(
-            description="Folders, with : between, that your resources may import modules from, after all that is "
+            description="Folders, with : between, from which your resources may import modules, after everything "
             "installed; the program in one file takes third-party modules from there."
         ),
         About("Data", metavar="FOLDERS", is_of_commands=True),
@@ -244,8 +246,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     filter_timeout_seconds: Annotated[
         Seconds | None,
         Meta(
-            description="How long the statements of a read with a filter may take together before a 504; of a stream, "
-            "each of them. Without it as long as others, statement_timeout_seconds each."
+            description="How long the statements of a read with a filter may take together before a 504; for a "
+            "stream, each of them. Without it as long as other statements, statement_timeout_seconds each."
         ),
         CONNECTIONS,
     ] = None
@@ -253,29 +255,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ByteLimit | None,
         Meta(
             description="How much PostgreSQL may write to disk to sort and join for one connection, its "
-            "temp_file_limit; beyond it a 400. The role needs the right to set temp_file_limit. Without it the server "
-            "sets none."
+            "temp_file_limit; beyond it a 400. The role needs the privilege to set temp_file_limit. Without it the "
+            "server sets none."
         ),
         CONNECTIONS,
     ] = None
     idle_transaction_timeout_seconds: Annotated[
         Seconds,
-        Meta(description="After how long PostgreSQL ends a transaction that does nothing."),
+        Meta(description="After how long PostgreSQL ends an idle transaction."),
         CONNECTIONS,
     ] = 30.0
     network_timeout_seconds: Annotated[
         Seconds,
         Meta(
-            description="How long PostgreSQL may be silent where it has to answer before a connection is given up: on "
-            "the network, and, for 1 second at most, beyond statement_timeout_seconds."
+            description="How long PostgreSQL may be silent when it has to answer before a connection is closed: on "
+            "the network, and, for at most 1 second, beyond statement_timeout_seconds."
         ),
         CONNECTING,
     ] = 5.0
     pooler: Annotated[
         Literal["none", "transaction"],
         Meta(
-            description="With transaction, database_url leads to a pooler that lends a connection for one transaction, "
-            "such as pgbouncer with pool_mode=transaction. The role must then have some settings of its own."
+            description="With transaction, database_url leads to a pooler that assigns a connection for one "
+            "transaction, such as pgbouncer with pool_mode=transaction. Then some settings must be set for the "
+            "role."
         ),
         CONNECTING,
     ] = "none"
@@ -284,7 +287,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_page_size: Annotated[Positive, Meta(description="The largest page[size]."), LISTS] = 10_000
     unpaginated: Annotated[
         Literal["on", "off"] | Positive,
-        Meta(description="Whether page[size]=0 gives all rows: on, off, or up to so many rows."),
+        Meta(description="Whether page[size]=0 returns all rows: on, off, or at most this many rows."),
         LISTS,
     ] = "on"
     total: Annotated[
@@ -295,21 +298,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_include_depth: Annotated[
         int, Meta(ge=0, le=32, description="The longest chain of relationships in include."), LISTS
     ] = 3
-    max_includes: Annotated[
-        Positive, Meta(description="The most relationships that one include leads over."), LISTS
-    ] = 20
+    max_includes: Annotated[Positive, Meta(description="The most relationships that one include follows."), LISTS] = 20
     max_included: Annotated[Positive, Meta(description="The most included resources of one answer."), LISTS] = 100_000
     max_streams: Annotated[
         Positive | None,
         Meta(
             description="Long answers without pages that the whole server sends at once, each on a connection to "
-            "PostgreSQL; each worker has its share, at least one, and one client may have half of that. Without it a "
-            "quarter of pool_size, of each worker at least two where it has three connections."
+            "PostgreSQL; each worker has its share, at least one, and one client may have half of that. Without it "
+            "a quarter of pool_size, but at least two for each worker that has three connections."
         ),
         LISTS,
     ] = None
     stream_seconds: Annotated[
-        Seconds, Meta(description="After how long such an answer is ended, whole or not."), LISTS
+        Seconds, Meta(description="After how long such an answer is ended, complete or not."), LISTS
     ] = 300.0
 
     max_filter_depth: Annotated[
@@ -338,7 +339,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1024,
             le=1024 * MIB,
-            description="The most bytes of an answer, or of what a stream holds; above it a 400.",
+            description="The most bytes of an answer, or of what a stream holds in memory; above it a 400.",
         ),
         LIMITS,
     ] = 64 * MIB
@@ -350,7 +351,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1024,
             le=16 * MIB,
-            description="The largest head of a request, URL included; above it the connection ends.",
+            description="The largest head of a request, URL included; above it the connection is closed.",
         ),
         LIMITS,
     ] = 65_536
@@ -364,8 +365,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1000,
             le=100_000_000,
-            description="How many values the arrays and objects of a body may have together, an empty one counted as "
-            "one. A worker answers nobody else while it reads them.",
+            description="How many values the arrays and objects of a body may have in total, an empty one counted "
+            "as one. A worker answers no other request while it reads them.",
         ),
         LIMITS,
     ] = 100_000
@@ -373,16 +374,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: Annotated[
         Positive,
         Meta(
-            description="Connections of clients that the whole server holds; each worker has its share, at least one. "
-            "Beyond it a new one takes the place of the one with the least progress."
+            description="Connections of clients that the whole server holds; each worker has its share, at least "
+            "one. Beyond it a new one replaces the one with the least progress."
         ),
         LOAD,
     ] = 10_000
     max_connections_per_client: Annotated[
         Positive | None,
         Meta(
-            description="How many of these one address may have; each worker has its share, at least one. It does not "
-            "hold for trusted_proxies and Unix sockets. Without it half of max_connections."
+            description="How many of these one address may have; each worker has its share, at least one. It does "
+            "not apply to trusted_proxies and Unix sockets. Without it half of max_connections."
         ),
         LOAD,
     ] = None
@@ -390,8 +391,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive,
         Meta(
             description="Requests that the whole server answers at once; each worker has its share, at least one. "
-            "Beyond it a 503; a client that has half of them at work gets a 429. Bodies that arrive and answers that "
-            "leave do not count, nor do health and metrics."
+            "Beyond it a 503; a client that has half of them in progress gets a 429. Requests whose body is still "
+            "arriving and answers that are still being sent do not count, nor do health and metrics."
         ),
         LOAD,
     ] = 1000
@@ -408,11 +409,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Positive,
         Meta(
             description="Bytes of bodies that the whole server holds, each from its first byte until its answer is "
-            "ready, and as many of answers that clients have not taken; each worker has its share. Where there is no "
-            "room, half bodies that take long are closed, oldest first; else a body is refused with a 503 before it is "
-            "read. One body alone has room, whatever its length. Of answers those are closed that have not been read "
-            "for longest; those that are read stay up to twice as many bytes. As many bytes are for heads that are "
-            "not all there. What is made of a body while it is worked on comes on top."
+            "ready, and the same number of bytes of answers that clients have not read; each worker has its share. "
+            "If a body does not fit, slow incomplete bodies are closed, oldest first; else it is refused with a 503 "
+            "before it is read. A single body always fits, whatever its length. Of the answers, those that have "
+            "not been read for longest are closed; those that are being read may take up to twice as many bytes. "
+            "Incomplete heads may take the same number of bytes. The objects decoded from a body while it is "
+            "processed are not counted."
         ),
         LOAD,
     ] = 512 * MIB
@@ -437,24 +439,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 120.0
     write_timeout_seconds: Annotated[
         Seconds,
-        Meta(description="After how long the connection of a client is closed that does not read its answer."),
+        Meta(description="After how long the connection of a client that does not read its answer is closed."),
         LOAD,
     ] = 60.0
 
     statement_cache_entries: Annotated[
         Positive,
-        Meta(description="Compiled statements that a worker keeps, one for each shape of query."),
+        Meta(description="Compiled statements that a worker caches, one for each shape of query."),
         STATEMENTS,
     ] = 2000
     statement_cache_bytes: Annotated[
-        Positive, Meta(description="Memory that these may take in a worker."), STATEMENTS
+        Positive, Meta(description="Memory that the cached statements may take in a worker."), STATEMENTS
     ] = 16 * MIB
 
     server_timing: Annotated[
         bool | None,
         Meta(
-            description="Send the header Server-Timing with the time of each stage. Without it only where the server "
-            "listens on loopback addresses alone: times can reveal what an answer does not."
+            description="Send the header Server-Timing with the time of each stage. Without it only if the server "
+            "listens only on loopback addresses: times can reveal what an answer does not."
         ),
         OBSERVING,
     ] = None
@@ -466,19 +468,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Annotated[
         Literal["text", "json", "journald"] | None,
         Meta(
-            description="Log lines for people, one JSON object a line, or as journald takes them, with priorities; "
-            "without it journald where systemd reads standard error, else text."
+            description="Log lines for people, one JSON object a line, or in journald's format, with priorities; "
+            "without it journald if systemd reads standard error, else text."
         ),
         LOGGING,
     ] = None
     slow_statement_seconds: Annotated[
         Literal["off"] | Seconds,
-        Meta(description="From when on a SQL statement is logged as slow, never with its values."),
+        Meta(description="From which duration a SQL statement is logged as slow, never with its values."),
         OBSERVING,
     ] = 1.0
     tracing: Annotated[
         bool,
-        Meta(description="Send traces by OpenTelemetry, which has variables of its own to say where; needs the extra."),
+        Meta(description="Send traces by OpenTelemetry, which has its own variables for the address; needs the extra."),
         OBSERVING,
     ] = False
 
