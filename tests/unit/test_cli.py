@@ -146,9 +146,9 @@ def test_help_lists_every_setting(command: str) -> None:
 def test_help_of_a_group() -> None:
     section = invoke("serve", "--help").stdout.partition("Migrations:\n")[2].partition("\n\n")[0]
     assert " ".join(section.split()) == (
-        "--migration-lock-timeout-seconds SECONDS How long a migration stands in the queue for a lock, and requests to "
-        "that table behind it, before it lets them pass and tries again. [default: 2] "
-        "--migration-wait-seconds SECONDS For how long a migration tries to get its locks before it gives up. "
+        "--migration-lock-timeout-seconds SECONDS How long a migration waits for a lock, with requests to "
+        "that table waiting behind it, before it lets them pass and tries again. [default: 2] "
+        "--migration-wait-seconds SECONDS How long a migration tries to get its locks before it gives up. "
         "[default: 600]"
     )
 
