@@ -36,8 +36,8 @@ from server.http.allowed_hosts import AllowedHosts
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
-from server.http.proxies import request_maker, trust_in
-from server.http.request import Handling, Request
+from server.http.proxies import request_factory, trusted_peer_check
+from server.http.request import HandlerDelegate, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
 from server.limits import ConnectionLimits, admin_limits, connection_limits, share
 from server.live_schema import LiveSchema
@@ -140,7 +140,7 @@ class Routes:
         if issubclass(match.handler, AdminHandler):
             context |= {"health": self.health, "gauges": self.gauges}
         assert isinstance(request, Request)
-        return Handling(self.application, request, match.handler, context, match.arguments)
+        return HandlerDelegate(self.application, request, match.handler, context, match.arguments)
 
 
 def make_app(
@@ -176,12 +176,12 @@ def _server(
         meter.add(CLOSED, reason, amount=0.0)
     return Server(
         find_handler,
-        make_request=request_maker(settings.trusted_proxies),
+        make_request=request_factory(settings.trusted_proxies),
         limits=limits,
         # Twice ours, and room for a URL: what is over this limit has a bare 431 for its answer.
         head_bytes=2 * settings.max_header_bytes + settings.max_url_bytes,
         balance=balance,
-        is_trusted=trust_in(settings.trusted_proxies),
+        is_trusted=trusted_peer_check(settings.trusted_proxies),
         closings=Closings(partial(meter.add, CLOSED)),
         on_refused=app.database.watch.record_refusal,
     )

@@ -231,7 +231,7 @@ class Handler(Receiving):
         if status != 200:
             self.set_status(status)
         self.tell_timing()
-        if len(body) > compression.INLINE_BYTES and self.is_packed():
+        if len(body) > compression.INLINE_BYTES and self.should_compress():
             self.pack_and_finish(body)
         else:
             self._finish_whole(body)
@@ -249,8 +249,8 @@ class Handler(Receiving):
             return
         self.set_status(status)
         self.tell_timing()
-        if self.is_packed():
-            pieces = await self.cancel_scope.run(compression.packed_pieces(pieces))
+        if self.should_compress():
+            pieces = await self.cancel_scope.run(compression.compress_pieces(pieces))
         if self._finished:
             return
         self._headers["Content-Length"] = str(sum(map(len, pieces)))
@@ -261,9 +261,9 @@ class Handler(Receiving):
         if not self._finished:
             self.finish()
 
-    def is_packed(self) -> bool:
+    def should_compress(self) -> bool:
         """Whether a large answer is to be compressed, and says so in its headers."""
-        if self.engine.settings.compression == "off" or not compression.is_packed(self.request, self._headers):
+        if self.engine.settings.compression == "off" or not compression.should_compress(self.request, self._headers):
             return False
         self._headers["Content-Encoding"] = "gzip"
         return True
@@ -276,7 +276,7 @@ class Handler(Receiving):
 
     async def _finish_packed(self, body: bytes) -> None:
         try:
-            packed = await self.cancel_scope.run(compression.packed_whole(body))
+            packed = await self.cancel_scope.run(compression.compress_body(body))
             if not self._finished:
                 self._finish_whole(packed)
         except Exception as error:

@@ -53,7 +53,7 @@ class CustomHandler(Handler):
         if chunk is not None:
             self.write(chunk)
         body = b"".join(self._write_buffer)
-        if len(body) <= INLINE_BYTES or not self.is_packed():
+        if len(body) <= INLINE_BYTES or not self.should_compress():
             return super().finish()
         self._write_buffer = []
         return self.pack_and_finish(body)

@@ -41,7 +41,7 @@ GIVE_WAY_SECONDS = 0.005
 class ReadingHandler(Handler):
     """Answers a GET; links holds what the document links to besides itself and its pages."""
 
-    _packing_stream: compression.Packing | None = None
+    _packing_stream: compression.GzipStream | None = None
     _reader: Reader
 
     async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
@@ -115,7 +115,7 @@ class ReadingHandler(Handler):
         self.set_status(200)
         self.tell_timing()
         self.tell_caches()
-        self._packing_stream = compression.Packing() if self.is_packed() else None
+        self._packing_stream = compression.GzipStream() if self.should_compress() else None
 
     async def _send(self, piece: bytes) -> None:
         """Until the client has taken it, or the buffers on the way: a slow reader is waited for."""

@@ -1,5 +1,5 @@
-"""Under which names and from which origins the server is used. This keeps a web page of somebody else from using a
-server that its browser can reach (DNS rebinding).
+"""Checks the Host and the Origin of requests, so that a foreign web page cannot use a server that its browser can reach
+(DNS rebinding).
 
 It must not know: routes, documents.
 
@@ -17,8 +17,8 @@ from server.settings import Settings
 
 ALL = "*"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-NAMES_KEPT = 128
-"""Names that are no fixed ones, and what became of them."""
+CACHED_NAMES = 128
+"""How many results of address checks are cached."""
 
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
@@ -26,11 +26,11 @@ Addresses = frozenset[IPv4Address | IPv6Address]
 
 
 class AllowedHosts:
-    """The names of one server: those of the setting `allowed_hosts`, else its own.
+    """The host names that one server accepts: those of the setting `allowed_hosts`, or its own.
 
-    Its own are the addresses that it listens on, those of the loopback, the host of `public_url` and the name in the
-    setting `host`. Where it listens on all addresses, every address is one of them: a name can be made to lead to
-    another machine, an address cannot. The admin port always has its own names too.
+    Its own names are the addresses that it listens on, the loopback addresses, the host of `public_url` and the setting
+    `host`. A server that listens on all addresses accepts every address: DNS can point a name at another machine, but
+    not an address. The admin port always accepts its own names too.
     """
 
     def __init__(self, settings: Settings, *, is_admin: bool = False) -> None:
@@ -39,14 +39,14 @@ class AllowedHosts:
         self._has_own = is_admin or not given
         own = LOOPBACK_NAMES | _public_names(settings) | {settings.host.lower()}
         self._names = given | own if self._has_own else given
-        self._is_own_address = lru_cache(NAMES_KEPT)(_is_own_address)
+        self._is_own_address = lru_cache(CACHED_NAMES)(_is_own_address)
         self._origins = frozenset((settings.cors_origins or "").split(",")) - {""}
         if _public_names(settings):
             self._origins |= {_origin_of(settings.public_url or "")}
 
     def knows(self, request: Request) -> bool:
-        """Whether the request is for a name of the server. Requests on a Unix socket may have any name, unless the
-        setting has some; those of HTTP/1.0 may have none."""
+        """Whether the request is for a name of the server. Requests on a Unix socket may have any name, unless
+        `allowed_hosts` is set. HTTP/1.0 requests may have no name."""
         return request.host_name in self._names or self._is_open or self._is_own(request)
 
     def _is_own(self, request: Request) -> bool:
@@ -56,7 +56,7 @@ class AllowedHosts:
         return peer == UNIX or self._is_own_address(request.host_name, request.server_connection.addresses)
 
     def is_foreign(self, request: Request) -> bool:
-        """Whether the page of another origin asks, which is none of the setting `cors_origins`."""
+        """Whether a page of another origin sent the request, and `cors_origins` does not list that origin."""
         if "Origin" not in request.headers or ALL in self._origins:
             return False
         origin = request.headers["Origin"].lower()
@@ -64,7 +64,7 @@ class AllowedHosts:
 
 
 def own_origin(request: Request) -> str:
-    """As a browser writes the origin of the server that it asks."""
+    """The origin of the server, in the form that a browser sends."""
     port = request.host.lower().rpartition("]")[2].partition(":")[2]
     port = f":{port}" if port else ""
     protocol = request.protocol or "http"

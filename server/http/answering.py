@@ -1,5 +1,5 @@
-"""One request of a connection and its answer, as tornado's handlers write it. What comes in: a status, headers, pieces
-of a body. What goes out: bytes that are framed so that a client knows their end (RFC 9112, 6).
+"""Writes the answer to one request on its connection. What comes in: a status, headers, pieces of a body, from
+tornado's handlers. What goes out: bytes, framed so that the client knows where they end (RFC 9112, 6).
 
 It must not know: routes, documents, how requests are read.
 """
@@ -26,69 +26,74 @@ from tornado.httputil import (
 from tornado.iostream import StreamClosedError
 
 JOINED_BYTES = 32_768
-"""Up to here a body is copied behind its headers; a larger one follows them by itself."""
+"""A smaller body is joined to its headers and sent with them. A larger one is sent by itself, to save the copy."""
 
 BODILESS = frozenset({204, 304})
 
 NOSNIFF = "X-Content-Type-Options: nosniff\r\n"
-"""Of every answer: a browser does not guess what it is (Fetch Standard, 3.6)."""
+"""A header of every answer: browsers must not guess the media type (Fetch Standard, 3.6)."""
 
 
 class Wire(Protocol):
-    """A connection, as the answer to a request has it. is_rest_short: whether what has not come of the request may be
-    read to its end. is_to_end: whether it ends with this answer, whatever the client would like."""
+    """The connection that an answer is written to. can_drain_body: whether the rest of the request's body is short
+    enough to be read and discarded."""
 
     @property
     def peer(self) -> Any: ...
 
-    def is_to_end(self) -> bool: ...
+    def should_close(self) -> bool:
+        """Whether the server ends the connection with this answer. Call it once an answer."""
 
     @property
-    def is_rest_short(self) -> bool: ...
+    def can_drain_body(self) -> bool: ...
 
     def send(self, *pieces: bytes) -> asyncio.Future[None]: ...
 
-    def answered(self, exchange: Exchange) -> None: ...
+    def answer_finished(self, exchange: Exchange) -> None: ...
 
     def close(self) -> None: ...
 
     def reset(self) -> None: ...
 
 
-def failed() -> asyncio.Future[None]:
-    """What a handler gets that writes to a client who has gone."""
+def closed_future() -> asyncio.Future[None]:
+    """A future that has failed with StreamClosedError: the result of a write after the client has gone."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     fail(future)
     return future
 
 
 def fail(future: asyncio.Future[None]) -> None:
+    """Fails the future with StreamClosedError."""
     future.set_exception(StreamClosedError())
-    # Who does not wait for it need not hear of it.
+    # Marks the exception as retrieved, so that asyncio does not log it when nobody awaits the future.
     future.exception()
 
 
 @lru_cache(maxsize=256)
 def _status_line(status: int, reason: str) -> str:
-    """With the one header that all answers have alike."""
+    """The status line, with the header that is the same in all answers."""
     return f"HTTP/1.1 {status} {reason or responses.get(status, 'Unknown')}\r\n{NOSNIFF}"
 
 
 @lru_cache(maxsize=1)
 def http_date(second: int) -> str:
+    """A Unix timestamp in the form of the Date header."""
     return format_timestamp(second)
 
 
 def bare_answer(status: HTTPStatus) -> bytes:
-    """To what is no request that a handler could answer. The connection ends with it."""
+    """The answer to bytes that are not a valid request: a status without a body. The connection ends with it."""
     lines = (f"Date: {http_date(int(time.time()))}", "Connection: close", "Content-Length: 0", "\r\n")
     return (_status_line(status, "") + "\r\n".join(lines)).encode("ascii")
 
 
 class Exchange(HTTPConnection):
-    """began_at: when the request began to arrive, by the monotonic clock. head_bytes: of its first line and
-    headers. has_body: whether a body is announced, be it empty. is_begun: whether a part of the answer was handed over.
-    is_last: whether the connection ends with it, so far as that is known."""
+    """One request and its answer on a connection.
+
+    began_at: when the request began to arrive, by the monotonic clock. head_bytes: the size of its first line and
+    headers. has_body: whether a body is announced, even an empty one. is_begun: whether a part of the answer was
+    written. is_last: whether the connection ends with this answer, as far as is known."""
 
     def __init__(
         self,
@@ -108,71 +113,73 @@ class Exchange(HTTPConnection):
         self.is_last = not _is_kept(line, headers)
         self._wire: Wire | None = wire
         self._is_head = line.method == "HEAD"
-        self._is_old = line.version == "HTTP/1.0"
+        self._is_http_1_0 = line.version == "HTTP/1.0"
         self._is_chunked = False
-        # Bytes that the answer announced and has not sent.
-        self._left: int | None = None
-        self._closed: Callable[[], None] | None = None
+        # Bytes of the announced Content-Length that were not sent yet.
+        self._bytes_left: int | None = None
+        self._close_callback: Callable[[], None] | None = None
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
-        """callback: of who wants to hear when the client goes before its answer is finished."""
-        self._closed = callback
+        """callback: called when the client goes before its answer is finished."""
+        self._close_callback = callback
 
     def write_headers(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders, chunk: bytes | None = None
     ) -> asyncio.Future[None]:
-        """Gives what is done when there is room for more, and fails with StreamClosedError when the client has gone.
+        """Writes the head of the answer, and the chunk.
 
-        Raises ValueError: a header that would be more than one; HTTPOutputError: more bytes than were announced.
+        Returns a future that is done when the write buffer has room again. It fails with StreamClosedError when the
+        client has gone. Raises ValueError for a header with a line break in it, HTTPOutputError for more bytes than
+        were announced.
         """
         assert isinstance(start_line, ResponseStartLine)
         if self._wire is None:
-            return failed()
+            return closed_future()
         head = self._head(start_line, headers)
         self.is_begun = True
         if not chunk:
             return self._wire.send(head)
         if len(chunk) < JOINED_BYTES and not self._is_chunked:
-            self._count(chunk)
+            self._count_sent(chunk)
             return self._wire.send(head + chunk)
         return self._wire.send(head, *self._framed(chunk))
 
     def write(self, chunk: bytes) -> asyncio.Future[None]:
-        """As write_headers."""
+        """Writes a piece of the body. Returns and raises what `write_headers` does."""
         if self._wire is None:
-            return failed()
+            return closed_future()
         return self._wire.send(*self._framed(chunk))
 
     def finish(self) -> None:
-        """Raises HTTPOutputError: fewer bytes than were announced."""
+        """Ends the answer. Raises HTTPOutputError if it has fewer bytes than were announced."""
         wire, self._wire = self._wire, None
         if wire is None:
             return
-        self._closed = None
-        if self._left or not self.is_begun:
+        self._close_callback = None
+        if self._bytes_left or not self.is_begun:
             wire.reset()
-            raise HTTPOutputError(f"the answer is {self._left} bytes shorter than its Content-Length")
+            raise HTTPOutputError(f"the answer is {self._bytes_left} bytes shorter than its Content-Length")
         if self._is_chunked:
             wire.send(b"0\r\n\r\n")
-        wire.answered(self)
+        wire.answer_finished(self)
 
     def end_after_answer(self) -> None:
-        """The connection ends with this answer, which says so where it has not begun."""
+        """Ends the connection with this answer. If the answer has not begun, its head says so."""
         self.is_last = True
 
     def close(self) -> None:
-        """When what was written has been sent. What comes of the request is not read any more."""
+        """Closes the connection when all written bytes have been sent. The rest of the request is not read."""
         if self._wire is not None:
             self._wire.close()
 
     def reset(self) -> None:
-        """Ends the connection so that the client cannot take for whole what it was sent."""
+        """Resets the connection, so that the client cannot mistake a partial answer for a whole one."""
         if self._wire is not None:
             self._wire.reset()
 
-    def is_gone(self, delegate: HTTPMessageDelegate | None) -> None:
-        """delegate: the handler's, where there is one already."""
-        closed, self._wire, self._closed = self._closed, None, None
+    def on_client_gone(self, delegate: HTTPMessageDelegate | None) -> None:
+        """The client has closed the connection: tells the handler. delegate: the handler's, if there is one already."""
+        closed, self._wire, self._close_callback = self._close_callback, None, None
         if delegate is not None:
             delegate.on_connection_close()
         elif closed is not None:
@@ -188,35 +195,35 @@ class Exchange(HTTPConnection):
         if self._is_head or status in BODILESS:
             length = 0
         elif length is None:
-            self._is_chunked = not self._is_old
-            self.is_last = self.is_last or self._is_old
+            self._is_chunked = not self._is_http_1_0
+            self.is_last = self.is_last or self._is_http_1_0
             if self._is_chunked:
                 lines.append("Transfer-Encoding: chunked\r\n")
-        self._left = length
-        self.is_last = self.is_last or not self._wire.is_rest_short or self._wire.is_to_end()
+        self._bytes_left = length
+        self.is_last = self.is_last or not self._wire.can_drain_body or self._wire.should_close()
         if self.is_last:
             lines.append("Connection: close\r\n")
-        elif self._is_old:
+        elif self._is_http_1_0:
             lines.append("Connection: keep-alive\r\n")
         return _checked(lines)
 
-    def _count(self, chunk: bytes) -> None:
-        if self._left is not None:
-            self._left -= len(chunk)
-            if self._left < 0:
+    def _count_sent(self, chunk: bytes) -> None:
+        if self._bytes_left is not None:
+            self._bytes_left -= len(chunk)
+            if self._bytes_left < 0:
                 self.reset()
                 raise HTTPOutputError("the answer is longer than its Content-Length")
 
     def _framed(self, chunk: bytes) -> tuple[bytes, ...]:
         if self._is_chunked:
-            # An empty one would be the end.
+            # An empty chunk would end the body.
             return (b"%x\r\n" % len(chunk), chunk, b"\r\n") if chunk else ()
-        self._count(chunk)
+        self._count_sent(chunk)
         return (chunk,)
 
 
 def _is_kept(line: RequestStartLine, headers: HTTPHeaders) -> bool:
-    """Whether the client would keep the connection."""
+    """Whether the client asks for a persistent connection."""
     if "Connection" not in headers:
         return line.version != "HTTP/1.0"
     wish = headers["Connection"].lower()
@@ -224,9 +231,10 @@ def _is_kept(line: RequestStartLine, headers: HTTPHeaders) -> bool:
 
 
 def _checked(lines: list[str]) -> bytes:
-    """Raises ValueError: a value with the end of a line in it would be a header of its own, or an answer."""
+    """The head as bytes. Raises ValueError for a value with a line break in it, which would inject a header or an
+    answer."""
     text = "".join(lines)
     most = len(lines) + 1
     if text.count("\n") > most or text.count("\r") > most or "\0" in text:
-        raise ValueError("a header of the answer has the end of a line in it")
+        raise ValueError("a header of the answer has a line break in it")
     return f"{text}\r\n".encode("latin-1")

@@ -1,5 +1,5 @@
-"""How many connections each worker of a generation has, in memory that they share. What comes in: the count of one, by
-that one. What goes out: whether it has more than another, and how many too many.
+"""Counts the connections of each worker of a generation in shared memory. Each worker writes its own count, and reads
+whether it has more than another and how many too many.
 
 It must not know: what connections are.
 """
@@ -8,42 +8,46 @@ from __future__ import annotations
 
 import mmap
 
-TOLERATED = 5
-"""Of so many connections of one worker, one too many is chance."""
+TOLERANCE = 5
+"""An excess of one in so many connections is taken for chance."""
 
 
 class Balance:
-    """places: how many are compared; workers beyond them are not. To be made before the workers are forked."""
+    """The connection counts of all workers. Create it before the workers are forked.
 
-    def __init__(self, places: int) -> None:
-        self._counts = memoryview(mmap.mmap(-1, 8 * places)).cast("q")
+    slots: how many workers are compared; workers beyond them are not."""
+
+    def __init__(self, slots: int) -> None:
+        self._counts = memoryview(mmap.mmap(-1, 8 * slots)).cast("q")
         self._own: int | None = None
 
-    def take(self, place: int) -> None:
-        """place: of this worker, from 0. Whoever had it before is gone."""
-        if place < len(self._counts):
-            self._own = place
-            self._counts[place] = 0
+    def claim(self, slot: int) -> None:
+        """Makes the slot, counted from 0, that of this worker. The worker that had it before is gone."""
+        if slot < len(self._counts):
+            self._own = slot
+            self._counts[slot] = 0
 
     def join(self) -> None:
-        """This worker listens: from here on others compare themselves with it."""
-        self.put(0)
+        """Tells the others that this worker listens, so that they compare themselves with it."""
+        self.set_count(0)
 
-    def put(self, count: int) -> None:
+    def set_count(self, count: int) -> None:
+        """Publishes how many connections this worker has."""
         if self._own is not None:
-            # 0 is for places that nobody has.
+            # 0 marks a slot that no worker has.
             self._counts[self._own] = count + 1
 
     def leave(self) -> None:
-        """This worker takes no more."""
+        """Tells the others that this worker accepts no more connections."""
         if self._own is not None:
-            self.free(self._own)
+            self.free_slot(self._own)
             self._own = None
 
-    def free(self, place: int) -> None:
-        """Nobody has it any more: else one that was killed would have few connections, as others see it, for ever."""
-        if place < len(self._counts):
-            self._counts[place] = 0
+    def free_slot(self, slot: int) -> None:
+        """Frees the slot of a worker that has ended. The others would compare themselves with a killed worker for
+        ever otherwise."""
+        if slot < len(self._counts):
+            self._counts[slot] = 0
 
     @property
     def is_ahead(self) -> bool:
@@ -55,10 +59,10 @@ class Balance:
 
     @property
     def excess(self) -> int:
-        """How many this worker has beyond its share of all; 0 where that may be chance."""
+        """How many connections this worker has beyond its equal share; 0 if that may be chance."""
         if self._own is None:
             return 0
         counts = [count - 1 for count in self._counts if count]
         own = self._counts[self._own] - 1
         excess = own - -(-sum(counts) // len(counts))
-        return excess if excess * TOLERATED > own and excess > 1 else 0
+        return excess if excess * TOLERANCE > own and excess > 1 else 0

@@ -1,5 +1,5 @@
-"""Connections that the server closes of its own accord. What comes in: the reason and the client of each. What goes
-out: a count by reason, and one line of the log every few seconds, however many there are.
+"""Counts and logs the connections that the server closes by itself. What comes in: the reason and the client of each.
+What goes out: a count by reason, and at most one log line a reason every few seconds.
 
 It must not know: connections, metrics.
 """
@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
-TOLD_SECONDS = 5.0
-"""At most one line in so many seconds."""
+LOG_INTERVAL_SECONDS = 5.0
+"""The least time between two rounds of log lines."""
 
 MOST_CLIENTS = 1000
-"""More addresses are not told apart between two lines."""
+"""How many addresses are counted separately between two log lines; further ones are counted together."""
 
 OTHERS = "others"
 
@@ -24,7 +24,7 @@ log = logging.getLogger("server")
 
 
 class Reason(StrEnum):
-    """Each is the value of a label."""
+    """Why a connection was closed. Each is a label value of the metric."""
 
     IDLE = "idle"
     LATE_HEAD = "late_head"
@@ -36,38 +36,38 @@ class Reason(StrEnum):
 
 
 _SILENT = frozenset({Reason.IDLE, Reason.LATE_HEAD})
-"""What ends as it should has no line."""
+"""Normal ends, which are not logged."""
 
-_TOLD = {
+_MESSAGES = {
     Reason.UNREAD: "%d connections were closed whose clients do not read (%s)",
-    Reason.MEMORY: "%d connections were closed to have their memory back (%s)",
+    Reason.MEMORY: "%d connections were closed to free their memory (%s)",
     Reason.CONNECTIONS: "%d connections were closed to make room for others: max_connections is reached (%s)",
-    Reason.CLIENT: "%d connections were closed of clients that have max_connections_per_client (%s)",
-    Reason.DESCRIPTORS: "%d connections were closed because the system lets no more files be opened (%s)",
+    Reason.CLIENT: "%d connections were closed of clients that have reached max_connections_per_client (%s)",
+    Reason.DESCRIPTORS: "%d connections were closed because the system allows no more open files (%s)",
 }
 
 
 class Closings:
-    """The connections that one server has closed, until the log has told of them. count: is told the reason of each, at
-    once."""
+    """The connections that one server has closed and not yet logged. count: called at once with the reason of each."""
 
     def __init__(self, count: Callable[[Reason], None] = lambda _: None) -> None:
         self._count = count
-        self._untold: dict[Reason, Counter[str]] = {}
-        self._told_at = float("-inf")
+        self._unlogged: dict[Reason, Counter[str]] = {}
+        self._logged_at = float("-inf")
 
-    def note(self, reason: Reason, client: str) -> None:
+    def record(self, reason: Reason, client: str) -> None:
+        """Counts one closed connection."""
         self._count(reason)
         if reason not in _SILENT:
-            clients = self._untold.setdefault(reason, Counter())
+            clients = self._unlogged.setdefault(reason, Counter())
             clients[client if client in clients or len(clients) < MOST_CLIENTS else OTHERS] += 1
 
-    def tell(self, *, is_last: bool = False) -> None:
-        """To be called every now and then, and once more at the end."""
-        if not self._untold or (time.monotonic() - self._told_at < TOLD_SECONDS and not is_last):
+    def log_closings(self, *, is_last: bool = False) -> None:
+        """Logs what was recorded, if the last time is long enough ago. Call it periodically, and once at the end."""
+        if not self._unlogged or (time.monotonic() - self._logged_at < LOG_INTERVAL_SECONDS and not is_last):
             return
-        self._told_at = time.monotonic()
-        for reason, clients in self._untold.items():
+        self._logged_at = time.monotonic()
+        for reason, clients in self._unlogged.items():
             [(most, count)] = clients.most_common(1)
-            log.warning(_TOLD[reason], clients.total(), f"{count} of {most}")
-        self._untold.clear()
+            log.warning(_MESSAGES[reason], clients.total(), f"{count} of {most}")
+        self._unlogged.clear()

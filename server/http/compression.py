@@ -1,9 +1,7 @@
-"""gzip, where the setting and the client want it (RFC 9110, 8.4.1.3 and 12.5.3). What comes in: the bytes of an answer,
-or pieces of them. What goes out: fewer.
+"""Compresses answers with gzip, if the setting and the client allow it (RFC 9110, 8.4.1.3 and 12.5.3).
 
-Small answers are packed at once, large ones a slice at a time on a thread, where zlib holds no lock of Python's: 1 MB
-of documents takes 3 ms, of prose 14 ms, and the others are answered meanwhile.
-"""
+Small answers are compressed in the event loop. Large ones are compressed slice by slice on a thread, where zlib
+releases the GIL: 1 MB of documents takes 3 ms, of prose 14 ms, and other requests are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -20,35 +18,35 @@ from tornado.web import OutputTransform
 from server.http.cors import Transform
 from server.http.negotiation import add_vary
 
-LEAST_BYTES = 1024
-"""What is not longer is sent as it is: it fits into one packet either way."""
+MIN_BYTES = 1024
+"""Answers up to this size are not compressed: they fit into one packet either way."""
 
 INLINE_BYTES = 32_768
-"""Up to here packing takes 0.1 to 0.5 ms, little more than going to another thread and back."""
+"""Up to this size compression takes 0.1 to 0.5 ms, little more than a switch to a thread and back."""
 
 SLICE_BYTES = 131_072
-"""What is packed on the thread before it is another answer's turn."""
+"""How much of one answer the thread compresses before it is another answer's turn."""
 
 LEVEL = 3
-"""Documents: a tenth of their size at 350 MB/s. Level 1 is a seventh faster and a tenth larger, level 6 takes three
-times as long for a tenth less."""
+"""Level 3 makes documents a tenth of their size, at 350 MB/s. Level 1 is a seventh faster and its output a tenth
+larger. Level 6 takes three times as long and its output is a tenth smaller."""
 
 _GZIP_FORMAT = 31
-_PACKABLE = re.compile(r"text/.*|application/(?:json|javascript|xml|.*\+(?:json|xml))|image/svg\+xml")
+_COMPRESSIBLE = re.compile(r"text/.*|application/(?:json|javascript|xml|.*\+(?:json|xml))|image/svg\+xml")
 _MAX_HEADER_LENGTH = 1000
 _CODING = re.compile(r"([A-Za-z0-9*-]+)[ \t]*(?:;[ \t]*[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*)?")
 
-# One: as many as there are would leave the loop with its share of the processor.
+# One thread: more would take processor time from the event loop.
 _thread = ThreadPoolExecutor(1, "gzip")
 
 
 def transforms(compression: str) -> list[Transform]:
-    """What tornado does to each answer."""
+    """The transforms that tornado applies to each answer."""
     return [Gzip] if compression == "gzip" else []
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether the client takes gzip, and at least as gladly as bytes as they are.
+    """Whether the client accepts gzip, and prefers it or has no preference.
 
     >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("*;q=0"), accepts_gzip("gzip;q=0.5, identity")
     (True, False, False)
@@ -67,16 +65,17 @@ def _accepts_gzip(accept_encoding: str) -> bool:
     return weight > 0 and weight >= weights.get("identity", 0.0)
 
 
-def is_packed(request: HTTPServerRequest, headers: HTTPHeaders, size: int | None = None) -> bool:
-    """Whether an answer is to be packed. size: of its body, None where that is not known."""
-    if (size is not None and size <= LEAST_BYTES) or "Content-Encoding" in headers:
+def should_compress(request: HTTPServerRequest, headers: HTTPHeaders, size: int | None = None) -> bool:
+    """Whether to compress an answer. size: of its body; None if it is not known."""
+    if (size is not None and size <= MIN_BYTES) or "Content-Encoding" in headers:
         return False
     media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    return accepts_gzip(request.headers.get("Accept-Encoding", "")) and _PACKABLE.fullmatch(media_type) is not None
+    return accepts_gzip(request.headers.get("Accept-Encoding", "")) and _COMPRESSIBLE.fullmatch(media_type) is not None
 
 
 class Gzip(OutputTransform):
-    """Packs what is whole and not packed already; what custom code sends in pieces goes as it is."""
+    """Compresses answers that are sent in one piece and not compressed already. What custom code sends in pieces is not
+    compressed."""
 
     def __init__(self, request: HTTPServerRequest) -> None:
         self._request = request
@@ -85,21 +84,21 @@ class Gzip(OutputTransform):
         self, status_code: int, headers: HTTPHeaders, chunk: bytes, finishing: bool
     ) -> tuple[int, HTTPHeaders, bytes]:
         add_vary(headers, "Accept-Encoding")
-        if finishing and is_packed(self._request, headers, len(chunk)):
+        if finishing and should_compress(self._request, headers, len(chunk)):
             chunk = zlib.compress(chunk, LEVEL, _GZIP_FORMAT)
             headers["Content-Encoding"] = "gzip"
             headers["Content-Length"] = str(len(chunk))
         return status_code, headers, chunk
 
 
-class Packing:
-    """A body that is packed piece by piece."""
+class GzipStream:
+    """A body that is compressed piece by piece."""
 
     def __init__(self) -> None:
         self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
 
     async def pack(self, piece: bytes, flush: int = zlib.Z_SYNC_FLUSH) -> bytes:
-        """All that there is of the body up to the end of this piece. flush: Z_FINISH with the last one."""
+        """The compressed bytes of the body up to the end of this piece. flush: Z_FINISH with the last one."""
         if len(piece) <= INLINE_BYTES:
             return self._stream.compress(piece) + self._stream.flush(flush)
         loop, view, packed = asyncio.get_running_loop(), memoryview(piece), list[bytes]()
@@ -109,14 +108,17 @@ class Packing:
         return b"".join(packed)
 
     def end(self) -> bytes:
+        """The last bytes of the stream."""
         return self._stream.flush(zlib.Z_FINISH)
 
 
-async def packed_whole(body: bytes) -> bytes:
-    return await Packing().pack(body, zlib.Z_FINISH)
+async def compress_body(body: bytes) -> bytes:
+    """A whole body, compressed."""
+    return await GzipStream().pack(body, zlib.Z_FINISH)
 
 
-async def packed_pieces(pieces: Sequence[bytes]) -> list[bytes]:
-    packing = Packing()
+async def compress_pieces(pieces: Sequence[bytes]) -> list[bytes]:
+    """A whole body that is in pieces, compressed as one stream."""
+    packing = GzipStream()
     *before, last = pieces
     return [await packing.pack(piece, zlib.Z_NO_FLUSH) for piece in before] + [await packing.pack(last, zlib.Z_FINISH)]

@@ -1,9 +1,8 @@
-"""Requests of web pages from other origins (Fetch Standard, 3.2), where the setting `cors_origins` has any. What comes
-in: the headers of a request. What goes out: headers of its answer, whatever that is.
+"""Answers requests of web pages from other origins (CORS: Fetch Standard, 3.2), if the setting `cors_origins` lists
+any. What comes in: the headers of a request. What goes out: headers of its answer.
 
-Nothing here knows a route: a preflight is answered alike for all of them, also for one that is not there, so that a
-page can read the 404 or 405 of what it then asks for. There are no credentials: who asks is not known here.
-"""
+Nothing here knows a route. A preflight gets the same answer for all paths, also for one that does not exist, so that
+the page can read the 404 or 405 of its request. Credentials are not allowed: the server does not know who asks."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from server.http.negotiation import add_vary
 EXPOSED = "Location, X-Request-Id, Retry-After, Server-Timing"
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 MAX_AGE_SECONDS = 7200
-"""How long a browser may remember the answer to a preflight; the most that Chromium does."""
+"""How long a browser may cache the answer to a preflight. This is Chromium's maximum."""
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _HEADER_NAMES = re.compile(rf"{_TOKEN}(?: ?, ?{_TOKEN})*")
@@ -29,12 +28,12 @@ Transform = Callable[[HTTPServerRequest], OutputTransform]
 
 
 def transforms(cors_origins: str | None) -> list[Transform]:
-    """What tornado does to each answer."""
+    """The transforms that tornado applies to each answer."""
     return [partial(Cors, cors_origins)] if cors_origins else []
 
 
 def allowed_origin(headers: HTTPHeaders, cors_origins: str) -> str | None:
-    """What Access-Control-Allow-Origin says to this request, if anything. cors_origins: as the setting has them."""
+    """The value of Access-Control-Allow-Origin for this request; None for no header. cors_origins: the setting."""
     origin = headers.get("Origin")
     if not origin:
         return None
@@ -44,14 +43,14 @@ def allowed_origin(headers: HTTPHeaders, cors_origins: str) -> str | None:
 
 
 def is_preflight(request: HTTPServerRequest, cors_origins: str) -> bool:
-    """Whether a browser asks if a page may ask; no other OPTIONS request, and none of a page that may not."""
+    """Whether this is a CORS preflight request from an allowed origin."""
     if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return False
     return allowed_origin(request.headers, cors_origins) is not None
 
 
 def preflight_headers(headers: HTTPHeaders) -> dict[str, str]:
-    """Of the answer, besides those that every answer has."""
+    """The headers of the answer to a preflight, besides those that every answer has."""
     answered = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_SECONDS)}
     names = headers.get("Access-Control-Request-Headers", "")
     if len(names) <= _MAX_NAMES_LENGTH and _HEADER_NAMES.fullmatch(names):
@@ -60,7 +59,7 @@ def preflight_headers(headers: HTTPHeaders) -> dict[str, str]:
 
 
 class Cors(OutputTransform):
-    """Lets the page read an answer."""
+    """Adds the headers that let a page of an allowed origin read the answer."""
 
     def __init__(self, cors_origins: str, request: HTTPServerRequest) -> None:
         self._allowed = allowed_origin(request.headers, cors_origins)

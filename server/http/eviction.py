@@ -1,9 +1,8 @@
-"""Which connection is closed when there are too many: the one with the least progress. What comes in: connections. What
-goes out: the next one to close.
+"""Chooses the connection to close when there are too many: the one with the least progress.
 
-Progress is bytes: those that came, and those of answers that the client took. Their weight halves every
-`HALF_LIFE_SECONDS`, so that old progress counts little. What a connection waits for makes no difference: a request, the
-rest of a head or of a body, a client that reads, its end. Only a request that is at work here is safe.
+Progress is the bytes that were received, and the bytes of answers that the client has read. Their weight halves every
+`HALF_LIFE_SECONDS`, so that old progress counts little. It makes no difference what a connection waits for: a request,
+the rest of a head or body, a client that reads, its end. Only connections whose request is at work are never chosen.
 
 It must not know: HTTP, sockets, why a connection has to go.
 """
@@ -17,23 +16,24 @@ from typing import Generic, Protocol, TypeVar
 HALF_LIFE_SECONDS = 5.0
 
 SETTLED_SECONDS = 1.0
-"""A younger connection goes only where there is no older one: its request may be on its way. Of these the oldest goes,
-whatever it has moved: the bytes of the newest have not had the time to come."""
+"""A younger connection is chosen only if there is no older one: its request may be on its way. Of these the oldest is
+chosen, whatever its progress: the bytes of the newest have not had time to arrive."""
 
 RANKED_SECONDS = 1.0
-"""How long a ranking is used. To make one takes 0.5 ms for 1,000 connections."""
+"""How long a ranking is used. A new one takes 0.5 ms for 1,000 connections."""
 
-AGAIN_SECONDS = 0.000_01
-"""For each connection: after how long there is another search where all were at work. A search takes a twentieth."""
+RETRY_SECONDS = 0.000_01
+"""How long to wait, for each connection, before the next search when all were at work. A search takes a twentieth of
+it."""
 
 MOST_TRIES = 50
-"""How many connections may turn out to have moved bytes since they were ranked, until one is taken all the same."""
+"""How many connections are ranked again because they moved bytes meanwhile. The next one is then chosen in any case."""
 
 Rank = tuple[bool, float]
 
 
 class Connected(Protocol):
-    """What is asked of a connection. moved_bytes: that came or were taken, since it began."""
+    """A connection, as the eviction needs it. moved_bytes: all bytes received, and those that the client has read."""
 
     @property
     def is_at_work(self) -> bool: ...
@@ -54,21 +54,21 @@ class Progress:
         self._moved_bytes = 0
         self._recent_bytes = 0.0
 
-    def look(self, decay: float) -> None:
-        """To be called every now and then. decay: the weight that older bytes keep."""
+    def update(self, decay: float) -> None:
+        """Adds the bytes moved since the last call. Call it periodically. decay: the weight that older bytes keep."""
         moved = self.connection.moved_bytes
         self._recent_bytes = self._recent_bytes * decay + moved - self._moved_bytes
         self._moved_bytes = moved
 
     def rank(self, now: float) -> Rank:
-        """The lowest goes first."""
+        """The sort key: the connection with the lowest is evicted first."""
         if now - self.joined_at < SETTLED_SECONDS:
             return True, self.joined_at
         return False, self._recent_bytes + self.connection.moved_bytes - self._moved_bytes
 
 
 def decay_over(seconds: float) -> float:
-    """The weight that bytes keep for so long.
+    """The weight of bytes that are so old.
 
     >>> decay_over(0.0), decay_over(HALF_LIFE_SECONDS)
     (1.0, 0.5)
@@ -80,20 +80,20 @@ One = TypeVar("One", bound=Progress)
 
 
 class Group(Generic[One]):
-    """Connections of which one may have to go: all of a worker, or those of one client."""
+    """Connections of which one may be evicted: all of a worker, or those of one client."""
 
     def __init__(self) -> None:
         self._members: dict[Connected, One] = {}
         # The rest of the last ranking, as a heap. The number tells equal ranks apart.
         self._ranking: list[tuple[Rank, int, One]] = []
         self._ranked_at = float("-inf")
-        self._again_at = float("-inf")
+        self._retry_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._members)
 
     def __iter__(self) -> Iterator[One]:
-        """Those that are members now, however many go meanwhile."""
+        """Iterates over a copy: members may be removed meanwhile."""
         return iter(list(self._members.values()))
 
     def add(self, one: One) -> None:
@@ -103,15 +103,15 @@ class Group(Generic[One]):
         self._members.pop(connection, None)
 
     def least(self, now: float) -> One | None:
-        """The one with the least progress; None where all are at work. A second call gives the next one."""
+        """The connection with the least progress; None if all are at work. A second call returns the next one."""
         if now - self._ranked_at > RANKED_SECONDS:
             self._rank(now)
         found = self._next(now)
-        if found is None and now >= self._again_at:
+        if found is None and now >= self._retry_at:
             self._rank(now)
             found = self._next(now)
             if found is None:
-                self._again_at = now + AGAIN_SECONDS * len(self._members)
+                self._retry_at = now + RETRY_SECONDS * len(self._members)
         return found
 
     def _rank(self, now: float) -> None:
@@ -121,7 +121,7 @@ class Group(Generic[One]):
         self._ranked_at = now
 
     def _next(self, now: float) -> One | None:
-        """By its rank as it is now."""
+        """The first of the ranking that still has its rank."""
         ranking, tries = self._ranking, 0
         while ranking:
             _, number, one = heappop(ranking)

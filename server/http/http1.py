@@ -1,9 +1,9 @@
-"""HTTP/1.1 on one connection (RFC 9112). What comes in: bytes. What goes out: requests for tornado's handlers, one at a
-time, and the bytes of their answers.
+"""Speaks HTTP/1.1 on one connection (RFC 9112). What comes in: bytes. What goes out: requests for tornado's handlers,
+one at a time, and the bytes of their answers.
 
-llhttp, by way of httptools, reads headers and chunks, with all its strictness. Request lines are read here: it takes
-neither methods that it does not know, to which a handler answers 405, nor targets with bytes beyond ASCII. It never
-sees more than one request at a time: what comes behind one is kept as it is until that one is answered.
+llhttp, through httptools, parses headers and chunks in its strict mode. Request lines are parsed here, because llhttp
+refuses unknown methods, which a handler answers with 405, and targets with bytes beyond ASCII. llhttp sees one request
+at a time: bytes behind a request are kept until that request is answered.
 
 It must not know: routes, documents, how long anything may take.
 """
@@ -21,33 +21,33 @@ from http import HTTPStatus
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
-from server.http.answering import Exchange, bare_answer, fail, failed
-from server.http.host import Host, Peer
-from server.http.request_line import EMPTY_LINES, REQUEST_LINE, Refused, fault_of, without_empty_lines
+from server.http.answering import Exchange, bare_answer, closed_future, fail
+from server.http.owner import ConnectionOwner, Peer
+from server.http.request_line import EMPTY_LINES, REQUEST_LINE, Refused, status_for, without_empty_lines
 
 KEPT_BYTES = 65_536
-"""What may come behind a request that is at work before the connection is read no further."""
+"""How many bytes behind a request are kept while it is at work. At more, the connection stops reading."""
 
 PAUSED_SECONDS = 1.0
-"""How long a connection is read no further while one request is at work. Its end is not seen while nothing is read: it
-comes behind all that the client has sent."""
+"""How long a connection stops reading while one request is at work. While it does not read, it cannot see that the
+client has gone: the end of the stream comes behind all bytes that the client has sent."""
 
 DISCARDED_BYTES = 2**24
-"""More than the buffers of both systems hold. Who sends more behind one request has not left."""
+"""More than the socket buffers of both systems hold. A client that sends more behind one request has not gone."""
 
 SHORT_BODY_BYTES = 65_536
-"""As much of a body that nobody wants is read, to keep its connection."""
+"""Up to this size an unwanted body is read and discarded, to keep the connection."""
 
 FED_BYTES, FED_TIMES = 16_384, 2000
-"""Of chunks: what the parser is fed at once, and how often it is fed or gives content in one turn of the loop. Chunks
-of a byte, or content of empty lines, make millions of steps of a body of megabytes: then others have their turn."""
+"""For chunked bodies: how many bytes the parser is fed at once, and its steps in one turn of the loop. Megabytes in
+chunks of one byte, or of empty lines, take millions of steps. Other requests must get their turn meanwhile."""
 
 LINGER_SECONDS = 2.0
-"""How long is read and thrown away what a client sends that has had its last answer: a connection that is closed over
-unread bytes is reset, and the answer lost."""
+"""How long bytes are still read and discarded after the last answer. A socket that is closed with unread bytes is
+reset, and the client loses the answer."""
 
 END = b"\r\n\r\n"
-SEAM = bytes(len(END) - 1)
+NO_TAIL = bytes(len(END) - 1)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PREFACES = {"HTTP/1.0": b"POST / HTTP/1.0", "HTTP/1.1": b"POST / HTTP/1.1"}
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -59,44 +59,46 @@ log = logging.getLogger("server")
 
 
 class Connection(asyncio.Protocol):
-    """received_bytes, written_bytes: since it began. waits_since: when it began to wait for a request, or the rest of
-    its head; None where it does not. head_since: when a head began that is not all there. full_at: when
-    its client last began to take less than was written. All by the monotonic clock."""
+    """A client's connection.
+
+    received_bytes, written_bytes: since it began. waits_since: when it began to wait for a request or the rest of its
+    head; None if it does not wait. head_since: when an incomplete head began. blocked_at: when the write buffer was
+    last full because the client reads too slowly. All times are by the monotonic clock."""
 
     transport: asyncio.Transport
 
-    def __init__(self, host: Host, peer: Peer) -> None:
-        self.host = host
+    def __init__(self, owner: ConnectionOwner, peer: Peer) -> None:
+        self.owner = owner
         self.peer = peer
         self.received_bytes = 0
         self.written_bytes = 0
         self.waits_since: float | None = None
         self.head_since: float | None = None
         self._phase = JOINING
-        # What came and was not looked at yet, or is half a head.
+        # Bytes not parsed yet, or an incomplete head.
         self._kept = b""
-        # That came before the request.
+        # How many came before the request.
         self._empty_lines = 0
         self._is_paused = False
-        self._watching: asyncio.TimerHandle | None = None
-        # Of what comes behind the last request; None before there is one.
+        self._pause_timer: asyncio.TimerHandle | None = None
+        # Bytes discarded behind the last request; None while nothing is discarded.
         self._discarded: int | None = None
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
-        self._is_held = False
-        # Of a body: bytes that have not come; -1 where its end is its last chunk.
-        self._left = 0
+        self._is_handler_busy = False
+        # -1 for a chunked body.
+        self._body_bytes_left = 0
         self._expects = False
         self._parser: HttpRequestParser | None = None
         self._headers: HTTPHeaders | None = None
-        self._seam = SEAM
+        self._tail = NO_TAIL
         self._pieces: list[bytes] = []
-        self._bare_bytes = 0
-        self._is_full = False
-        self.full_at = float("-inf")
+        self._trailer_bytes = 0
+        self._is_write_blocked = False
+        self.blocked_at = float("-inf")
         self._drained: list[asyncio.Future[None]] = []
 
-    # the loop's side
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport, but for their methods
@@ -120,22 +122,22 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         exchange, delegate = self._exchange, self._delegate
         self._phase, self._exchange, self._delegate, self._kept = LAST, None, None, b""
-        self._is_full, self._parser = False, None
-        self._watch_no_more()
-        self.host.leaves(self)
+        self._is_write_blocked, self._parser = False, None
+        self._cancel_pause_timer()
+        self.owner.on_connection_lost(self)
         for future in self._drained:
             if not future.done():
                 fail(future)
         self._drained.clear()
         if exchange is not None:
-            exchange.is_gone(delegate)
+            exchange.on_client_gone(delegate)
 
     def pause_writing(self) -> None:
-        self._is_full = True
-        self.full_at = time.monotonic()
+        self._is_write_blocked = True
+        self.blocked_at = time.monotonic()
 
     def resume_writing(self) -> None:
-        self._is_full = False
+        self._is_write_blocked = False
         drained, self._drained = self._drained, []
         for future in drained:
             if not future.done():
@@ -146,7 +148,7 @@ class Connection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         self._kept = b""
         try:
-            while data and not self._is_held:
+            while data and not self._is_handler_busy:
                 if self._phase is HEAD:
                     data = self._read_head(data)
                 elif self._phase is BODY:
@@ -169,27 +171,27 @@ class Connection(asyncio.Protocol):
         if len(data) > KEPT_BYTES and self._phase is not HEAD and not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
-            self._watch()
+            self._start_pause_timer()
 
-    def _watch(self) -> None:
-        self._watching = asyncio.get_running_loop().call_later(PAUSED_SECONDS, self._read_on, self._exchange)
+    def _start_pause_timer(self) -> None:
+        self._pause_timer = asyncio.get_running_loop().call_later(PAUSED_SECONDS, self._on_pause_end, self._exchange)
 
-    def _watch_no_more(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            self._watching = None
+    def _cancel_pause_timer(self) -> None:
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+            self._pause_timer = None
 
     def _resume(self) -> None:
         self._is_paused = False
-        self._watch_no_more()
+        self._cancel_pause_timer()
         self.transport.resume_reading()
 
-    def _read_on(self, watched: Exchange | None) -> None:
-        """One request has been at work all the time: what comes behind it is thrown away, to see the connection's end.
-        Its answer says that it is the last: the client sends what is behind it again (RFC 9112, 9.6)."""
+    def _on_pause_end(self, watched: Exchange | None) -> None:
+        """One request was at work for the whole pause: discards what comes behind it, to see whether the client goes.
+        Its answer says that the connection ends, so that the client sends the rest again (RFC 9112, 9.6)."""
         exchange = self._exchange
         if self._phase is not ANSWER or exchange is None or exchange is not watched or exchange.is_begun:
-            self._watch()
+            self._start_pause_timer()
             return
         exchange.end_after_answer()
         self._kept, self._discarded = b"", 0
@@ -200,32 +202,32 @@ class Connection(asyncio.Protocol):
         if self._discarded > DISCARDED_BYTES and self._phase is not LAST:
             self.reset()
 
-    def _go_on(self) -> None:
-        """With what was kept."""
+    def _read_kept(self) -> None:
+        """Parses the kept bytes."""
         if self.transport.is_closing():
             return
         if self._kept:
             self._read(self._kept)
-        # Of a head that is not all there the rest is needed, however long it is by now.
+        # An incomplete head needs its rest, however long it is already.
         if self._is_paused and (len(self._kept) <= KEPT_BYTES or self._phase is HEAD):
             self._resume()
 
     def _read_head(self, data: bytes) -> bytes:
-        """Gives what comes behind it. Raises Refused, HttpParserError."""
+        """Returns the bytes behind the head. Raises Refused, HttpParserError."""
         if data[0] in END:
             data, count = without_empty_lines(data)
             self._empty_lines += count
             if self._empty_lines > EMPTY_LINES or (data[:1] in (b"\r", b"\n") and data != b"\r"):
                 raise Refused(HTTPStatus.BAD_REQUEST)
         end = data.find(END) + len(END)
-        if max(end, 0 if end >= len(END) else len(data)) > self.host.head_bytes:
+        if max(end, 0 if end >= len(END) else len(data)) > self.owner.head_bytes:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if end < len(END):
             self._kept = data
             if data and self.head_since is None:
                 self.head_since = time.monotonic()
             return b""
-        # An answer that is made at once has to know of it.
+        # Set before the handler runs: it may answer at once, and the answer depends on what is kept.
         self._kept = rest = data[end:]
         self._begin(data[:end])
         return rest
@@ -234,7 +236,7 @@ class Connection(asyncio.Protocol):
         """Raises Refused, HttpParserError."""
         line = REQUEST_LINE.match(head)
         if line is None:
-            raise Refused(fault_of(head))
+            raise Refused(status_for(head))
         self._empty_lines = 0
         method, target, minor = line.groups()
         version = "HTTP/1.0" if minor == b"0" else "HTTP/1.1"
@@ -243,7 +245,7 @@ class Connection(asyncio.Protocol):
         try:
             parser.feed_data(_PREFACES[version] + head[line.end(3) :])
         except HttpParserUpgrade:
-            # Nobody here speaks anything else: it is a request like another.
+            # No other protocol is supported: it is a request like any other.
             pass
         finally:
             self._headers = None
@@ -252,7 +254,7 @@ class Connection(asyncio.Protocol):
         self._start(started, headers, len(head), has_body=has_body)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """By the parser; after the head those of trailers, which nobody asks for."""
+        """Called by the parser. Trailers, which come after the head, are ignored."""
         headers = self._headers
         if headers is not None:
             text = name.decode("ascii")
@@ -262,17 +264,17 @@ class Connection(asyncio.Protocol):
                 headers[text] = value.decode("latin-1").strip(" \t")
 
     def _frame(self, headers: HTTPHeaders, version: str, parser: HttpRequestParser) -> bool:
-        """How long the body is; gives whether one is announced. llhttp has refused two lengths, and a length beside
-        chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
-        self._left = 0
+        """Finds the length of the body. Returns whether one is announced. llhttp has refused two lengths, and a length
+        with chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
+        self._body_bytes_left = 0
         if "Transfer-Encoding" in headers:
             is_clear = headers["Transfer-Encoding"].lower() == "chunked" and version == "HTTP/1.1"
             if not is_clear or parser.should_upgrade():
                 raise Refused(HTTPStatus.BAD_REQUEST)
-            self._parser, self._left, self._seam, self._bare_bytes = parser, -1, SEAM, 0
+            self._parser, self._body_bytes_left, self._tail, self._trailer_bytes = parser, -1, NO_TAIL, 0
             return True
         if "Content-Length" in headers:
-            self._left = int(headers["Content-Length"])
+            self._body_bytes_left = int(headers["Content-Length"])
             return True
         return False
 
@@ -281,11 +283,11 @@ class Connection(asyncio.Protocol):
         self.waits_since = self.head_since = None
         self._exchange = exchange = Exchange(self, line, headers, began_at, head_bytes, has_body=has_body)
         try:
-            delegate = self._delegate = self.host.route(exchange, line, headers)
+            delegate = self._delegate = self.owner.route(exchange, line, headers)
         except HTTPInputError:
             self._exchange = None
             raise Refused(HTTPStatus.BAD_REQUEST) from None
-        if self._left == 0:
+        if self._body_bytes_left == 0:
             self._phase = ANSWER
             delegate.headers_received(line, headers)
             delegate.finish()
@@ -293,13 +295,13 @@ class Connection(asyncio.Protocol):
         self._phase = BODY
         expects = "Expect" in headers and line.version == "HTTP/1.1"
         self._expects = expects and headers["Expect"].lower() == "100-continue"
-        self._hold(delegate.headers_received(line, headers))
+        self._wait_for_handler(delegate.headers_received(line, headers))
 
     def _read_body(self, data: bytes) -> bytes:
-        """Gives what comes behind it. Raises Refused, HttpParserError."""
-        if self._left > 0:
-            piece, data = data[: self._left], data[self._left :]
-            self._left -= len(piece)
+        """Returns the bytes behind the body. Raises Refused, HttpParserError."""
+        if self._body_bytes_left > 0:
+            piece, data = data[: self._body_bytes_left], data[self._body_bytes_left :]
+            self._body_bytes_left -= len(piece)
         else:
             piece, data = self._read_chunks(data)
         self._kept = data
@@ -307,44 +309,43 @@ class Connection(asyncio.Protocol):
         if piece and self._exchange is not None:
             assert self._delegate is not None
             ready = self._delegate.data_received(piece)
-        if ready is None and data and self._left:
+        if ready is None and data and self._body_bytes_left:
             ready = asyncio.sleep(0)
-        self._hold(ready)
-        if self._left == 0 and not self._is_held:
+        self._wait_for_handler(ready)
+        if self._body_bytes_left == 0 and not self._is_handler_busy:
             self._end_body()
         return data
 
     def _read_chunks(self, data: bytes) -> tuple[bytes, bytes]:
-        """The content of the chunks, and what was not read: what comes behind them, or is left for the next turn. They
-        end in an empty line: the parser is fed up to the next one, so that it does not see another request. Raises
-        Refused, HttpParserError."""
+        """Returns the content of the chunks, and the bytes not read: those behind the body, or those left for the next
+        turn. A chunked body ends with an empty line. The parser is fed up to the next empty line at most, so that it
+        never sees the next request. Raises Refused, HttpParserError."""
         assert self._parser is not None
-        # Looked through in place: a body may be made of empty lines, and a copy of the rest at each of them would take
-        # seconds.
-        seam, pieces = len(SEAM), self._pieces
-        text, at, fed = self._seam + data, seam, 0
+        # Searched in place: in a body of empty lines, a copy of the rest at each of them would take seconds.
+        tail_bytes, pieces = len(NO_TAIL), self._pieces
+        text, at, fed = self._tail + data, tail_bytes, 0
         view = memoryview(text)
-        while at < len(text) and self._left and fed + len(pieces) < FED_TIMES:
-            found = text.find(END, at - seam, at + FED_BYTES)
+        while at < len(text) and self._body_bytes_left and fed + len(pieces) < FED_TIMES:
+            found = text.find(END, at - tail_bytes, at + FED_BYTES)
             end = min(at + FED_BYTES, len(text)) if found < 0 else found + len(END)
             self._parser.feed_data(view[at:end])
             at, fed = end, fed + 1
-        self._seam, rest = text[at - seam : at], text[at:]
+        self._tail, rest = text[at - tail_bytes : at], text[at:]
         piece = b"".join(pieces)
         pieces.clear()
-        # What is no content is trailers, which the parser keeps.
-        self._bare_bytes = 0 if piece else self._bare_bytes + len(data) - len(rest)
-        if self._bare_bytes > self.host.head_bytes:
+        # Bytes without content are trailers, which the parser keeps.
+        self._trailer_bytes = 0 if piece else self._trailer_bytes + len(data) - len(rest)
+        if self._trailer_bytes > self.owner.head_bytes:
             raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         return piece, rest
 
     def on_body(self, piece: bytes) -> None:
-        """By the parser."""
+        """Called by the parser."""
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """By the parser."""
-        self._left = 0
+        """Called by the parser."""
+        self._body_bytes_left = 0
 
     def _end_body(self) -> None:
         if self._exchange is None:
@@ -354,15 +355,15 @@ class Connection(asyncio.Protocol):
         self._phase, self._parser = ANSWER, None
         self._delegate.finish()
 
-    def _hold(self, ready: Awaitable[None] | None) -> None:
-        """Reads no further before the handler is ready."""
+    def _wait_for_handler(self, ready: Awaitable[None] | None) -> None:
+        """Stops parsing until the handler is ready."""
         if ready is None:
             return
-        self._is_held = True
-        asyncio.ensure_future(ready).add_done_callback(self._release)
+        self._is_handler_busy = True
+        asyncio.ensure_future(ready).add_done_callback(self._on_handler_ready)
 
-    def _release(self, ready: asyncio.Future[None]) -> None:
-        self._is_held = False
+    def _on_handler_ready(self, ready: asyncio.Future[None]) -> None:
+        self._is_handler_busy = False
         if ready.cancelled() or ready.exception() is not None:
             log.error("a handler failed over a body", exc_info=None if ready.cancelled() else ready.exception())
             self.reset()
@@ -371,77 +372,77 @@ class Connection(asyncio.Protocol):
         if self._expects and exchange is not None and not (exchange.is_begun or self._kept):
             self._expects = False
             self.transport.write(CONTINUE)
-        if self._phase is BODY and self._left == 0:
+        if self._phase is BODY and self._body_bytes_left == 0:
             self._end_body()
-        self._go_on()
+        self._read_kept()
 
-    # the answer's side
+    # called by the answer
 
-    def is_to_end(self) -> bool:
-        """To be asked once an answer."""
-        host = self.host
-        # What has come behind the request would be lost.
-        if host.spare and not self._kept:
-            host.spare -= 1
+    def should_close(self) -> bool:
+        """Whether the server ends the connection with this answer. Call it once an answer."""
+        owner = self.owner
+        # If bytes behind the request are kept, they would be lost.
+        if owner.shed_next and not self._kept:
+            owner.shed_next -= 1
             return True
-        return host.is_ending
+        return owner.is_ending
 
     @property
-    def is_rest_short(self) -> bool:
-        """Whether what has not come of a body may be read to its end."""
-        return self._phase is not BODY or (0 <= self._left <= SHORT_BODY_BYTES and not self._expects)
+    def can_drain_body(self) -> bool:
+        """Whether the rest of the body is short enough to be read and discarded."""
+        return self._phase is not BODY or (0 <= self._body_bytes_left <= SHORT_BODY_BYTES and not self._expects)
 
     @property
     def unread_bytes(self) -> int:
-        """Of answers, that the client has not taken."""
+        """How many bytes of answers the client has not read."""
         return 0 if self._phase is JOINING else self.transport.get_write_buffer_size()
 
     @property
     def head_bytes(self) -> int:
-        """Of a head that is not all there."""
+        """The size of an incomplete head."""
         return len(self._kept) if self._phase is HEAD else 0
 
     @property
     def moved_bytes(self) -> int:
-        """That came, or that the client took, since it began."""
+        """How many bytes were received or read by the client, since the connection began."""
         return self.received_bytes + self.written_bytes - self.unread_bytes
 
     @property
     def is_at_work(self) -> bool:
         """Whether the client waits for the server, and not the server for the client."""
-        return (self._phase is ANSWER or self._is_held) and not self.unread_bytes
+        return (self._phase is ANSWER or self._is_handler_busy) and not self.unread_bytes
 
     def send(self, *pieces: bytes) -> asyncio.Future[None]:
-        """Gives what is done when there is room for more."""
+        """Writes to the client. Returns a future that is done when the write buffer has room again."""
         if self.transport.is_closing():
-            return failed()
+            return closed_future()
         if self._has_writev and len(pieces) > 1:
             self.transport.writelines(pieces)
         else:
             self.transport.write(b"".join(pieces))
         size = sum(map(len, pieces))
         self.written_bytes += size
-        if not self._is_full:
+        if not self._is_write_blocked:
             return self._sent
-        self.host.writes_late(size)
+        self.owner.on_slow_write(size)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drained.append(future)
         return future
 
-    def answered(self, exchange: Exchange) -> None:
-        """All of the answer was handed over."""
+    def answer_finished(self, exchange: Exchange) -> None:
+        """The whole answer was written: begins the next request, or ends the connection."""
         delegate, self._exchange, self._delegate = self._delegate, None, None
         if self._phase is BODY and delegate is not None:
-            # Its handler may still wait for the body, and has no more use for it.
+            # The handler may still wait for the rest of the body, which is not needed any more.
             asyncio.get_running_loop().call_soon(delegate.on_connection_close)
         if exchange.is_last:
             self._end(is_clean=self._phase is ANSWER and not self._kept and self._discarded is None)
         elif self._phase is ANSWER:
             self._await_request()
             if self._kept or self._is_paused:
-                asyncio.get_running_loop().call_soon(self._go_on)
+                asyncio.get_running_loop().call_soon(self._read_kept)
         else:
-            # The rest of a body that nobody wants has as much time as a request.
+            # The rest of an unwanted body has as much time as a request.
             self.waits_since = time.monotonic()
 
     def _await_request(self) -> None:
@@ -449,25 +450,25 @@ class Connection(asyncio.Protocol):
         self._parser = None
         self.waits_since = time.monotonic()
 
-    # its end
+    # the end of the connection
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """A bare status, unless another answer has begun, and the end."""
+        """Answers with a bare status, unless another answer has begun, and ends the connection."""
         exchange, delegate = self._exchange, self._delegate
         self._exchange = self._delegate = None
         is_begun = exchange is not None and exchange.is_begun
         if not is_begun:
             now = time.monotonic()
-            self.host.refused(self, status, now - (self.head_since or now))
+            self.owner.on_refused(self, status, now - (self.head_since or now))
             self.transport.write(bare_answer(status))
             self._end(is_clean=False)
         else:
             self.reset()
         if exchange is not None:
-            exchange.is_gone(delegate)
+            exchange.on_client_gone(delegate)
 
     def _end(self, *, is_clean: bool) -> None:
-        """is_clean: whether nothing more can come that would reset the connection."""
+        """is_clean: whether no unread bytes can follow, which would reset the connection."""
         self._phase, self._kept = LAST, b""
         self.waits_since = self.head_since = None
         if is_clean or self.transport.is_closing():
@@ -480,18 +481,18 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.close)
 
     def refuse_late_head(self) -> None:
-        """What of a request has come in its time is not all of it."""
+        """Answers 408 to a head that did not arrive in time."""
         self._refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def close(self) -> None:
-        """When what was written has been sent."""
+        """Closes the connection when all written bytes have been sent."""
         if self._phase is JOINING:
             self._phase = LAST
         else:
             self.transport.close()
 
     def reset(self) -> None:
-        """At once, and so that the client does not take what came for whole."""
+        """Resets the connection at once, so that the client cannot mistake a partial answer for a whole one."""
         raw: socket.socket | None = self.transport.get_extra_info("socket")
         if raw is not None and not self.transport.is_closing():
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

@@ -1,5 +1,4 @@
-"""Accept and Content-Type for application/vnd.api+json, its `ext` and `profile`. What comes in: header values.
-What goes out: nothing, or NotAcceptable and UnsupportedMediaType; and what an answer varies with.
+"""Checks Accept and Content-Type for application/vnd.api+json with its `ext` and `profile`, and writes Vary.
 
 Sources: JSON:API 1.1 "Content Negotiation"; RFC 9110, sections 8.3 and 12.5.1.
 """
@@ -18,24 +17,24 @@ MEDIA_TYPE = "application/vnd.api+json"
 
 _PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
 _QUOTED_PAIR = re.compile(r"\\(.)")
-# A quote that is never closed goes to the end: to look for its end again from each place in it would be quadratic.
+# An unclosed quote runs to the end of the value: a search for its end from every position would be quadratic.
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))++')
 
 Parameters = dict[str, str]
 
-HEADERS_KEPT = 16
-"""Clients send the same headers again and again, and to read one takes up to 4 us. Those that are refused are not
-kept. One may have 64 KB: all of them together are at most 1 MB, and those of both kinds 2."""
+CACHED_HEADERS = 16
+"""How many values of each header are cached: clients repeat the same ones, and parsing one takes up to 4 us. Refused
+values are not cached. A value may have 64 KB, so each of the two caches holds at most 1 MB."""
 
 
 def add_vary(headers: HTTPHeaders, name: str) -> None:
-    """Of an answer: that it depends on this header of the request too (RFC 9110, 12.5.5)."""
+    """Adds a request header to the Vary header of an answer (RFC 9110, 12.5.5)."""
     headers["Vary"] = f"{headers['Vary']}, {name}" if "Vary" in headers else name
 
 
-@lru_cache(maxsize=HEADERS_KEPT)
+@lru_cache(maxsize=CACHED_HEADERS)
 def check_content_type(value: str | None, extensions: frozenset[str]) -> frozenset[str]:
-    """Of a request that has a body; gives the extensions that it applies. Raises UnsupportedMediaType."""
+    """The extensions that a request with a body applies. Raises UnsupportedMediaType."""
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")
     media_type, parameters = _parsed(value)
@@ -43,23 +42,23 @@ def check_content_type(value: str | None, extensions: frozenset[str]) -> frozens
         return frozenset()
     if media_type != MEDIA_TYPE:
         raise UnsupportedMediaType(f"The Content-Type must be {MEDIA_TYPE}.", header="Content-Type")
-    unknown = _unfit(parameters, extensions)
+    unknown = _unsupported_parameter(parameters, extensions)
     if unknown is not None:
         raise UnsupportedMediaType(f"The Content-Type has {unknown}.", header="Content-Type")
     return frozenset(parameters.get("ext", "").split())
 
 
-@lru_cache(maxsize=HEADERS_KEPT)
+@lru_cache(maxsize=CACHED_HEADERS)
 def check_accept(value: str | None, extensions: frozenset[str]) -> None:
-    """Raises NotAcceptable when the JSON:API media type is named, and every time with something that this
-    route cannot serve."""
+    """Raises NotAcceptable if the JSON:API media type is listed, and each time with a parameter that this route does
+    not support."""
     if not value or MEDIA_TYPE not in value.lower():
         return
     problems = []
     for element in _ELEMENT.findall(value):
         media_type, parameters = _parsed(element)
         if media_type == MEDIA_TYPE:
-            problem = _unfit(_before_weight(parameters), extensions)
+            problem = _unsupported_parameter(_before_weight(parameters), extensions)
             if problem is None:
                 return
             problems.append(problem)
@@ -78,7 +77,7 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _before_weight(parameters: Parameters) -> Parameters:
-    """`q` and what follows it are Accept's own."""
+    """The media type's parameters: `q` and those after it belong to Accept."""
     kept: Parameters = {}
     for name, text in parameters.items():
         if name == "q":
@@ -87,8 +86,8 @@ def _before_weight(parameters: Parameters) -> Parameters:
     return kept
 
 
-def _unfit(parameters: Parameters, extensions: frozenset[str]) -> str | None:
-    """What of the media type's parameters this route cannot serve. Profiles are never in the way."""
+def _unsupported_parameter(parameters: Parameters, extensions: frozenset[str]) -> str | None:
+    """The first parameter that this route does not support, in words; None if there is none. Profiles are ignored."""
     for name, text in parameters.items():
         if name == "ext":
             unknown = [uri for uri in text.split() if uri not in extensions]

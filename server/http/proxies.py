@@ -1,9 +1,9 @@
-"""Who asks, where proxies are between (RFC 7239, and the X-Forwarded headers that were before it). What comes in: the
-address of the connection's other end, headers. What goes out: the address, protocol and host of the client.
+"""Finds the client's address, protocol and host behind proxies (RFC 7239, and the older X-Forwarded headers). What
+comes in: the peer address of the connection, headers.
 
-Only what a trusted proxy wrote is believed. Each writes the address of the one before it behind what it was sent, so
-the lists are read from their end, for as long as it is a trusted proxy that is named. What cannot be read is ignored.
-"""
+Only what a trusted proxy wrote is believed. Each proxy appends the address of its own peer to the list that it
+received. So the lists are read from their end, as long as the address is that of a trusted proxy. Invalid values are
+ignored."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPInputError, Reques
 
 from server.http.request import UNIX, Listener, MakeRequest, Request, host_name
 
-MOST_HOPS = 20
+MAX_HOPS = 20
 MAX_FORWARDED_LENGTH = 4000
-"""What is longer is none of any proxy's, and reading it would take longer than the rest of the request."""
+"""No proxy writes a longer header, and parsing it would take longer than the rest of the request."""
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _PAIR = re.compile(rf'[ \t]*({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*)")[ \t]*(;|,|$)')
@@ -32,22 +32,23 @@ Address = IPv4Address | IPv6Address
 
 
 class Proxies(msgspec.Struct, frozen=True):
-    """is_unix: whether whoever connects to a Unix socket is one."""
+    """The trusted proxies. is_unix: whether the peers of a Unix socket are among them."""
 
     networks: tuple[IPv4Network | IPv6Network, ...]
     is_unix: bool
 
     def trusts(self, address: Address) -> bool:
+        """Whether the address is that of a trusted proxy."""
         return any(address in network for network in self.networks)
 
     def trusts_peer(self, peer: str) -> bool:
-        """peer: the other end of a connection, as a request has it."""
+        """Whether the peer of a connection is a trusted proxy. peer: an address, or `UNIX`."""
         address = read_address(peer)
         return self.is_unix if address is None else self.trusts(address)
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """What one proxy says of whom it was asked by. node: an address, with a port or without, or a word."""
+    """What one proxy wrote about its peer. node: an address, with or without a port, or a word."""
 
     node: str = ""
     protocol: str | None = None
@@ -55,31 +56,32 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """What is known of the client by its proxies; None: nothing."""
+    """What the proxies know about the client; None if nothing is known."""
 
     address: str | None = None
     protocol: str | None = None
     host: str | None = None
 
 
-def request_maker(trusted_proxies: str | None) -> MakeRequest:
-    """trusted_proxies: as the setting has them."""
-    return partial(ProxiedRequest, proxies_of(trusted_proxies)) if trusted_proxies else Request
+def request_factory(trusted_proxies: str | None) -> MakeRequest:
+    """What makes requests: with proxies if the setting `trusted_proxies` lists any."""
+    return partial(ProxiedRequest, parse_proxies(trusted_proxies)) if trusted_proxies else Request
 
 
-def trust_in(trusted_proxies: str | None) -> Callable[[str], bool]:
-    """Whether many clients may stand behind an address: that of a proxy, or whoever connects to a Unix socket."""
-    proxies = None if trusted_proxies is None else proxies_of(trusted_proxies)
+def trusted_peer_check(trusted_proxies: str | None) -> Callable[[str], bool]:
+    """A function that tells whether many clients may share an address: that of a proxy, or a Unix socket's peer."""
+    proxies = None if trusted_proxies is None else parse_proxies(trusted_proxies)
     return lambda peer: peer == UNIX or (proxies is not None and proxies.trusts_peer(peer))
 
 
-def proxies_of(trusted_proxies: str) -> Proxies:
+def parse_proxies(trusted_proxies: str) -> Proxies:
+    """Parses the setting `trusted_proxies`."""
     names = trusted_proxies.split(",")
     return Proxies(tuple(ip_network(name) for name in names if name != UNIX), UNIX in names)
 
 
 def read_address(node: str) -> Address | None:
-    """An address, whatever port it has; one of IPv4 however it is written.
+    """The address of a node, without its port; None if it is not an address. IPv4-mapped IPv6 becomes IPv4.
 
     >>> read_address("[::1]:4711"), read_address("::ffff:10.0.0.1"), read_address("unknown")
     (IPv6Address('::1'), IPv4Address('10.0.0.1'), None)
@@ -100,23 +102,23 @@ def _read_node(node: str) -> Address | None:
 
 
 def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
-    """Of a request that came from a trusted proxy.
+    """The client of a request that came from a trusted proxy.
 
-    A proxy that writes one kind of header may let the client's own of the other kind through: where the two differ,
+    A proxy that writes one kind of header may pass on the client's own header of the other kind. So if the two differ,
     neither is believed.
     """
-    one = _followed(_x_forwarded(headers), proxies)
+    one = _resolve(_x_forwarded(headers), proxies)
     if "Forwarded" not in headers:
         return one
-    other = _followed(_forwarded(headers), proxies)
+    other = _resolve(_forwarded(headers), proxies)
     pairs = list(zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return Sender()
     return Sender(*(told or also for told, also in pairs))
 
 
-def _followed(hops: Iterator[Hop], proxies: Proxies) -> Sender:
-    """hops: the nearest first."""
+def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
+    """The client at the end of the hops. hops: the nearest first."""
     known: str | None = None
     hop = Hop()
     for hop in hops:
@@ -131,7 +133,7 @@ def _followed(hops: Iterator[Hop], proxies: Proxies) -> Sender:
 
 
 def _host(text: str | None) -> str | None:
-    """None: it is none."""
+    """The host, if it is a valid one."""
     with suppress(HTTPInputError):
         if text and host_name(text):
             return text
@@ -141,14 +143,14 @@ def _host(text: str | None) -> str | None:
 def _x_forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
     nodes, protocols, hosts = (_listed(headers, f"X-Forwarded-{name}") for name in ("For", "Proto", "Host"))
     for place in range(max(len(nodes), 1)):
-        # Some proxies add to the first list alone, and leave the others as the first of them wrote them.
+        # Some proxies append only to X-Forwarded-For, and leave the other lists as the first proxy wrote them.
         yield Hop(_at(nodes, place) or "", _at(protocols, place), _at(hosts, place))
 
 
 def _listed(headers: HTTPHeaders, name: str) -> list[str]:
-    """From its end."""
+    """The values of a header, the last one first."""
     text = headers.get(name)
-    return [] if text is None else [one.strip() for one in reversed(text.rsplit(",", MOST_HOPS)[-MOST_HOPS:])]
+    return [] if text is None else [one.strip() for one in reversed(text.rsplit(",", MAX_HOPS)[-MAX_HOPS:])]
 
 
 def _at(values: list[str], place: int) -> str | None:
@@ -156,7 +158,8 @@ def _at(values: list[str], place: int) -> str | None:
 
 
 def _forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
-    """Nothing of a header that cannot be read to its end: who knows where a quotation mark of the client's ends."""
+    """The hops of Forwarded, the nearest first. None of them if a part of the header is invalid: nobody knows where a
+    quotation mark that the client sent ends."""
     text = headers["Forwarded"]
     if len(text) > MAX_FORWARDED_LENGTH:
         return
@@ -176,8 +179,8 @@ def _forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
 
 
 class ProxiedRequest(Request):
-    """A request that may have come through proxies. Who asked is found out where somebody wants to know: custom code, a
-    line of a log."""
+    """A request that may have come through proxies. The client is resolved only when it is needed: by custom code, or
+    for a log line."""
 
     def __init__(
         self,

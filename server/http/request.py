@@ -1,5 +1,6 @@
-"""A request as tornado's handlers have it, and its handler at work, with less on the way. What comes in: a start line
-and headers. What goes out: a request whose arguments are parsed where somebody asks for them, and a running handler.
+"""Tornado's request, and the delegate that runs its handler, with less work for each request than tornado's own. What
+comes in: a start line and headers. What goes out: a request whose arguments are parsed on demand, and a running
+handler.
 
 Nothing here knows a route, a document or the database.
 """
@@ -32,10 +33,10 @@ MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, HTTPHeader
 Arguments = dict[str, list[bytes]]
 
 HOST_CHARACTERS = 300
-"""More than a DNS name and a port can have."""
+"""The maximum length of a host: more than a DNS name with a port can have."""
 
 UNIX = "unix"
-"""The address of whoever connects to a Unix socket."""
+"""The peer address of connections on a Unix socket."""
 
 NO_HOST = "127.0.0.1"
 """The host of a request without one, which HTTP/1.0 allows."""
@@ -44,20 +45,20 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|(?:[a-z0-9._~!$&'()*+;=-]|%[0-9a-f]{2})+)(
 
 
 class Listener(Protocol):
-    """The server that a request came to. addresses: that it listens on; none of a Unix socket. is_loopback: whether
-    only this machine can reach it, and not by a Unix socket, which a proxy may serve."""
+    """The server that received a request. addresses: those that it listens on, without Unix sockets. is_loopback:
+    whether it listens only on loopback addresses. A Unix socket is none: a proxy may serve it."""
 
     addresses: frozenset[IPv4Address | IPv6Address]
     is_loopback: bool
 
 
 class Request(HTTPServerRequest):
-    """tornado's request, with all that its documentation names. It is filled here: tornado's own way parses the query,
-    copies the result and looks at the host anew each time. Arguments are there for custom code that asks for them.
+    """Tornado's request, with every documented attribute. It does not call tornado's constructor, which parses and
+    copies the query and parses the host each time. Arguments are parsed when custom code reads them.
 
-    uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it by the canonical path
-    (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. head_bytes: of its first line
-    and headers. has_body: whether a body comes, be it empty.
+    uri: the target in origin-form, or `*`. path: as it was sent, until the server replaces it with the canonical path
+    (`server/http/target.py`). began_at: when it began to arrive, by the monotonic clock. head_bytes: the size of its
+    first line and headers. has_body: whether a body is announced, even an empty one.
     """
 
     server_connection: Listener
@@ -92,7 +93,8 @@ class Request(HTTPServerRequest):
         self._finish_time = None
 
     def _read_target(self, line: RequestStartLine) -> None:
-        """The authority of an absolute-form takes the place of Host (RFC 9112, 3.2.2). Raises HTTPInputError."""
+        """Reads another target than a path. The authority of an absolute-form replaces Host (RFC 9112, 3.2.2). Raises
+        HTTPInputError."""
         try:
             authority, self.uri = read_target(line.path)
         except ValueError as error:
@@ -105,12 +107,12 @@ class Request(HTTPServerRequest):
 
     @property
     def sent_path(self) -> str:
-        """As it was sent, in visible ASCII, for a person."""
+        """The path as it was sent, in visible ASCII, for logs."""
         return shown_path((self.uri or "").partition("?")[0])
 
     def request_time(self) -> float:
-        """Seconds since the request was there. tornado's goes by the clock on the wall, which may be put back: then a
-        sum of durations would fall."""
+        """Seconds since the request was made. Tornado's uses the wall clock, which may be set back: a sum of durations
+        would fall then."""
         return time.monotonic() - self._start_time
 
     @cached_property
@@ -127,7 +129,7 @@ class Request(HTTPServerRequest):
 
 @lru_cache(maxsize=128)
 def host_name(host: str) -> str:
-    """Without its port, and in one spelling. Raises HTTPInputError.
+    """The host without its port, in one spelling. Raises HTTPInputError.
 
     >>> host_name("API.example.org.:8080"), host_name("[0::1]"), host_name("[::ffff:127.0.0.1]:80")
     ('api.example.org', '[::1]', '127.0.0.1')
@@ -147,11 +149,12 @@ def _address_name(text: str) -> str:
     return f"[{address}]" if address.ipv4_mapped is None else str(address.ipv4_mapped)
 
 
-class Handling(HTTPMessageDelegate):
-    """A handler that reads its body as a stream, at work on one request: what tornado's delegate does, less what other
-    handlers need. Its `release` is called when its client has gone and its work has come to an end.
+class HandlerDelegate(HTTPMessageDelegate):
+    """Runs a handler that reads its body as a stream, for one request. It does what tornado's delegate does, without
+    the parts that other handlers need. When the client has gone and the handler has ended, it calls the handler's
+    `release`.
 
-    A request without a body runs to its first await in one go.
+    A request without a body runs to its first await at once.
     """
 
     def __init__(
@@ -174,7 +177,8 @@ class Handling(HTTPMessageDelegate):
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> asyncio.Future[None] | None:
-        """Gives what is done when the handler is ready for the body, if one is announced."""
+        """Starts the handler. Returns a future that is done when the handler is ready for the body, if one is
+        announced."""
         application, request, loop = self._application, self._request, asyncio.get_running_loop()
         arrived = request._body_future = loop.create_future()
         handler: Any = self._class(application, request, **self._context)
@@ -194,7 +198,7 @@ class Handling(HTTPMessageDelegate):
             self._request._body_future.set_result(None)
 
     def on_connection_close(self) -> None:
-        # There is none where its class could not make one.
+        # There is no handler if its constructor failed.
         if self._handler is not None:
             self._handler.on_connection_close()
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""The target of a request, and its one canonical path.
+"""Parses the target of a request, and makes its canonical path.
 
 It must not know: routes, resources, settings.
 
@@ -25,7 +25,7 @@ _DOTS = frozenset({b"", b".", b".."})
 
 
 def read_target(target: str) -> tuple[str | None, str]:
-    """The authority of a target that does not begin with a slash, and what is left. Raises ValueError.
+    """Splits a target that does not begin with a slash into its authority and the rest. Raises ValueError.
 
     >>> read_target("http://localhost:8080/users?sort=name"), read_target("*")
     (('localhost:8080', '/users?sort=name'), (None, '*'))
@@ -39,13 +39,13 @@ def read_target(target: str) -> tuple[str | None, str]:
 
 
 def canonical_path(path: str) -> str | None:
-    """The path in the only spelling that the server matches, logs and links to. None: no path of this server, because a
-    segment is empty, `.` or `..`.
+    """The path in the one spelling that the server matches, logs and links to. None if a segment is empty, `.` or `..`:
+    the server has no such path.
 
-    A trailing slash is removed. Each segment is decoded and encoded again, as `links.self` has it. A dot segment is
-    not resolved: a proxy in front that does not resolve it either has decided about another path.
+    A trailing slash is removed. Each segment is decoded and encoded again, as in `links.self`. Dot segments are not
+    resolved: a proxy that does not resolve them has applied its rules to another path.
 
-    path: as it was sent, its bytes as characters of latin-1.
+    path: as it was sent, decoded as latin-1.
 
     >>> canonical_path("/users/%31/"), canonical_path("/a%2fb/:"), canonical_path("/users/%2e%2e/operations")
     ('/users/1', '/a%2Fb/%3A', None)
@@ -63,8 +63,8 @@ def canonical_path(path: str) -> str | None:
 
 
 def path_text(path: str) -> str:
-    """A path as text, for people and their patterns: decoded, but for `/`, `%`, control characters and bytes that are
-    not UTF-8. So two paths never have the same text, and a dot in a pattern matches each character.
+    """The path decoded for people and for regular expressions. `/`, `%`, control characters and bytes that are not
+    UTF-8 stay encoded. So two paths never have the same text, and a dot in a pattern matches any one character.
 
     >>> path_text("/%C3%A9%20%3A/a%2Fb%0A%FF")
     '/é :/a%2Fb%0A%FF'
@@ -73,8 +73,8 @@ def path_text(path: str) -> str:
 
 
 def pattern_text(pattern: str) -> str:
-    """A regular expression for the text of paths. What it has percent-encoded is written as that text has it; a slash
-    at its end is left out, because no path has one.
+    """The regular expression rewritten to match `path_text`. Its percent-encoded parts are decoded in the same way, and
+    a slash at its end is removed, because no path has one.
 
     >>> pattern_text("/caf%C3%A9/(.*%2f.*)/")
     '/café/(.*%2F.*)'
@@ -84,7 +84,7 @@ def pattern_text(pattern: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path that has no canonical form, for logs: in visible ASCII, and not all of it where it is long."""
+    """A path without a canonical form, for logs: in visible ASCII, and shortened."""
     return _UNSEEN.sub(lambda found: b"%%%02X" % found[0][0], path[:SHOWN_CHARACTERS].encode("latin-1")).decode("ascii")
 
 

@@ -69,13 +69,13 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
     balance = Balance(SLOTS_PER_WORKER * settings.workers)
 
     def work(_sockets: list[socket.socket], slot: int) -> None:
-        balance.take(slot)
+        balance.claim(slot)
         uvloop.run(
             run_worker(listening, url, settings, declared, schema, msgspec.structs.replace(context, balance=balance))
         )
 
     def on_exit(slot: int, pid: int) -> None:
-        balance.free(slot)
+        balance.free_slot(slot)
         context.reports.ended(pid)
 
     if settings.workers == 1:

@@ -117,7 +117,7 @@ async def _close_server(server: Server, seconds: float) -> None:
     server.end_after_answers()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await server.last_connection()
+            await server.wait_until_empty()
     await server.close_all_connections()
 
 
@@ -138,7 +138,7 @@ async def drain(app: Routes, servers: Sequence[Server], drain_seconds: float) ->
             # A client may send one more request on an open connection. The response says that it closes.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(drained_at):
-                    await asyncio.gather(*(one.last_connection() for one in servers))
+                    await asyncio.gather(*(one.wait_until_empty() for one in servers))
             await app.running.drain()
             await asyncio.gather(*(one.close_all_connections() for one in servers))
             app.health.close()

@@ -75,7 +75,7 @@ async def test_reads_that_are_too_large(sized: Api, path: str, parameter: str | 
         "/users/1/relationships/computers?page[size]=1000",
     ],
 )
-async def test_what_a_client_is_told_to_ask_for(sized: Api, path: str) -> None:
+async def test_the_requests_that_the_error_suggests_succeed(sized: Api, path: str) -> None:
     await fill(sized)
     assert (await sized.get(path)).status == 200
 

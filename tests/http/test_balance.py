@@ -40,7 +40,7 @@ async def workers(count: int) -> AsyncIterator[tuple[list[Server], list[Balance]
     with socket.create_server(("127.0.0.1", 0), backlog=CLIENTS) as listening:
         servers = [Server(Answering, balance=own) for own in balances]
         for place, (server, own) in enumerate(zip(servers, balances, strict=True)):
-            own.take(place)
+            own.claim(place)
             own.join()
             server.add_sockets([listening.dup()])
         try:
@@ -66,12 +66,12 @@ async def until_taken(servers: list[Server], count: int) -> list[int]:
     return [server.connections for server in servers]
 
 
-async def test_each_has_its_share() -> None:
+async def test_workers_share_new_connections_equally() -> None:
     async with workers(2) as (servers, _, port), connected(port, CLIENTS):
         assert await until_taken(servers, CLIENTS) == [CLIENTS / 2, CLIENTS / 2]
 
 
-async def test_those_that_end_make_room() -> None:
+async def test_connections_that_end_make_room() -> None:
     async with workers(2) as (servers, _, port), connected(port, CLIENTS) as writers:
         await until_taken(servers, CLIENTS)
         for writer in writers[: CLIENTS // 2]:
@@ -83,18 +83,18 @@ async def test_those_that_end_make_room() -> None:
             assert many - few <= 4
 
 
-async def test_one_that_takes_none_keeps_nobody_waiting() -> None:
+async def test_a_worker_that_accepts_nothing_does_not_delay_the_others() -> None:
     """It hangs, or has just died."""
     async with workers(1) as (servers, [balance], port):
         other = copy.copy(balance)
-        other.take(1)
+        other.claim(1)
         other.join()
         async with connected(port, CLIENTS):
             assert balance.is_ahead
             assert await until_taken(servers, CLIENTS) == [CLIENTS]
 
 
-async def test_those_that_wait_when_it_stops_are_taken() -> None:
+async def test_a_stop_accepts_the_connections_in_the_backlog() -> None:
     """Else the system would reset them, and what they ask would be lost."""
     async with workers(1) as ([server], _, port):
         with socket.create_connection(("127.0.0.1", port), timeout=1) as client:
@@ -102,11 +102,11 @@ async def test_those_that_wait_when_it_stops_are_taken() -> None:
             server.stop()
             server.end_after_answers()
             async with asyncio.timeout(SECONDS):
-                await server.last_connection()
+                await server.wait_until_empty()
             assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_one_that_stops_is_not_waited_for() -> None:
+async def test_a_stopped_worker_is_not_waited_for() -> None:
     async with workers(2) as (servers, balances, port):
         servers[1].stop()
         balances[1].leave()
@@ -141,14 +141,14 @@ class Client:
             self.writer = None
 
 
-async def test_clients_that_stay_come_to_one_that_came_later() -> None:
+async def test_persistent_connections_move_to_a_later_worker() -> None:
     """Not all at once, and no more of them than it takes."""
     async with workers(1) as ([first], [own], port):
         clients = [Client(port) for _ in range(CLIENTS)]
         try:
             await asyncio.gather(*(one.ask() for one in clients))
             later = copy.copy(own)
-            later.take(1)
+            later.claim(1)
             later.join()
             second = Server(Answering, balance=later)
             second.add_sockets([first._sockets[0].dup()])
@@ -156,9 +156,9 @@ async def test_clients_that_stay_come_to_one_that_came_later() -> None:
             async with asyncio.timeout(SECONDS):
                 while own.excess or not given_away:
                     await asyncio.gather(first.check_timeouts(), second.check_timeouts())
-                    given_away.append(first.spare)
+                    given_away.append(first.shed_next)
                     await asyncio.gather(*(one.ask() for one in clients))
-                    assert first.spare == 0
+                    assert first.shed_next == 0
                     # Those that were given away connect anew before anybody counts.
                     await asyncio.gather(*(one.ask() for one in clients if one.writer is None))
                     await until_taken([first, second], CLIENTS)
@@ -174,42 +174,42 @@ async def test_clients_that_stay_come_to_one_that_came_later() -> None:
                 one.close()
 
 
-async def test_what_nobody_has_asked_for_is_not_kept_to_be_given_away() -> None:
+async def test_a_shed_that_was_not_used_does_not_accumulate() -> None:
     """Idle connections cost nothing where they are; a look later things may be otherwise."""
     async with workers(1) as ([first], [own], port), connected(port, CLIENTS):
         await until_taken([first], CLIENTS)
         other = copy.copy(own)
-        other.take(1)
+        other.claim(1)
         other.join()
-        for spare in (0, 3, 3):
+        for shed_next in (0, 3, 3):
             await first.check_timeouts()
-            assert first.spare == spare
-        other.put(CLIENTS)
+            assert first.shed_next == shed_next
+        other.set_count(CLIENTS)
         await first.check_timeouts()
-        assert (first.spare, first.connections) == (0, CLIENTS)
+        assert (first.shed_next, first.connections) == (0, CLIENTS)
 
 
 def of(*counts: int) -> Balance:
     """Of the first worker."""
     balance = Balance(len(counts) + 1)
     for place, count in reversed(list(enumerate(counts))):
-        balance.take(place)
-        balance.put(count)
+        balance.claim(place)
+        balance.set_count(count)
     return balance
 
 
-def test_places_beyond_those_that_there_are() -> None:
+def test_workers_beyond_the_slots_are_not_compared() -> None:
     own = of(1000, 2)
     assert own.is_ahead
-    own.take(3)
-    own.put(1000)
-    own.free(3)
+    own.claim(3)
+    own.set_count(1000)
+    own.free_slot(3)
     assert (own.is_ahead, own.excess) == (True, 499)
 
 
-def test_one_that_was_killed_is_not_compared() -> None:
+def test_a_killed_worker_is_not_compared() -> None:
     own = of(1000, 0)
-    own.free(1)
+    own.free_slot(1)
     assert (own.is_ahead, own.excess) == (False, 0)
 
 
@@ -229,6 +229,6 @@ def test_one_that_was_killed_is_not_compared() -> None:
         ((8,), 0),
     ],
 )
-def test_how_many_are_too_many(counts: tuple[int, ...], excess: int) -> None:
+def test_excess_above_the_equal_share(counts: tuple[int, ...], excess: int) -> None:
     """A difference that clients make by chance is left as it is."""
     assert of(*counts).excess == excess

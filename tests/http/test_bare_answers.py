@@ -74,9 +74,7 @@ HEAD = " HTTP/1.1\r\nHost: localhost\r\n"
         (f"POST /groups{HEAD}Content-Type: {MEDIA_TYPE}\r\nTransfer-Encoding: chunked\r\n\r\nno", 400),
     ],
 )
-async def test_every_answer_has_a_date_and_is_not_guessed_at(
-    start: Start, rows_url: str, request_head: str, status: int
-) -> None:
+async def test_every_answer_has_date_and_nosniff(start: Start, rows_url: str, request_head: str, status: int) -> None:
     api = await start(rows_url, built_in(), [("/bytes", Bytes)], cors_origins="*", compression="gzip")
     answer = await asked(api, request_head.encode(), has_body=False)
     assert answer.status == status

@@ -84,7 +84,7 @@ async def test_a_preflight_keeps_the_connection(shared: Api) -> None:
 
 
 @pytest.mark.parametrize("origin", [OTHER, "null", f"{PAGE}:444", f"{PAGE}.evil.org", PAGE.upper()])
-async def test_another_origin_learns_nothing(shared: Api, origin: str) -> None:
+async def test_an_origin_that_is_not_allowed_gets_no_headers(shared: Api, origin: str) -> None:
     answer = await preflight(shared, "/users", origin)
     assert (answer.status, cors_headers(answer)) == (204, {"Vary": "Accept, Origin"})
     assert answer.headers["Allow"] == "GET, POST, HEAD, OPTIONS"
@@ -167,7 +167,7 @@ async def test_a_stream(shared: Api, small_batches: None) -> None:
 
 
 @pytest.mark.parametrize("path", ["/users/1", "/nothing"])
-async def test_without_the_setting_there_is_nothing_of_it(reader: Api, path: str) -> None:
+async def test_without_the_setting_there_are_no_cors_headers(reader: Api, path: str) -> None:
     assert cors_headers(await reader.get(path, Origin=PAGE)) == {"Vary": "Accept"}
     answer = await preflight(reader, path)
     assert cors_headers(answer) == {"Vary": "Accept"}

@@ -77,7 +77,7 @@ async def test_a_client_that_stays(start: Start, database_url: str, monkeypatch:
         assert await wire.rest() == b""
 
 
-async def test_a_client_that_sends_on_and_on(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_keeps_sending(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is thrown away has a bound: then the connection is reset, and its statement cancelled."""
     monkeypatch.setattr(http1, "PAUSED_SECONDS", 0.1)
     monkeypatch.setattr(http1, "DISCARDED_BYTES", 1_000_000)

@@ -82,7 +82,7 @@ async def test_a_long_answer(packed: Api, reader: Api) -> None:
 
 
 @pytest.mark.parametrize("accept_encoding", [None, "", "identity", "br", "gzip;q=0", "*;q=0"])
-async def test_a_client_that_does_not_take_it(packed: Api, accept_encoding: str | None) -> None:
+async def test_a_client_that_does_not_accept_gzip(packed: Api, accept_encoding: str | None) -> None:
     answer = await ask(packed, LONG, accept_encoding)
     assert "Content-Encoding" not in answer.headers
     assert answer.headers["Vary"] == VARY
@@ -121,7 +121,7 @@ async def test_a_write(start: Start, database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "media_type", "is_packed"),
+    ("size", "media_type", "is_compressed"),
     [
         *((1024, "text/csv", False), (1025, "text/csv", True), (1025, "text/html;charset=utf-8", True)),
         *((2000, "application/json", True), (2000, "application/problem+json", True), (2000, "Text/Plain", True)),
@@ -129,28 +129,28 @@ async def test_a_write(start: Start, database_url: str) -> None:
         *((2000, "application/zip", False), (2000, "application/octet-stream", False), (100_000, "text/csv", True)),
     ],
 )
-async def test_custom_code(start: Start, rows_url: str, size: int, media_type: str, is_packed: bool) -> None:
+async def test_custom_code(start: Start, rows_url: str, size: int, media_type: str, is_compressed: bool) -> None:
     api = await start(rows_url, built_in(), [("/report/([0-9]+)/(.*)", Report)], compression="gzip")
     answer = await ask(api, f"/report/{size}/{media_type}", "gzip")
-    assert ("Content-Encoding" in answer.headers) == is_packed
-    assert (unpacked(answer) if is_packed else answer.body) == b"x" * size
+    assert ("Content-Encoding" in answer.headers) == is_compressed
+    assert (unpacked(answer) if is_compressed else answer.body) == b"x" * size
     assert answer.headers["Vary"] == VARY
     head = await ask(api, f"/report/{size}/{media_type}", "gzip", "HEAD")
     assert headers_of(head).keys() == headers_of(answer).keys()
     assert head.headers["Content-Length"] == answer.headers["Content-Length"]
 
 
-async def test_a_large_answer_of_custom_code_is_packed_aside(
+async def test_a_large_answer_of_custom_code_is_compressed_on_the_thread(
     start: Start, rows_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = await start(rows_url, built_in(), [("/report/([0-9]+)/(.*)", Report)], compression="gzip")
-    sizes, packing = list[int](), compression.packed_whole
+    sizes, packing = list[int](), compression.compress_body
 
     async def noted(body: bytes) -> bytes:
         sizes.append(len(body))
         return await packing(body)
 
-    monkeypatch.setattr(compression, "packed_whole", noted)
+    monkeypatch.setattr(compression, "compress_body", noted)
     for size in (compression.INLINE_BYTES, compression.INLINE_BYTES + 1):
         assert unpacked(await ask(api, f"/report/{size}/text/csv", "gzip")) == b"x" * size
     assert sizes == [compression.INLINE_BYTES + 1]
@@ -166,7 +166,7 @@ async def test_custom_code_that_fails_after_its_answer(start: Start, rows_url: s
             assert (answer.status, answer.errors[0]["detail"]) == (400, "Too late, and still in time.")
 
 
-async def test_custom_code_that_sends_as_it_likes(start: Start, rows_url: str) -> None:
+async def test_custom_code_that_encodes_or_flushes_itself_is_not_compressed(start: Start, rows_url: str) -> None:
     api = await start(rows_url, built_in(), [("/own/(.*)", Own)], compression="gzip")
     encoded = await ask(api, "/own/encoded", "gzip")
     assert (encoded.headers["Content-Encoding"], encoded.body) == ("br", b"x" * 2000)
@@ -210,17 +210,17 @@ async def test_requests_behind_a_large_one_wait_their_turn(many: Api) -> None:
         assert (await wire.answer()).document["data"]["id"] == "1"
 
 
-async def test_others_are_answered_meanwhile(many: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_requests_are_answered_during_compression(many: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer whose packing takes as long as it likes keeps nobody waiting."""
     is_asked, is_over = asyncio.Event(), asyncio.Event()
-    packing = compression.packed_whole
+    packing = compression.compress_body
 
     async def held(body: bytes) -> bytes:
         is_asked.set()
         await is_over.wait()
         return await packing(body)
 
-    monkeypatch.setattr(compression, "packed_whole", held)
+    monkeypatch.setattr(compression, "compress_body", held)
     large = asyncio.ensure_future(ask(many, "/users?page[size]=900", "gzip"))
     await is_asked.wait()
     assert unpacked(await ask(many, "/users?page[size]=5", "gzip"))
@@ -240,7 +240,7 @@ async def test_a_client_that_leaves_meanwhile(many: Api, monkeypatch: pytest.Mon
             is_given_up.set()
         raise AssertionError
 
-    monkeypatch.setattr(compression, "packed_whole", held)
+    monkeypatch.setattr(compression, "compress_body", held)
     async with connected(many.port) as wire:
         await wire.send("GET /users?page[size]=900 HTTP/1.1", "Accept-Encoding: gzip")
         await is_asked.wait()
@@ -249,11 +249,11 @@ async def test_a_client_that_leaves_meanwhile(many: Api, monkeypatch: pytest.Mon
     assert (await many.get("/groups/1")).status == 200
 
 
-async def test_packing_that_fails(many: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compression_that_fails(many: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(_: bytes) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(compression, "packed_whole", failing)
+    monkeypatch.setattr(compression, "compress_body", failing)
     answer = await ask(many, "/users?page[size]=900", "gzip")
     assert (answer.status, answer.errors[0]["code"]) == (500, "internal_error")
     assert "Content-Encoding" not in answer.headers
@@ -283,7 +283,7 @@ async def test_a_stream(packed: Api, small_batches: None, version: str) -> None:
     assert (document["data"], document["included"]) == (plain["data"], plain["included"])
 
 
-async def test_a_stream_for_a_client_that_does_not_take_it(packed: Api, small_batches: None) -> None:
+async def test_a_stream_for_a_client_that_does_not_accept_gzip(packed: Api, small_batches: None) -> None:
     async with reading(packed.port) as reader:
         _, headers = await reader.ask("/users?page[size]=0")
         assert f"Vary: {VARY}" in headers

@@ -269,7 +269,7 @@ async def test_heads(reader: Api, shape: bytes, outcomes: set[tuple[str, ...]]) 
         (framed(b"Content-Encoding: br, gzip", b"Content-Length: 2"), taken("415")),
     ],
 )
-async def test_what_asks_for_more(reader: Api, shape: bytes, outcomes: set[tuple[str, ...]]) -> None:
+async def test_100_continue(reader: Api, shape: bytes, outcomes: set[tuple[str, ...]]) -> None:
     assert await sent(reader.port, shape + NEXT + LAST) in outcomes
 
 

@@ -84,12 +84,12 @@ async def test_names_of_a_server_on_the_loopback(reader: Api, host: str | None, 
         "é",
     ],
 )
-async def test_a_host_that_is_none(reader: Api, host: str) -> None:
+async def test_an_invalid_host(reader: Api, host: str) -> None:
     answer = await asked(reader, host)
     assert (answer.status, answer.body, answer.headers["Connection"]) == (400, b"", "close")
 
 
-async def test_what_an_unknown_host_is_told(reader: Api) -> None:
+async def test_the_answer_to_an_unknown_host(reader: Api) -> None:
     answer = await asked(reader, "evil.example:80")
     assert (answer.status, answer.errors) == (
         421,
@@ -114,7 +114,7 @@ async def test_what_an_unknown_host_is_told(reader: Api) -> None:
         *(("GET", "/-/live", 200), ("GET", "/-/ready/", 200), ("OPTIONS", "*", UNKNOWN), ("PURGE", "/", UNKNOWN)),
     ],
 )
-async def test_every_route_has_a_name_but_probes(
+async def test_every_route_but_the_probes_checks_the_host(
     start: Start, rows_url: str, method: str, target: str, expected: Any
 ) -> None:
     api = await start(rows_url, built_in(), ROUTES, cors_origins="*")
@@ -236,7 +236,7 @@ async def test_the_admin_port_has_its_own_names_too(rows_url: str) -> None:
         ("localhost", ["X-Forwarded-Host: a/b"], 200),
     ],
 )
-async def test_the_host_that_a_trusted_proxy_tells(
+async def test_the_host_from_a_trusted_proxy(
     start: Start, rows_url: str, host: str, lines: list[str], expected: Any
 ) -> None:
     settings = {"trusted_proxies": "127.0.0.1/32", "public_url": "https://api.example.org"}
@@ -316,7 +316,7 @@ async def test_an_origin_has_no_default_port(start: Start, database_url: str, ho
     assert (await written(api, origin, host)).status == 404
 
 
-async def test_the_origin_that_a_trusted_proxy_makes_its_own(start: Start, database_url: str) -> None:
+async def test_the_origin_behind_a_trusted_proxy(start: Start, database_url: str) -> None:
     settings = {"trusted_proxies": "127.0.0.1/32", "allowed_hosts": "api.example.org"}
     api = await start(database_url, built_in(), **settings)
     lines = ("X-Forwarded-Host: api.example.org", "X-Forwarded-Proto: https")
@@ -331,7 +331,7 @@ async def test_the_origin_that_a_trusted_proxy_makes_its_own(start: Start, datab
         *((method, FOREIGN) for method in ("POST", "PUT", "PATCH", "DELETE", "PURGE")),
     ],
 )
-async def test_only_writes_have_an_origin(reader: Api, method: str, expected: Any) -> None:
+async def test_only_writes_check_the_origin(reader: Api, method: str, expected: Any) -> None:
     head = f"{method} /users HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n"
     async with connected(reader.port) as wire:
         await wire.send_bytes(head.encode())
@@ -339,7 +339,7 @@ async def test_only_writes_have_an_origin(reader: Api, method: str, expected: An
     assert (answer.status if method == "HEAD" else outcome(answer)) == expected
 
 
-async def test_what_a_foreign_origin_is_told(reader: Api) -> None:
+async def test_the_answer_to_a_foreign_origin(reader: Api) -> None:
     answer = await written(reader, "http://evil.example")
     assert answer.errors == [
         {
@@ -353,7 +353,7 @@ async def test_what_a_foreign_origin_is_told(reader: Api) -> None:
     ]
 
 
-async def test_what_a_page_without_an_origin_is_told(reader: Api) -> None:
+async def test_the_answer_to_a_page_without_an_origin(reader: Api) -> None:
     """`null` is none that cors_origins could name."""
     answer = await written(reader, "null")
     assert [one["detail"] for one in answer.errors] == [

@@ -111,13 +111,13 @@ def in_time(seconds: float) -> bool:
 # what does not come
 
 
-async def test_a_connection_that_asks_nothing(strict: Program) -> None:
+async def test_a_connection_without_a_request_is_closed(strict: Program) -> None:
     async with connected(strict.port) as wire:
         came, seconds = await timed(wire)
     assert (came, in_time(seconds)) == (b"", True)
 
 
-async def test_a_connection_that_asks_nothing_more(strict: Program) -> None:
+async def test_a_connection_without_a_further_request_is_closed(strict: Program) -> None:
     """As long as it asks, it is kept."""
     begin = asyncio.get_running_loop().time()
     async with connected(strict.port) as wire:
@@ -148,7 +148,7 @@ async def test_half_a_second_head(strict: Program) -> None:
 
 
 @pytest.mark.parametrize("attack", [slow_head(0.1), slow_body(0.1)])
-async def test_what_trickles_has_no_more_time(strict: Program, attack: Attack) -> None:
+async def test_a_head_that_trickles_has_no_more_time(strict: Program, attack: Attack) -> None:
     begin = asyncio.get_running_loop().time()
     async with attacked(strict.port, 1, attack) as [task]:
         await asyncio.wait_for(task, SECONDS)
@@ -364,7 +364,7 @@ async def test_requests_at_work_outlast_a_flood(url: str) -> None:
             assert [(await wire.answer()).status for wire in wires] == [200] * len(wires)
 
 
-async def test_no_connection_to_spare(url: str) -> None:
+async def test_new_connections_wait_when_all_are_at_work(url: str) -> None:
     """Where all are at work a new one waits until one of them ends, or has its answer."""
     with program(url, "--max-connections", "2", "--max-connections-per-client", "2") as server:
         async with connected(server.port) as one, connected(server.port) as other:
@@ -401,7 +401,7 @@ async def test_one_client_has_half_of_all_connections(url: str) -> None:
                 assert (await wire.answer()).status == 200
         server.process.terminate()
         told = server.process.communicate(timeout=SECONDS)[1]
-    text = rf"(\d+) connections were closed of clients that have max_connections_per_client \(\1 of {OTHER}\)"
+    text = rf"(\d+) connections were closed of clients that have reached max_connections_per_client \(\1 of {OTHER}\)"
     numbers = [int(number) for number in re.findall(text, told)]
     assert (sum(numbers), len(numbers) <= 2) == (21, True)
 

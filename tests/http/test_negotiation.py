@@ -161,6 +161,6 @@ async def test_no_content_type(reader: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD"])
-async def test_a_body_without_use_may_be_of_any_type(reader: Api, method: str) -> None:
+async def test_an_ignored_body_may_have_any_type(reader: Api, method: str) -> None:
     answer = await reader.request(method, "/groups/99", body="x", headers={"Content-Type": "text/plain"})
     assert answer.status == 404

@@ -65,7 +65,7 @@ def guarded(io_loop: IOLoop, start: Start, rows_url: str) -> Api:
         ("GET", "/b\xc3%a9/:", [":"], "/b%C3%A9/%3A"),
     ],
 )
-async def test_a_custom_route_is_not_passed_by(
+async def test_a_custom_route_cannot_be_bypassed_by_another_spelling(
     guarded: Api, method: str, target: str, guard: list[str], path: str
 ) -> None:
     answer = await raw(guarded, target.encode("latin-1"), method.encode())
@@ -81,7 +81,7 @@ async def test_a_custom_route_is_not_passed_by(
         *(b"/users%2F1", b"/users%2f1", b"/users\\1", b"/users/1%2F", b"/users/1%00", b"/USERS/1"),
     ],
 )
-async def test_what_is_no_other_spelling_is_not_there(guarded: Api, target: bytes) -> None:
+async def test_paths_that_are_not_equivalent_are_not_found(guarded: Api, target: bytes) -> None:
     answer = await raw(guarded, target)
     assert (answer.status, [error["status"] for error in answer.errors]) == (404, ["404"])
 

@@ -61,7 +61,7 @@ async def test_only_a_trusted_proxy_is_believed(
         assert await asked(wire, *FORWARDED) == who
 
 
-async def test_each_request_of_a_connection_is_one_clients_own(start: Start, rows_url: str) -> None:
+async def test_each_request_of_a_proxy_connection_has_its_own_client(start: Start, rows_url: str) -> None:
     """A proxy sends those of many on one."""
     api = await start(rows_url, built_in(), WHO, trusted_proxies="127.0.0.1/32", allowed_hosts=NAMES)
     async with connected(api.port) as wire:

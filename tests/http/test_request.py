@@ -26,7 +26,7 @@ class Asked(CustomHandler):
         )
 
 
-async def test_custom_code_has_all_of_a_request(start: Start, database_url: str) -> None:
+async def test_custom_code_can_read_every_attribute_of_a_request(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), [("/-/asked", Asked)])
     answer = await api.get("/-/asked?one=1&one=%C3%9F&two=&" + "&".join(f"a{number}=" for number in range(2000)))
     assert answer.status == 200
@@ -53,7 +53,7 @@ async def test_hosts(start: Start, database_url: str, headers: str, expected: li
         assert (await wire.answer()).document["host"] == expected
 
 
-async def test_a_host_that_is_none(start: Start, database_url: str) -> None:
+async def test_an_invalid_host(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in())
     async with connected(api.port) as wire:
         await wire.send_bytes(b"GET /-/live HTTP/1.1\r\nHost: " + b"x" * 301 + b"\r\n\r\n")

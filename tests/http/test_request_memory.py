@@ -16,7 +16,7 @@ import pytest
 
 from querybuild.catalog import Catalog
 from server.http.http1 import Connection
-from server.http.request import Handling
+from server.http.request import HandlerDelegate
 from tests.http.conftest import MEDIA_TYPE, Api, Start
 from tests.http.custom import hooked
 from tests.http.operating import EXTENDED, add, remove, update
@@ -42,9 +42,9 @@ Alive = weakref.WeakSet[Any]
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
     """What servers have made for requests and connections, as far as it is still there."""
     found: Alive = weakref.WeakSet()
-    received, made = Handling.headers_received, Connection.connection_made
+    received, made = HandlerDelegate.headers_received, Connection.connection_made
 
-    def headers_received(self: Handling, *values: Any) -> Any:
+    def headers_received(self: HandlerDelegate, *values: Any) -> Any:
         result = received(self, *values)
         found.update((self, self._request, self._request.connection, self._handler, self._task))
         if self._handler is not None:
@@ -55,7 +55,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
         found.add(self)
         made(self, transport)
 
-    monkeypatch.setattr(Handling, "headers_received", headers_received)
+    monkeypatch.setattr(HandlerDelegate, "headers_received", headers_received)
     monkeypatch.setattr(Connection, "connection_made", connection_made)
     gc.collect()
     gc.disable()

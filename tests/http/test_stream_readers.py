@@ -143,7 +143,7 @@ async def test_too_many_streams(start: Start, database_url: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("clients", [(0, 0), (0, 1)])
-async def test_a_stream_that_nobody_reads_makes_room(
+async def test_a_stalled_stream_is_ended_for_a_waiting_one(
     start: Start,
     database_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -348,7 +348,9 @@ async def test_memory(program: subprocess.Popen[str], api: Api) -> None:
     assert most - before < GROWTH_BYTES
 
 
-async def test_others_come_first(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_short_requests_come_before_streams(
+    api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While another request is at work a stream pauses after each piece."""
     await create_many(api, 6)
     pauses: list[str] = []

@@ -155,12 +155,14 @@ def is_linked(document: Any) -> bool:
 
 
 @pytest.mark.parametrize("path", BUILT_IN)
-async def test_the_same(stream_api: Api, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+async def test_a_stream_equals_the_whole_answer(stream_api: Api, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     await is_the_same(stream_api, path, monkeypatch)
 
 
 @pytest.mark.parametrize("path", CORNERS)
-async def test_the_same_of_other_kinds(stream_corners: Api, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+async def test_a_stream_equals_the_whole_answer_for_other_resources(
+    stream_corners: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     await is_the_same(stream_corners, path, monkeypatch)
 
 
@@ -173,7 +175,7 @@ async def test_linkage_of_a_type_met_at_several_places(
 
 
 @pytest.mark.parametrize("path", TWICE_CORNERS)
-async def test_linkage_of_a_type_met_at_several_places_of_other_kinds(
+async def test_linkage_of_a_type_met_at_several_places_for_other_resources(
     stream_corners: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     await is_the_same(stream_corners, path, monkeypatch)
@@ -213,7 +215,7 @@ async def test_where_streams_begin(api: Api) -> None:
     assert counts == [len(whole.ids), len(streamed.ids)] == [execute.FIRST_ROWS, execute.FIRST_ROWS + 1]
 
 
-async def test_a_few_that_include_many(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_few_rows_with_many_included_resources(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streamed as well: it is the included resources that take the memory."""
     monkeypatch.setattr(execute, "FIRST_INCLUDED", 20)
     await create_many(api, users=20)

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from server.http.compression import INLINE_BYTES, SLICE_BYTES, Packing, accepts_gzip, packed_whole
+from server.http.compression import INLINE_BYTES, SLICE_BYTES, GzipStream, accepts_gzip, compress_body
 
 LENGTHS = [0, 1, INLINE_BYTES, INLINE_BYTES + 1, SLICE_BYTES, SLICE_BYTES + 1, 3 * SLICE_BYTES]
 
@@ -63,14 +63,14 @@ def text(length: int) -> bytes:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_whole_body(length: int) -> None:
-    packed = asyncio.run(packed_whole(text(length)))
+    packed = asyncio.run(compress_body(text(length)))
     assert zlib.decompress(packed, 31) == text(length)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_each_piece_is_complete(length: int) -> None:
     """A client can read all of a piece when it has it."""
-    packing, reader = Packing(), zlib.decompressobj(31)
+    packing, reader = GzipStream(), zlib.decompressobj(31)
 
     async def send() -> None:
         for number in range(3):
@@ -83,10 +83,10 @@ def test_each_piece_is_complete(length: int) -> None:
     assert reader.eof
 
 
-async def test_the_loop_goes_on_meanwhile() -> None:
+async def test_the_event_loop_runs_while_a_large_body_is_compressed() -> None:
     """Between two slices everybody else has a turn, however large a body is."""
     body = text(100 * SLICE_BYTES)
-    packing = asyncio.ensure_future(packed_whole(body))
+    packing = asyncio.ensure_future(compress_body(body))
     turns = 0
     while not packing.done():
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def test_two_large_bodies_take_turns(monkeypatch: pytest.MonkeyPatch) -> N
 
     body, packings = bytes(4 * SLICE_BYTES), []
     for name in "ab":
-        packing = Packing()
+        packing = GzipStream()
         monkeypatch.setattr(packing, "_stream", Traced(name))
         packings.append(packing.pack(body))
     await asyncio.gather(*packings)

@@ -7,11 +7,11 @@ import logging
 import msgspec
 import pytest
 
-from server.http.closings import MOST_CLIENTS, OTHERS, TOLD_SECONDS, Closings, Reason
+from server.http.closings import LOG_INTERVAL_SECONDS, MOST_CLIENTS, OTHERS, Closings, Reason
 from server.http.eviction import (
-    AGAIN_SECONDS,
     HALF_LIFE_SECONDS,
     RANKED_SECONDS,
+    RETRY_SECONDS,
     SETTLED_SECONDS,
     Group,
     Progress,
@@ -61,7 +61,7 @@ def test_the_order(members: list[tuple[str, int, float]], order: list[str]) -> N
     assert in_turn(own, NOW) == order
 
 
-def test_who_is_at_work_stays() -> None:
+def test_connections_at_work_are_not_evicted() -> None:
     """Also where its work began after the ranking."""
     first, second, third = Connection("a", 1, is_at_work=True), Connection("b", 2), Connection("c", 3)
     own = group((first, 0.0), (second, 0.0), (third, 0.0))
@@ -71,16 +71,16 @@ def test_who_is_at_work_stays() -> None:
     assert own.least(NOW) is None
 
 
-def test_a_search_in_vain_is_not_repeated_at_once() -> None:
+def test_a_search_without_result_is_not_repeated_at_once() -> None:
     only = Connection("a", is_at_work=True)
     own = group((only, 0.0))
     assert own.least(NOW) is None
     only.is_at_work = False
-    assert own.least(NOW + AGAIN_SECONDS / 2) is None
-    assert own.least(NOW + AGAIN_SECONDS) is not None
+    assert own.least(NOW + RETRY_SECONDS / 2) is None
+    assert own.least(NOW + RETRY_SECONDS) is not None
 
 
-def test_what_moved_since_the_ranking_counts() -> None:
+def test_bytes_moved_since_the_ranking_count() -> None:
     slow, quick, other = Connection("slow", 2), Connection("quick", 1), Connection("other", 0)
     own = group((slow, 0.0), (quick, 0.0), (other, 0.0))
     assert in_turn(group((other, 0.0)), NOW) == ["other"]
@@ -98,29 +98,31 @@ def test_old_progress_counts_less() -> None:
     own = group((before, 0.0), (now, 0.0))
     for _ in range(11):
         for one in own:
-            one.look(decay_over(HALF_LIFE_SECONDS))
+            one.update(decay_over(HALF_LIFE_SECONDS))
         now.moved_bytes += 1
     assert in_turn(own, NOW) == ["before", "now"]
 
 
-def test_one_line_for_many(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_closed_connections_are_logged_in_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All are counted; what ends as it should has no line."""
     now, counted = 100.0, list[Reason]()
     monkeypatch.setattr("server.http.closings.time.monotonic", lambda: now)
     closings = Closings(counted.append)
     for reason, client in [(Reason.CONNECTIONS, "a"), (Reason.CONNECTIONS, "b"), (Reason.CONNECTIONS, "b")]:
-        closings.note(reason, client)
-    closings.note(Reason.IDLE, "c")
-    closings.tell()
-    closings.note(Reason.CLIENT, "d")
-    closings.tell()
+        closings.record(reason, client)
+    closings.record(Reason.IDLE, "c")
+    closings.log_closings()
+    closings.record(Reason.CLIENT, "d")
+    closings.log_closings()
     assert len(caplog.records) == 1
-    now += TOLD_SECONDS
-    closings.tell()
-    closings.tell(is_last=True)
+    now += LOG_INTERVAL_SECONDS
+    closings.log_closings()
+    closings.log_closings(is_last=True)
     assert caplog.messages == [
         "3 connections were closed to make room for others: max_connections is reached (2 of b)",
-        "1 connections were closed of clients that have max_connections_per_client (1 of d)",
+        "1 connections were closed of clients that have reached max_connections_per_client (1 of d)",
     ]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert counted == [Reason.CONNECTIONS] * 3 + [Reason.IDLE, Reason.CLIENT]
@@ -129,7 +131,7 @@ def test_one_line_for_many(caplog: pytest.LogCaptureFixture, monkeypatch: pytest
 def test_many_addresses_take_no_memory(caplog: pytest.LogCaptureFixture) -> None:
     closings = Closings()
     for number in range(3 * MOST_CLIENTS):
-        closings.note(Reason.CONNECTIONS, str(number))
-    closings.tell()
+        closings.record(Reason.CONNECTIONS, str(number))
+    closings.log_closings()
     [message] = caplog.messages
     assert message.endswith(f"({2 * MOST_CLIENTS} of {OTHERS})")

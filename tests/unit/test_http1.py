@@ -16,8 +16,8 @@ from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, 
 from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
-from server.http.host import Peer
 from server.http.http1 import FED_BYTES, FED_TIMES, KEPT_BYTES, SHORT_BODY_BYTES, Connection
+from server.http.owner import Peer
 from tests.waiting import until
 
 GET = b"GET /one HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -89,24 +89,24 @@ class PromptRequest(Request):
         self.answer()
 
 
-class Host:
+class Owner:
     """Everything of a server that a connection asks for. is_held: whether handlers hold bodies back.
     answers_at_once: and not when the test says so."""
 
     def __init__(self) -> None:
         self.head_bytes = 1000
         self.is_ending = False
-        self.spare = 0
+        self.shed_next = 0
         self.is_held = False
         self.answers_at_once = False
         self.requests: list[Request] = []
         self.refusals: list[int] = []
 
-    def leaves(self, connection: Connection) -> None: ...
+    def on_connection_lost(self, connection: Connection) -> None: ...
 
-    def writes_late(self, size: int) -> None: ...
+    def on_slow_write(self, size: int) -> None: ...
 
-    def refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+    def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
         assert 0 <= seconds < 60
         self.refusals.append(status)
 
@@ -118,19 +118,19 @@ class Host:
         return request
 
 
-def connected(host: Host) -> tuple[Connection, Any]:
+def connected(owner: Owner) -> tuple[Connection, Any]:
     transport: Any = Transport()
-    connection = Connection(host, Peer("127.0.0.1", ("127.0.0.1", 1), 2))
+    connection = Connection(owner, Peer("127.0.0.1", ("127.0.0.1", 1), 2))
     connection.connection_made(transport)
     return connection, transport
 
 
 def asked(data: bytes = GET) -> tuple[Request, Connection, Any]:
     """One request that has come."""
-    host = Host()
-    connection, transport = connected(host)
+    owner = Owner()
+    connection, transport = connected(owner)
     connection.data_received(data)
-    return host.requests[0], connection, transport
+    return owner.requests[0], connection, transport
 
 
 async def turns() -> None:
@@ -162,16 +162,16 @@ async def test_a_request_ends_where_the_next_begins(name: str) -> None:
     first, body = BODIES[name]
     data = first + GET.replace(b"one", b"two")
     for cut in range(1, len(data)):
-        host = Host()
-        connection, transport = connected(host)
+        owner = Owner()
+        connection, transport = connected(owner)
         for piece in (data[:cut], data[cut:]):
             connection.data_received(piece)
-        assert [(request.line.path, request.body) for request in host.requests] == [("/one", body)]
-        assert host.requests[0].told == ["head", "finish"]
-        host.requests[0].answer()
+        assert [(request.line.path, request.body) for request in owner.requests] == [("/one", body)]
+        assert owner.requests[0].told == ["head", "finish"]
+        owner.requests[0].answer()
         await turns()
-        assert [request.line.path for request in host.requests] == ["/one", "/two"]
-        assert "X" not in host.requests[0].headers
+        assert [request.line.path for request in owner.requests] == ["/one", "/two"]
+        assert "X" not in owner.requests[0].headers
         assert transport.done == []
 
 
@@ -179,24 +179,24 @@ async def test_a_request_ends_where_the_next_begins(name: str) -> None:
 async def test_empty_lines_before_a_request(before: bytes) -> None:
     """However they are cut, and before each request anew."""
     for cut in range(len(before) + 1):
-        host = Host()
-        connection, transport = connected(host)
+        owner = Owner()
+        connection, transport = connected(owner)
         for _ in range(3):
             connection.data_received(before[:cut])
             connection.data_received(before[cut:] + GET)
-            host.requests[-1].answer()
+            owner.requests[-1].answer()
             await turns()
-        assert (len(host.requests), transport.done) == (3, [])
+        assert (len(owner.requests), transport.done) == (3, [])
 
 
 async def test_empty_lines_are_counted_however_they_come() -> None:
-    host = Host()
-    connection, transport = connected(host)
+    owner = Owner()
+    connection, transport = connected(owner)
     for _ in range(5):
-        assert host.refusals == []
+        assert owner.refusals == []
         connection.data_received(b"\r")
         connection.data_received(b"\n")
-    assert (host.refusals, transport.done) == ([400], ["write_eof"])
+    assert (owner.refusals, transport.done) == ([400], ["write_eof"])
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ async def test_headers() -> None:
 
 
 async def test_a_body_waits_for_its_handler() -> None:
-    host = Host()
-    host.is_held = True
-    connection, transport = connected(host)
+    owner = Owner()
+    owner.is_held = True
+    connection, transport = connected(owner)
     connection.data_received(b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
     connection.data_received(b"cd")
-    [request] = host.requests
+    [request] = owner.requests
     assert (request.told, request.body) == (["head"], b"")
     assert request.gate is not None
     request.gate.set_result(None)
@@ -235,11 +235,11 @@ async def test_a_body_waits_for_its_handler() -> None:
 
 
 async def test_a_handler_that_fails_over_a_body() -> None:
-    host = Host()
-    host.is_held = True
-    connection, transport = connected(host)
+    owner = Owner()
+    owner.is_held = True
+    connection, transport = connected(owner)
     connection.data_received(b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
-    [request] = host.requests
+    [request] = owner.requests
     assert request.gate is not None
     request.gate.set_exception(ValueError("no"))
     await turns()
@@ -247,14 +247,14 @@ async def test_a_handler_that_fails_over_a_body() -> None:
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
-async def test_what_is_expected_is_asked_for_unless_it_was_answered(is_answered: bool) -> None:
-    host = Host()
-    host.is_held = True
-    connection, transport = connected(host)
+async def test_100_continue_is_sent_unless_the_answer_has_begun(is_answered: bool) -> None:
+    owner = Owner()
+    owner.is_held = True
+    connection, transport = connected(owner)
     connection.data_received(
         b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-Continue\r\n\r\n",
     )
-    [request] = host.requests
+    [request] = owner.requests
     if is_answered:
         request.answer()
     assert request.gate is not None
@@ -266,7 +266,7 @@ async def test_what_is_expected_is_asked_for_unless_it_was_answered(is_answered:
     assert transport.done == (["write_eof"] if is_answered else [])
 
 
-async def test_what_comes_behind_a_request_is_kept_and_bounded() -> None:
+async def test_bytes_behind_a_request_are_kept_up_to_a_limit() -> None:
     request, connection, transport = asked(GET + b"x" * KEPT_BYTES)
     assert transport.done == []
     connection.data_received(b"x")
@@ -276,18 +276,18 @@ async def test_what_comes_behind_a_request_is_kept_and_bounded() -> None:
     assert transport.written.count(b"HTTP/1.1 431 ") == 1
 
 
-async def test_reading_goes_on_when_there_is_room() -> None:
-    host = Host()
-    connection, transport = connected(host)
+async def test_reading_resumes_when_the_kept_bytes_are_below_the_limit() -> None:
+    owner = Owner()
+    connection, transport = connected(owner)
     following = GET + GET[:-2] + b"X: " + b"x" * 100 + b"\r\n\r\n"
     count = 2 + KEPT_BYTES // len(GET)
     connection.data_received(GET * count + following)
     assert transport.done == ["pause_reading"]
     for number in range(count + 2):
-        host.requests[number].answer()
+        owner.requests[number].answer()
         await turns()
     assert transport.done == ["pause_reading", "resume_reading"]
-    assert len(host.requests) == count + 2
+    assert len(owner.requests) == count + 2
 
 
 @pytest.mark.parametrize(
@@ -319,10 +319,10 @@ async def test_reading_goes_on_when_there_is_room() -> None:
         (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno", 400),
     ],
 )
-async def test_what_is_refused(data: bytes, status: int) -> None:
+async def test_invalid_requests_get_a_bare_status(data: bytes, status: int) -> None:
     """The client can read it: it is not reset over what it sends still."""
-    host = Host()
-    connection, transport = connected(host)
+    owner = Owner()
+    connection, transport = connected(owner)
     connection.data_received(data)
     connection.data_received(GET)
     first, lines, body = parts(transport.written)
@@ -334,8 +334,8 @@ async def test_what_is_refused(data: bytes, status: int) -> None:
     )
     assert re.fullmatch(rb"Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", lines[0])
     assert transport.done == ["write_eof"]
-    assert host.refusals == [status]
-    assert [request.told for request in host.requests] in ([], [["head", "gone"]])
+    assert owner.refusals == [status]
+    assert [request.told for request in owner.requests] in ([], [["head", "gone"]])
 
 
 # answers
@@ -416,29 +416,29 @@ async def test_framing(
     assert transport.done == (["close"] if is_closed else [])
 
 
-async def test_the_last_answers_of_a_server() -> None:
-    host = Host()
-    connection, transport = connected(host)
+async def test_a_server_that_is_ending_closes_connections_after_their_answers() -> None:
+    owner = Owner()
+    connection, transport = connected(owner)
     connection.data_received(GET)
-    host.is_ending = True
-    host.requests[0].answer()
+    owner.is_ending = True
+    owner.requests[0].answer()
     assert b"\r\nConnection: close\r\n" in transport.written
     assert transport.done == ["close"]
 
 
-async def test_connections_that_are_spared() -> None:
+async def test_an_owner_that_sheds_connections_closes_them_after_the_next_answers() -> None:
     """Each with an answer that says so; one whose client has asked for more already is kept."""
-    host = Host()
-    host.spare = 2
+    owner = Owner()
+    owner.shed_next = 2
     transports = []
     for heads in (GET, GET + GET, GET, GET):
-        connection, transport = connected(host)
+        connection, transport = connected(owner)
         connection.data_received(heads)
-        host.requests[-1].answer()
+        owner.requests[-1].answer()
         transports.append(transport)
     assert [b"\r\nConnection: close\r\n" in one.written for one in transports] == [True, False, True, False]
     assert [one.done for one in transports] == [["close"], [], ["close"], []]
-    assert host.spare == 0
+    assert owner.shed_next == 0
 
 
 POST = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
@@ -446,24 +446,24 @@ CHUNKED = b"POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4
 
 
 @pytest.mark.parametrize("request_bytes", [GET, POST, CHUNKED])
-async def test_who_is_answered_at_once_and_has_asked_for_more_is_not_spared(request_bytes: bytes) -> None:
-    host = Host()
-    host.answers_at_once, host.spare = True, 1
-    connection, transport = connected(host)
+async def test_a_connection_with_another_request_waiting_is_not_shed(request_bytes: bytes) -> None:
+    owner = Owner()
+    owner.answers_at_once, owner.shed_next = True, 1
+    connection, transport = connected(owner)
     connection.data_received(3 * request_bytes)
     await turns()
     answers = transport.written.split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert [b"Connection: close\r\n" in answer for answer in answers] == [False, False, True]
-    assert (len(host.requests), host.spare, transport.done) == (3, 0, ["close"])
+    assert (len(owner.requests), owner.shed_next, transport.done) == (3, 0, ["close"])
 
 
-async def test_a_client_that_ends_its_connection_is_not_one_of_the_spared() -> None:
-    host = Host()
-    host.spare = 1
-    connection, transport = connected(host)
+async def test_a_connection_that_its_client_closes_does_not_count_as_shed() -> None:
+    owner = Owner()
+    owner.shed_next = 1
+    connection, transport = connected(owner)
     connection.data_received(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-    host.requests[-1].answer()
-    assert (transport.done, host.spare) == (["close"], 1)
+    owner.requests[-1].answer()
+    assert (transport.done, owner.shed_next) == (["close"], 1)
 
 
 async def test_a_large_body_follows_its_head() -> None:
@@ -473,7 +473,7 @@ async def test_a_large_body_follows_its_head() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: b", "a\n", "a\r", "a\0"])
-async def test_a_header_is_one_header(value: str) -> None:
+async def test_a_header_with_a_line_break_is_refused(value: str) -> None:
     request, _, transport = asked()
     with pytest.raises(ValueError, match="end of a line"):
         request.answer(Location=value)
@@ -481,7 +481,7 @@ async def test_a_header_is_one_header(value: str) -> None:
 
 
 @pytest.mark.parametrize("line", [OK, ResponseStartLine("", 204, "")])
-async def test_more_than_was_announced(line: ResponseStartLine) -> None:
+async def test_an_answer_longer_than_its_content_length_is_reset(line: ResponseStartLine) -> None:
     request, _, transport = asked()
     request.exchange.write_headers(line, HTTPHeaders({"Content-Length": "2"} if line.code == 200 else {}))
     with pytest.raises(HTTPOutputError):
@@ -490,7 +490,7 @@ async def test_more_than_was_announced(line: ResponseStartLine) -> None:
     assert transport.written.endswith(b"\r\n\r\n")
 
 
-async def test_less_than_was_announced() -> None:
+async def test_an_answer_shorter_than_its_content_length_is_reset() -> None:
     request, _, transport = asked()
     request.exchange.write_headers(OK, HTTPHeaders({"Content-Length": "2"}), b"a")
     with pytest.raises(HTTPOutputError):
@@ -498,14 +498,14 @@ async def test_less_than_was_announced() -> None:
     assert transport.done == ["abort"]
 
 
-async def test_who_is_late_writes_into_no_other_answer() -> None:
-    host = Host()
-    connection, transport = connected(host)
+async def test_a_late_write_does_not_go_into_another_answer() -> None:
+    owner = Owner()
+    connection, transport = connected(owner)
     connection.data_received(GET)
-    host.requests[0].answer()
+    owner.requests[0].answer()
     connection.data_received(GET)
     before = transport.written
-    late = host.requests[0].exchange
+    late = owner.requests[0].exchange
     for future in (late.write(b"x"), late.write_headers(OK, HTTPHeaders())):
         with pytest.raises(StreamClosedError):
             await future
@@ -515,7 +515,7 @@ async def test_who_is_late_writes_into_no_other_answer() -> None:
     assert (transport.written, transport.done) == (before, [])
 
 
-async def test_a_slow_reader_is_waited_for() -> None:
+async def test_writes_wait_for_a_slow_reader() -> None:
     request, connection, _ = asked()
     first = request.exchange.write_headers(OK, HTTPHeaders(), b"x")
     assert first.done()
@@ -535,7 +535,7 @@ async def test_a_slow_reader_is_waited_for() -> None:
 # ends
 
 
-async def test_the_client_goes() -> None:
+async def test_a_client_that_goes_is_reported_to_its_handler() -> None:
     """Its handler hears of it once, while it is at work, as its body comes, and not after its answer."""
     request, connection, _ = asked()
     connection.connection_lost(None)
@@ -566,7 +566,7 @@ async def test_an_answer_before_the_body(length: int, is_kept: bool) -> None:
 
 
 async def test_a_late_head() -> None:
-    connection, transport = connected(Host())
+    connection, transport = connected(Owner())
     assert (connection.waits_since is None, connection.head_since) == (False, None)
     connection.data_received(GET[:9])
     assert connection.head_since is not None
@@ -575,41 +575,41 @@ async def test_a_late_head() -> None:
     assert (connection.waits_since, connection.head_since) == (None, None)
 
 
-async def test_only_who_waits_is_waiting() -> None:
-    host = Host()
-    connection, _ = connected(host)
+async def test_waits_since_is_set_only_between_requests() -> None:
+    owner = Owner()
+    connection, _ = connected(owner)
     connection.data_received(GET)
     assert connection.waits_since is None
-    host.requests[0].answer()
+    owner.requests[0].answer()
     assert connection.waits_since is not None
 
 
-async def test_what_is_closed_before_it_has_a_transport() -> None:
-    connection, transport = Connection(Host(), Peer("127.0.0.1", ("127.0.0.1", 1), 2)), Transport()
+async def test_a_connection_can_be_closed_before_it_has_a_transport() -> None:
+    connection, transport = Connection(Owner(), Peer("127.0.0.1", ("127.0.0.1", 1), 2)), Transport()
     assert (connection.is_at_work, connection.moved_bytes) == (False, 0)
     connection.close()
     connection.connection_made(transport)  # type: ignore[arg-type]  # it is all that is asked for
     assert (transport.done, connection.waits_since) == (["abort"], None)
 
 
-async def test_who_waits_for_whom() -> None:
+async def test_is_at_work_while_the_client_waits_for_the_server() -> None:
     """A connection is at work from the end of its request to the end of its answer, while its client takes that."""
-    host = Host()
-    connection, transport = connected(host)
+    owner = Owner()
+    connection, transport = connected(owner)
     head = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
     found = []
     for piece in (head[:9], head[9:], b"a", b"b"):
         connection.data_received(piece)
         found.append(connection.is_at_work)
     assert found == [False, False, False, True]
-    host.requests[0].exchange.write_headers(OK, HTTPHeaders({"Content-Length": "4"}), b"ab")
+    owner.requests[0].exchange.write_headers(OK, HTTPHeaders({"Content-Length": "4"}), b"ab")
     transport.unread = 3
     assert (connection.is_at_work, connection.unread_bytes) == (False, 3)
     assert connection.moved_bytes == len(head) + 2 + len(transport.written) - 3
     transport.unread = 0
-    host.requests[0].exchange.write(b"cd")
+    owner.requests[0].exchange.write(b"cd")
     assert connection.is_at_work
-    host.requests[0].exchange.finish()
+    owner.requests[0].exchange.finish()
     assert not connection.is_at_work
 
 
@@ -626,7 +626,7 @@ def chunk(content: bytes) -> bytes:
     ],
     ids=["empty lines", "chunks of a byte"],
 )
-async def test_a_body_of_many_steps_leaves_others_their_turns(chunks: bytes, content: bytes) -> None:
+async def test_a_body_of_many_steps_yields_to_other_requests(chunks: bytes, content: bytes) -> None:
     request, connection, transport = asked(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     begin = time.monotonic()
     connection.data_received(chunks + b"0\r\n\r\n" + GET)
@@ -638,7 +638,7 @@ async def test_a_body_of_many_steps_leaves_others_their_turns(chunks: bytes, con
     request.answer()
     await turns()
     assert transport.done == ["pause_reading", "resume_reading"]
-    assert connection.host.requests[1].line.method == "GET"  # type: ignore[attr-defined]  # the test's own host
+    assert connection.owner.requests[1].line.method == "GET"  # type: ignore[attr-defined]  # the test's own owner
 
 
 async def test_the_end_of_chunks_is_found_wherever_a_step_ends() -> None:
@@ -649,14 +649,14 @@ async def test_the_end_of_chunks_is_found_wherever_a_step_ends() -> None:
         assert connection._kept == GET
 
 
-async def test_a_long_head_behind_another_request_is_read_on() -> None:
+async def test_reading_resumes_for_a_long_head_behind_another_request() -> None:
     """It was kept while that one was answered, and reading had paused for its length."""
-    host = Host()
-    host.head_bytes = 4 * KEPT_BYTES
-    connection, transport = connected(host)
+    owner = Owner()
+    owner.head_bytes = 4 * KEPT_BYTES
+    connection, transport = connected(owner)
     connection.data_received(GET)
     connection.data_received(b"GET /two HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (KEPT_BYTES + 1))
     assert transport.done == ["pause_reading"]
-    host.requests[0].answer()
+    owner.requests[0].answer()
     await turns()
     assert transport.done == ["pause_reading", "resume_reading"]

@@ -118,7 +118,7 @@ def test_accept_refused(value: str, problem: str) -> None:
     assert (raised.value.header, raised.value.detail) == ("Accept", f"Every {MEDIA_TYPE} of Accept has {problem}.")
 
 
-def test_a_quote_that_never_ends_is_looked_through_once() -> None:
+def test_an_unclosed_quote_is_parsed_in_linear_time() -> None:
     """A head may have 64 KB of it; to look for the end from each place in it takes half a minute."""
     begin = time.monotonic()
     with pytest.raises(NotAcceptable):

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado.httputil import HTTPHeaders
 
-from server.http.proxies import Sender, proxies_of, read_address, sender
+from server.http.proxies import Sender, parse_proxies, read_address, sender
 
-TRUSTED = proxies_of("10.0.0.0/8,2001:db8::/32,unix")
+TRUSTED = parse_proxies("10.0.0.0/8,2001:db8::/32,unix")
 NOBODY = Sender()
 NAMES = ["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host"]
 WRITTEN = st.sampled_from(
@@ -60,7 +60,7 @@ def test_peers(peer: str, is_trusted: bool) -> None:
 
 
 def test_a_unix_socket_is_trusted_only_by_name() -> None:
-    assert not proxies_of("0.0.0.0/0,::/0").trusts_peer("unix")
+    assert not parse_proxies("0.0.0.0/0,::/0").trusts_peer("unix")
 
 
 def told(*lines: str) -> Sender:
@@ -160,13 +160,13 @@ def test_forwarded(value: str, expected: Sender) -> None:
         (["Forwarded: proto=https", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: http"], NOBODY),
     ],
 )
-def test_of_two_that_differ_neither_is_believed(lines: list[str], expected: Sender) -> None:
+def test_headers_of_two_kinds_that_differ_are_ignored(lines: list[str], expected: Sender) -> None:
     assert told(*lines) == expected
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.lists(WRITTEN, max_size=15).map("".join)), max_size=4))
-def test_whatever_it_is_is_read_or_ignored(lines: list[tuple[str, str]]) -> None:
+def test_any_header_is_parsed_or_ignored(lines: list[tuple[str, str]]) -> None:
     """Without an error, and an address is one."""
     headers = HTTPHeaders()
     for name, value in lines:

@@ -34,7 +34,7 @@ def use_shortly(turns: Shares, client: str) -> None:
     turns.give_back(client, "a thing")
 
 
-def test_a_client_holds_its_share_and_the_server_has_none(clock: Clock) -> None:
+def test_a_client_holds_at_most_its_share_and_the_server_has_no_limit(clock: Clock) -> None:
     turns = Shares(3)
     assert taken(turns, "a") == 3
     assert taken(turns, "b", 2) == 2
@@ -72,13 +72,13 @@ def test_a_client_with_a_long_use_borrows_nothing(clock: Clock) -> None:
     assert taken(turns, "a") == 3
 
 
-def test_nothing_is_kept_of_clients_that_hold_nothing_and_borrow_nothing() -> None:
+def test_clients_that_hold_and_borrow_nothing_are_forgotten() -> None:
     turns = Shares(3)
     use_shortly(turns, "a")
     assert turns._shares == {}
 
 
-def test_the_short_uses_of_so_many_clients_are_remembered(clock: Clock) -> None:
+def test_the_short_uses_of_a_limited_number_of_clients_are_remembered(clock: Clock) -> None:
     turns = Shares(3, 5)
     assert turns.take("holds")
     for number in range(3 * MOST_CLIENTS):

@@ -29,7 +29,7 @@ def test_a_target_that_does_not_begin_with_a_slash(target: str, read: tuple[str 
         *("//a/users", "x://a", "javascript:alert", "http://u@a/", "http://u:p@a/users", "http://@a/", " http://a/"),
     ],
 )
-def test_a_target_that_is_none(target: str) -> None:
+def test_an_invalid_target(target: str) -> None:
     with pytest.raises(ValueError, match="not a target"):
         read_target(target)
 
@@ -120,5 +120,5 @@ def test_the_text_of_a_pattern(pattern: str, text: str) -> None:
     assert pattern_text(pattern) == text
 
 
-def test_what_is_shown_of_a_path_that_is_none() -> None:
+def test_shown_path_of_an_invalid_path() -> None:
     assert shown_path("//\x85\x9b\xe9 x" + "y" * 70_000) == "//%85%9B%E9%20x" + "y" * 993
