@@ -40,7 +40,7 @@ from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.pacing import in_turns
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import BROKEN_INSIDE, OUT_OF_RANGE, REFUSED, words
+from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal
 from server.postgres.rules import is_rule
 
 ONLY_FILTERS = frozenset({"filter"})
@@ -107,7 +107,7 @@ async def run_read(
     """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
     is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
     plan, page = read.plan, read.page
-    with connection.within(engine.settings.max_answer_bytes) as meter:
+    with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         try:
             primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
             if read.compiled.uncertain:
@@ -118,7 +118,7 @@ async def run_read(
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
                 return None
             total = await _total(connection, read, path_id, rows, has_more)
-        except (*REFUSED, *BROKEN_INSIDE) as error:
+        except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, read, engine.limits)
         if not rows and plan.scope is not None:
             await _check_parent(connection, read, path_id)
@@ -171,7 +171,7 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
         result = await run_read(connection, read, path_id, engine)
         assert result is not None
         return result
-    with connection.within(engine.settings.max_answer_bytes) as meter:
+    with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
         found[0], has_more = _page(found[0], read, engine)
         total = await _total(connection, read, path_id, found[0], has_more)
@@ -288,17 +288,17 @@ def raise_refusal(error: Exception, read: PreparedRead, limits: Limits) -> NoRet
         raise error
     for node in field_filters(parse(read.pairs, ONLY_FILTERS, limits, []).filter):
         if _is_suspect(node, error):
-            detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {words(error)}.")
+            detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
             raise ValueRefused(detail, parameter=node.source.parameter) from error
     if read.plan.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
-        detail = f"PostgreSQL refuses the cursor: {words(error)}."
+        detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
 
 
 def _is_suspect(node: FieldFilter, error: Exception) -> bool:
     """Whether PostgreSQL may mean that filter: it tells the kind of fault and not its place."""
-    if isinstance(error, BROKEN_INSIDE):
+    if isinstance(error, INTERNAL):
         return node.op == "match"
     state = _state(error)
     if node.op not in all_names():

@@ -17,7 +17,7 @@ from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict, NotWritten, no_free_id
-from server.postgres.driver_errors import REFUSED, VIOLATED, words
+from server.postgres.driver_errors import REFUSED, VIOLATED, describe_refusal
 from server.postgres.rules import is_raised, is_rule, rule_answer
 
 
@@ -48,9 +48,11 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
         return no_free_id(write.plan.resource.type)
     if isinstance(error, REFUSED):
         if (suspect := _suspect(error, write)) is not None:
-            detail = f"{quoted(suspect[0])} has a value that the database does not take: {words(error)}."
+            detail = f"{quoted(suspect[0])} has a value that the database does not take: {describe_refusal(error)}."
             return AttributeFault(detail, pointer=suspect[1])
-        return BodyValueRefused(f"PostgreSQL refuses a value of the document: {words(error)}.", pointer=write.pointer)
+        return BodyValueRefused(
+            f"PostgreSQL refuses a value of the document: {describe_refusal(error)}.", pointer=write.pointer
+        )
     return error
 
 

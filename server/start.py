@@ -23,8 +23,8 @@ from server.embedded import postgres as embedded
 from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
-from server.postgres.hosts import place_of
-from server.postgres.temp_files import fault_of_temp_file_limit
+from server.postgres.hosts import describe_hosts
+from server.postgres.temp_files import check_temp_file_limit
 from server.resources import built_in
 from server.resources.demo import load_demo
 from server.settings import Settings, StartError
@@ -75,7 +75,7 @@ async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Conne
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:
         advice = "" if settings.database_url is None else "; check the setting database_url"
         reason = getattr(error, "strerror", None) or in_one_line(error) or type(error).__name__
-        raise StartError(f"the database at {place_of(url)} cannot be reached: {reason}{advice}") from error
+        raise StartError(f"the database at {describe_hosts(url)} cannot be reached: {reason}{advice}") from error
     try:
         yield connection
     except _DATABASE_ERRORS as error:
@@ -95,8 +95,8 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
     async with connected(url, settings) as connection:
         if settings.database_url is not None:
             name = await connection.fetchval("SELECT current_database()")
-            log.info("the database is %s at %s", name, place_of(url))
-        if (fault := await fault_of_temp_file_limit(connection, settings)) is not None:
+            log.info("the database is %s at %s", name, describe_hosts(url))
+        if (fault := await check_temp_file_limit(connection, settings)) is not None:
             log.warning("%s", fault)
         found = known_migrations(settings)
         if not is_reload and (settings.database_url is None or settings.migrate):

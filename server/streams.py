@@ -21,7 +21,7 @@ from serializers.streams import Batch, Linked
 from server.engine import Engine, PreparedRead
 from server.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
-from server.postgres.driver_errors import BROKEN_INSIDE, REFUSED
+from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter
 
 BATCH_ROWS = 250
@@ -84,7 +84,7 @@ class Cursor:
         while True:
             most_bytes = self._most_bytes if self._fetched_rows == 1 else self._most_bytes // 4
             try:
-                with self._connection.within(most_bytes) as meter:
+                with self._connection.limit_received(most_bytes) as meter:
                     return await self._batch(meter)
             except AnswerTooLarge:
                 if self._fetched_rows == 1 or not is_open(self._connection):
@@ -112,7 +112,7 @@ class Cursor:
             self._fetch = await self._connection.prepare(f"FETCH {self._fetched_rows} FROM {self._name}")
         before = meter.received_bytes
         self._rows = await self._fetch.fetch()
-        self._connection.ran(self._part.rows.sql, begin)
+        self._connection.statement_finished(self._part.rows.sql, begin)
         self._is_last = len(self._rows) < self._fetched_rows
         fitting = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes - before))
         self._size = min(self._size, fitting)
@@ -189,7 +189,7 @@ class Stream:
             await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
             await self._data.open()
             return self._encoder.head + await self._data.next()
-        except (*REFUSED, *BROKEN_INSIDE) as error:
+        except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, self._read, self._limits)
 
     async def go_on(self, send: Send) -> None:

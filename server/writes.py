@@ -39,8 +39,8 @@ from server.execute import ReadResult, arguments, check_size, result_of, run_rea
 from server.free_ids import draw_free_ids, insert_with_free_id
 from server.locks import lock_related, lock_rows
 from server.postgres.connection import Connection
-from server.postgres.driver_errors import ENDED
-from server.postgres.held import custom_code
+from server.postgres.custom_code import custom_code
+from server.postgres.driver_errors import SAVEPOINT_GONE
 from server.postgres.rules import raise_rule
 from server.refusals import is_refusal, not_written, refused_write
 
@@ -70,7 +70,7 @@ class Transaction:
         self._is_past_end = is_past_end
         self._ids: dict[Lid, Any] = {}
         self._most_bytes = engine.settings.max_answer_bytes
-        connection.count()
+        connection.count_received()
 
     async def run(self, writes: Sequence[PreparedWrite], returning: Node | None = None) -> list[Outcome]:
         """Writes of one kind and one resource, none of which needs an id that another of them makes.
@@ -129,15 +129,15 @@ class Transaction:
         """Runs custom code. The savepoint around it cannot be released when it has ended the transaction, or has passed
         over a statement that failed: then no answer can be true. What PostgreSQL refuses of its own statements is a
         fault of its own, and says nothing of the document."""
-        self.connection.hold()
+        self.connection.require_reset()
         savepoint = self.connection.transaction()
         await savepoint.start()
         try:
             with custom_code(self.connection):
                 result = await hook(Writing(self.connection, self._headers, self._engine.context), items)
             await savepoint.commit()
-            self.connection.count()
-        except ENDED as error:
+            self.connection.count_received()
+        except SAVEPOINT_GONE as error:
             raise RuntimeError("custom code has ended the transaction that it was given") from error
         except Exception as error:
             raise_rule(error)

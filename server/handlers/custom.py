@@ -12,8 +12,8 @@ from tornado.web import RequestHandler
 from server.engine import Engine
 from server.handlers.base import Handler
 from server.http.compression import INLINE_BYTES
+from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
-from server.postgres.held import HeldDatabase
 from server.routes import Route
 from server.running import Running
 
@@ -33,7 +33,7 @@ class CustomHandler(Handler):
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
-        self.database = HeldDatabase(database, self.cancel_scope)
+        self.database = CustomCodeDatabase(database, self.cancel_scope)
 
     def client_gone(self) -> None:
         """Custom code is not ended in the middle: it may have more to do than to answer."""

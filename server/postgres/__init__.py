@@ -1,1 +1,1 @@
-"""Connections to PostgreSQL: which are open, who has one, and what a broken one means."""
+"""Connections to PostgreSQL: the pool, transactions, limits, and the meaning of errors."""

@@ -1,5 +1,5 @@
-"""One connection to PostgreSQL. What comes in: what asyncpg opens. What goes out: the same, and what the pool has to
-know before it lends a connection again. Nothing here knows the pool, or a statement of ours.
+"""One connection to PostgreSQL: asyncpg's connection, with the state that the pool needs before it hands it out again.
+Nothing here knows the pool, or a statement of ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESET = (
     "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
     "DISCARD PLANS; DISCARD TEMP; DISCARD SEQUENCES"
 )
-"""DISCARD ALL, but for the prepared statements that the driver keeps count of."""
+"""DISCARD ALL, without the prepared statements that the driver keeps track of."""
 
 SYNC = "SELECT"
 """Ends the transaction of a statement that was prepared and then not executed, because its request was cancelled or a
@@ -31,90 +31,92 @@ value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps th
 
 
 class Connection(asyncpg.Connection):
-    """A pooled connection. None of our own statements leaves session state behind, so releasing it costs no round trip;
-    one that custom code has held is reset in full."""
+    """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
+    custom code has used it, it is fully reset."""
 
     watch: Watch | None = None
     _meter: Meter
-    _is_held = False
+    _needs_reset = False
     _is_leaving = False
-    is_spoilt = False
-    """Whether it must not serve another request: it has codecs that are not ours, which cannot all be taken back, or is
-    about to end."""
+    must_close = False
+    """Whether it must not serve another request: it has type codecs of custom code, which cannot all be undone, or it
+    was retired."""
 
-    def hold(self) -> None:
-        """Custom code is given the connection, and may read what it likes."""
-        self._is_held = True
+    def require_reset(self) -> None:
+        """Marks the connection to be fully reset on its release, because custom code uses it."""
+        self._needs_reset = True
 
     @property
     def must_be_reset(self) -> bool:
-        return self._is_held or self.is_spoilt
+        """Whether asyncpg has to reset or close the connection before its next use."""
+        return self._needs_reset or self.must_close
 
     def get_reset_query(self) -> str:
-        is_held, self._is_held = self._is_held, False
-        return RESET if is_held else SYNC
+        needs_reset, self._needs_reset = self._needs_reset, False
+        return RESET if needs_reset else SYNC
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         begin = time.perf_counter()
         status = await super().execute(query, *args, **options)
         if not args:
-            # What is sent as it is, and not by `_execute`.
-            self.ran(query, begin)
+            # Without arguments asyncpg does not call `_execute`.
+            self.statement_finished(query, begin)
         if query == "COMMIT;" and status == "ROLLBACK":
-            # What is sent by asyncpg's transactions. PostgreSQL says it in the tag alone.
-            raise RuntimeError("a statement had failed, and custom code went on: nothing was written")
+            # asyncpg's transactions send this text. Only the command tag tells that PostgreSQL rolled back.
+            raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status
 
     async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
-        """What every other statement comes through, and tells the watch of it."""
+        """Executes every other statement, and reports it to the watch."""
         begin = time.perf_counter()
         try:
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
         finally:
-            self.ran(query, begin)
+            self.statement_finished(query, begin)
 
     async def _executemany(self, query: str, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
         try:
             return await super()._executemany(query, *args, **options)  # type: ignore[misc]  # as above
         finally:
-            self.ran(query, begin)
+            self.statement_finished(query, begin)
 
-    def ran(self, query: str, begin: float) -> None:
-        """A statement has come to its end. begin: by time.perf_counter."""
+    def statement_finished(self, query: str, begin: float) -> None:
+        """Reports a finished statement to the watch. begin: by time.perf_counter."""
         if self.watch is not None:
             self.watch.record_statement(query, begin)
 
-    def begin(self, watch: Watch) -> None:
-        """It is open."""
+    def on_open(self, watch: Watch) -> None:
+        """Prepares a newly opened connection."""
         self.watch = watch
         self._meter = Meter(self)
         watch.count(metrics.OPENED)
 
-    def within(self, most_bytes: int) -> Meter:
-        """`with` it, statements may receive so many bytes together; more are AnswerTooLarge."""
-        return self._meter.within(most_bytes)
+    def limit_received(self, most_bytes: int) -> Meter:
+        """A context manager whose statements may receive so many bytes together. More raise AnswerTooLarge."""
+        return self._meter.limit(most_bytes)
 
-    def count(self) -> None:
-        """Counts from here on what `check_received` looks at."""
-        self._meter.count()
+    def count_received(self) -> None:
+        """Starts to count the bytes that `check_received` checks."""
+        self._meter.reset()
 
     def check_received(self, most_bytes: int) -> None:
-        """Raises AnswerTooLarge."""
+        """Raises AnswerTooLarge if more bytes were received since `count_received`."""
         if self._meter.received_bytes > most_bytes:
             raise answer_too_large(most_bytes)
 
     async def fetch_batch(self, sql: str, values: Sequence[Sequence[Any]], most_bytes: int) -> list[asyncpg.Record]:
-        """The rows of a statement that is executed with each of the values. Where they are too many, the connection is
-        closed: a batch cannot be cancelled, since asyncpg does not tell PostgreSQL that nothing more of it comes.
+        """The rows of a statement that is executed with each of the values. If they are too large, the connection is
+        closed: a batch cannot be cancelled, because asyncpg does not send PostgreSQL the end of the batch then.
 
         Raises AnswerTooLarge."""
-        with self._meter.within(most_bytes, is_cancelled=False):
+        with self._meter.limit(most_bytes, is_cancelled=False):
             rows: list[asyncpg.Record] = await self.fetchmany(sql, values)
         return rows
 
-    def give_up(self) -> None:
-        self.is_spoilt = True
+    def retire(self) -> None:
+        """Marks the connection to be closed on its release."""
+        self.must_close = True
 
     async def close(self, **options: Any) -> None:
         self._is_leaving = True
@@ -124,14 +126,14 @@ class Connection(asyncpg.Connection):
         self._is_leaving = True
         super().terminate()
 
-    def lose(self) -> None:
-        """It broke, unless it was closed by us."""
+    def mark_lost(self) -> None:
+        """Counts the connection as lost, unless we have closed it."""
         if self.watch is not None and not self._is_leaving:
             self.watch.count(metrics.LOST)
         self._is_leaving = True
 
     def _cleanup(self) -> None:
-        self.lose()
+        self.mark_lost()
         super()._cleanup()  # type: ignore[misc]  # as above
 
     @property
@@ -140,67 +142,68 @@ class Connection(asyncpg.Connection):
         return found
 
     @property
-    def is_late(self) -> bool:
-        """Whether somebody has stopped waiting for an answer that may still come."""
+    def is_cancelling(self) -> bool:
+        """Whether a cancelled statement has not ended yet."""
         protocol: Any = self._protocol  # type: ignore[attr-defined]
         return protocol is not None and protocol._is_cancelling()
 
     async def set_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
+        self.retire()
         await super().set_type_codec(*args, **options)
 
     async def set_builtin_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
+        self.retire()
         await super().set_builtin_type_codec(*args, **options)
 
     async def reset_type_codec(self, *args: Any, **options: Any) -> None:
-        self.give_up()
+        self.retire()
         await super().reset_type_codec(*args, **options)
 
     async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
-        """The first `limit` rows, 0 for all. The bound is the protocol's and not a LIMIT, which would have the
-        planner hope to stop early and walk an index for it. asyncpg has this in `fetchrow` alone; `_execute`
-        is what that calls."""
+        """The first `limit` rows; 0 for all. The limit is one of the protocol: a LIMIT would make PostgreSQL's planner
+        choose an index scan in the hope to stop early. asyncpg offers this only in `fetchrow`, which calls
+        `_execute`."""
         rows: list[asyncpg.Record] = await self._execute(sql, values, limit, None)
         return rows
 
 
 def is_open(connection: Connection) -> bool:
-    """asyncpg detaches the proxy of a connection that broke: then it answers nothing."""
+    """Whether the connection is open. asyncpg detaches the proxy of a broken connection, which then raises errors."""
     try:
         return not connection.is_closed()
     except asyncpg.InterfaceError:
         return False
 
 
-def is_awaited(connection: Connection) -> bool:
-    """Whether an answer that nobody waits for any more has to come before the next statement can be sent."""
-    return is_open(connection) and connection.is_late and not connection.is_spoilt
+def is_cancel_pending(connection: Connection) -> bool:
+    """Whether a cancelled statement has to end before the next one can be sent."""
+    return is_open(connection) and connection.is_cancelling and not connection.must_close
 
 
-def give_up(connection: Connection) -> None:
-    """The connection goes when whoever has it brings it back."""
-    # One that broke is gone.
+def retire(connection: Connection) -> None:
+    """Marks the connection to be closed on its release."""
+    # A broken connection is closed already.
     with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.give_up()
+        connection.retire()
 
 
-def lose(connection: Connection) -> None:
-    """The connection is known to be broken, before it knows that itself."""
+def mark_lost(connection: Connection) -> None:
+    """Counts the connection as lost before asyncpg notices that it is broken."""
     with suppress(asyncpg.InterfaceError, AttributeError):
-        connection.lose()
+        connection.mark_lost()
 
 
-class Sending:
-    """Whether a statement has been sent on a connection since this was made, and so may have been done."""
+class SendCheck:
+    """Tells whether a statement was sent on a connection since this object was made. If so, it may have been
+    executed."""
 
     __slots__ = ("_before", "_protocol")
 
     def __init__(self, connection: Connection) -> None:
-        # A connection that broke has none.
+        # A broken connection has no protocol.
         self._protocol: Any = getattr(connection, "_protocol", None)
         self._before = 0 if self._protocol is None else self._protocol.queries_count
 
     @property
-    def is_begun(self) -> bool:
+    def has_sent(self) -> bool:
         return self._protocol is not None and self._protocol.queries_count > self._before

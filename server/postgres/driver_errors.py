@@ -1,8 +1,6 @@
-"""The driver's errors, by what they mean to a request. What comes in: exceptions of asyncpg and of the network. What
-goes out: which of them are tried again, which say that the database is away, which that it refuses a value; an answer
-where that much is all that there is to say.
-
-Refusals that point into a request are made of these in `refusals.py`.
+"""Classifies the driver's errors: which are retried, which mean that the database is down, which that it refuses a
+value. Translates those into an ApiError that need no details of the request. `refusals.py` makes errors that point into
+the request from the others.
 """
 
 from __future__ import annotations
@@ -12,17 +10,17 @@ from asyncpg import exceptions as pg
 from server.errors import Busy, StatementTimeout, TooExpensive, Unavailable, causes
 from server.postgres.connection import Connection, is_open
 
-RETRIED = (
+RETRYABLE = (
     pg.DeadlockDetectedError,
     pg.SerializationError,
     pg.InvalidCachedStatementError,
     pg.OutdatedSchemaCacheError,
 )
-"""Others, or a migration, were in the way: the transaction is begun again."""
+"""Conflicts with other transactions or a migration: the transaction is retried."""
 
 LOST = (pg.PostgresConnectionError, pg.AdminShutdownError, pg.CrashShutdownError, pg.InternalClientError, OSError)
-"""The connection broke while a statement was under way. asyncpg has an internal error of it where PostgreSQL has said
-goodbye and the socket is not closed yet. A TimeoutError is one of them: no answer came, and whatever comes is late."""
+"""The connection broke during a statement. asyncpg raises an internal error if PostgreSQL has ended the session and the
+socket is not closed yet. A TimeoutError, which is an OSError, is one of them: no answer came in time."""
 
 GONE = (
     *LOST,
@@ -33,20 +31,20 @@ GONE = (
     pg.IdleInTransactionSessionTimeoutError,
     pg.InvalidAuthorizationSpecificationError,
 )
-"""The database is not there, or not for us."""
+"""The database is down, or refuses this server."""
 
 REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg.NameTooLongError, pg._base.DataError)
-"""A value that PostgreSQL does not take: SQLSTATE classes 22 and 54, 42622 of the type `name`, and what asyncpg refuses
-before it is sent."""
+"""PostgreSQL refuses a value: SQLSTATE classes 22 and 54, 42622 for the type `name`, and values that asyncpg refuses to
+send."""
 
-BROKEN_INSIDE = (pg.InternalServerError,)
-"""SQLSTATE XX000. Of a pattern that takes more memory than PostgreSQL can ask for it has no better word."""
+INTERNAL = (pg.InternalServerError,)
+"""SQLSTATE XX000. PostgreSQL has no other code for a pattern that needs more memory than it can allocate."""
 
 VIOLATED = (pg.IntegrityConstraintViolationError,)
-"""A row that a constraint does not allow."""
+"""A constraint does not allow a row."""
 
-ENDED = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
-"""A savepoint cannot be released: it is gone with its transaction."""
+SAVEPOINT_GONE = (pg.NoActiveSQLTransactionError, pg.InvalidSavepointSpecificationError)
+"""A savepoint cannot be released, because its transaction has ended."""
 
 OUT_OF_RANGE = "22003"
 _REFUSALS = {
@@ -62,56 +60,57 @@ _REFUSALS = {
 }
 
 
-def words(error: Exception) -> str:
-    """What kind of refusal it was, without the database's own text, which names its parts."""
+def describe_refusal(error: Exception) -> str:
+    """The kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
-    """Whether the connection is of no use any more. Others than the driver have errors of the network, and the driver
-    has an interface error where it knew before."""
-    if isinstance(error, RETRIED):
+    """Whether the error means that the connection is broken. Custom code can raise network errors of its own, and the
+    driver raises an interface error if it knew already: for these the connection itself is asked."""
+    if isinstance(error, RETRYABLE):
         return False
     if isinstance(error, (OSError, pg.InterfaceError)):
-        return not is_open(connection) or connection.is_late
+        return not is_open(connection) or connection.is_cancelling
     return isinstance(error, LOST)
 
 
-def is_half_sent(error: BaseException | None) -> bool:
-    """Whether the driver has had a statement parsed and has then refused its values: the transaction in which that is
-    done is open still."""
+def is_refused_by_driver(error: BaseException | None) -> bool:
+    """Whether the driver refused the values after PostgreSQL had parsed the statement. The transaction of the parse is
+    then still open."""
     told = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
     # PostgreSQL's own errors have a severity.
     return told is not None and getattr(told, "severity_en", None) is None
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether PostgreSQL has ended the connection before a statement that is its own transaction was done.
+    """Whether PostgreSQL ended the connection before it had executed a statement that is its own transaction.
 
-    It says so, with the name of the function that heeds interrupts. That is not called between the commit of such a
-    statement and its answer, and where it ends while it waits for a standby after the commit, it says nothing
-    (SyncRepWaitForLSN in src/backend/replication/syncrep.c). Not so of COMMIT, of whose duration there may be a line in
-    PostgreSQL's log between the two.
-    """
-    word = error.__cause__ if isinstance(error, pg.ConnectionDoesNotExistError) else error
-    source = getattr(word, "server_source_function", None)
-    return isinstance(word, pg.PostgresError) and word.severity_en == "FATAL" and source == "ProcessInterrupts"
+    The error then names the function that handles interrupts. PostgreSQL does not call it between the commit of such a
+    statement and its answer. If it ends while it waits for a standby after the commit, it sends no error
+    (SyncRepWaitForLSN in src/backend/replication/syncrep.c). This is not true of COMMIT: PostgreSQL may write a log
+    line about its duration between the commit and the answer."""
+    sent = error.__cause__ if isinstance(error, pg.ConnectionDoesNotExistError) else error
+    source = getattr(sent, "server_source_function", None)
+    return isinstance(sent, pg.PostgresError) and sent.severity_en == "FATAL" and source == "ProcessInterrupts"
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says, for the log and the terminal: PostgreSQL's detail and hint are lines of their own."""
+    """The text of an error in one line, for the log and the terminal. PostgreSQL's detail and hint are separate
+    lines."""
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines())
 
 
-def words_of_loss(error: BaseException) -> str:
-    """Why a connection broke, for the log: PostgreSQL's last words or the network's."""
+def describe_loss(error: BaseException) -> str:
+    """Why a connection broke, for the log: the first error of PostgreSQL or the network."""
     *_, first = causes(error)
     said = in_one_line(first)
     return f"{type(first).__name__}: {said}" if said else type(first).__name__
 
 
-def translated(error: Exception) -> Exception:
-    """A driver's error as an answer where it is the world's doing; any other exception is itself, a fault of ours."""
+def translate(error: Exception) -> Exception:
+    """The ApiError for a driver's error that the database or the network caused. Returns any other exception as it is:
+    it is a bug of ours."""
     if isinstance(error, (pg.QueryCanceledError, TimeoutError)):
         return StatementTimeout("The database took too long over this request.")
     if isinstance(error, pg.ReadOnlySQLTransactionError):

@@ -1,8 +1,8 @@
-"""Where PostgreSQL is. What comes in: a URL, which may name several hosts. What goes out: connections to the one of
-them that takes writes, or while there is none, to one that answers reads.
+"""Connects to one of the hosts in a database URL: to the one that accepts writes, or if there is none, to one that
+answers reads.
 
-asyncpg asks the hosts in the order of the URL, with one timeout for all of them: a first one that is silent would keep
-the second from ever being asked. Nothing here knows the pool, or a statement.
+asyncpg tries the hosts in the order of the URL, with one timeout for all: if the first is silent, the second is never
+tried. So we try them one by one. Nothing here knows the pool, or a statement.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from server.postgres.connection import Connection
 from server.settings import Settings
 
 FALLBACK = {None: ("read-write", "any"), "prefer-standby": ("standby", "any")}
-"""target_session_attrs as the URL has it, as every host is asked for it, and as any will do where none has it."""
+"""target_session_attrs of the URL -> what is asked of every host first, and what is asked if no host has that."""
 
 
 class Host(msgspec.Struct, frozen=True):
-    """An address or a folder of sockets; None for what the driver takes when the URL names none."""
+    """A host name or address, or a socket directory. None stands for the driver's default."""
 
     name: str | None = None
     port: int | None = None
 
 
 class Hosts:
-    """The hosts of one URL; one that failed is asked after the others."""
+    """The hosts of one URL. A host that failed is tried after the others."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self._url = url
-        found = hosts_of(url)
+        found = parse_hosts(url)
         given = parse_qs(urlsplit(url).query).get("target_session_attrs", [None])[-1]
         self._silence_seconds = settings.network_timeout_seconds
         self._timeout_seconds = settings.connect_timeout_seconds
         if len(found) == 1:
-            # As the driver reads it, which knows more places where a host may be named.
+            # The driver reads the host itself: it knows more places that can name it.
             self._hosts, self._wanted, self._fallback = [Host()], given, None
         else:
             self._hosts, (self._wanted, self._fallback) = found, FALLBACK.get(given, (given, None))
-            # All of them have to be asked while a request waits for it.
+            # All of them must be tried within the time that a request waits for a connection.
             share = settings.acquire_timeout_seconds / (len(found) + 1)
             self._timeout_seconds = min(self._timeout_seconds, share)
 
     async def connect(self, *_: object, **options: Any) -> Connection:
-        """options: asyncpg's own. Raises what asyncpg raises of the last host."""
+        """A connection to the best host. options: those of asyncpg. Raises asyncpg's error for the last host."""
         unfit: list[Host] = []
         last: Exception | None = None
         for host in tuple(self._hosts):
@@ -73,21 +73,21 @@ class Hosts:
         try:
             made = await asyncpg.connect(self._url, **options, **chosen, timeout=self._timeout_seconds)
         except BaseException:
-            # Also where nobody waits for it any more: whoever comes next begins with another one.
+            # Also after a cancellation: the next attempt begins with another host.
             self._hosts.remove(host)
             self._hosts.append(host)
             raise
         connection = cast(Connection, made)
-        notice_silence(connection, self._silence_seconds)
+        set_keepalive(connection, self._silence_seconds)
         return connection
 
 
-def hosts_of(url: str) -> list[Host]:
+def parse_hosts(url: str) -> list[Host]:
     """The hosts of a URL in their order (PostgreSQL, "34.1.1.3. Specifying Multiple Hosts").
 
-    >>> hosts_of("postgresql://me@a,[::1]:6000/shop?port=5433")
+    >>> parse_hosts("postgresql://me@a,[::1]:6000/shop?port=5433")
     [Host(name='a', port=5433), Host(name='::1', port=6000)]
-    >>> hosts_of("postgresql:///shop?host=/run/a,/run/b&port=1,2")
+    >>> parse_hosts("postgresql:///shop?host=/run/a,/run/b&port=1,2")
     [Host(name='/run/a', port=1), Host(name='/run/b', port=2)]
     """
     parts = urlsplit(url)
@@ -100,17 +100,17 @@ def hosts_of(url: str) -> list[Host]:
     return [_host(unquote(spec) if listed else spec, port) for spec, port in zip(specs, ports, strict=True)]
 
 
-def place_of(url: str) -> str:
-    """The hosts of a URL for a person, and nothing that is secret in it.
+def describe_hosts(url: str) -> str:
+    """The hosts of a URL for messages, without its secrets.
 
-    >>> place_of("postgresql://me:secret@a,[::1]:6000/shop?port=5433")
+    >>> describe_hosts("postgresql://me:secret@a,[::1]:6000/shop?port=5433")
     'a:5433, [::1]:6000'
     """
-    return ", ".join([_shown(host) for host in hosts_of(url)])
+    return ", ".join([_shown(host) for host in parse_hosts(url)])
 
 
 def _shown(host: Host) -> str:
-    """With what the driver takes from the environment where the URL says nothing."""
+    """The host in words, with the driver's defaults from the environment."""
     name = host.name or os.environ.get("PGHOST") or "the default host"
     port = host.port or os.environ.get("PGPORT") or 5432
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
@@ -125,14 +125,14 @@ def _host(spec: str, default_port: str) -> Host:
     return Host(name or None, int(port or default_port) if port or default_port else None)
 
 
-def notice_silence(connection: Connection, seconds: float) -> None:
-    """Has the system break a TCP connection whose other end is silent for so long, in the middle of a statement or
-    between two (tcp(7); what a system has not is left out)."""
+def set_keepalive(connection: Connection, seconds: float) -> None:
+    """Sets TCP keepalive, so that the system breaks the connection if the server is silent for so long, during a
+    statement or between two (tcp(7)). Options that the system does not have are left out."""
     own = connection.socket
     if own is None or own.family not in (socket.AF_INET, socket.AF_INET6):
         return
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle, interval, count, silence = _probes(seconds)
+    idle, interval, count, silence = _keepalive_values(seconds)
     options = {
         "TCP_KEEPIDLE": idle,
         "TCP_KEEPALIVE": idle,  # as macOS calls it
@@ -146,12 +146,13 @@ def notice_silence(connection: Connection, seconds: float) -> None:
             own.setsockopt(socket.IPPROTO_TCP, number, value)
 
 
-def silence_of_clients(seconds: float) -> dict[str, str]:
-    """The same for the other end, as settings of a session: what a client that is gone has locked is let go."""
+def keepalive_settings(seconds: float) -> dict[str, str]:
+    """The session settings that set TCP keepalive in PostgreSQL, so that it releases the locks of a client that is
+    gone."""
     names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
-    return {name: str(value) for name, value in zip(names, _probes(seconds), strict=True)}
+    return {name: str(value) for name, value in zip(names, _keepalive_values(seconds), strict=True)}
 
 
-def _probes(seconds: float) -> tuple[int, int, int, int]:
+def _keepalive_values(seconds: float) -> tuple[int, int, int, int]:
     """Seconds until the first probe and between two, their number, and milliseconds in all."""
     return max(1, ceil(seconds / 2)), max(1, ceil(seconds / 4)), 2, max(1, round(seconds * 1000))

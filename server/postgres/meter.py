@@ -1,8 +1,7 @@
-"""How many bytes PostgreSQL sends for an answer, and the end of it where they are too many. In: what a connection
-receives. Out: the same, counted, to asyncpg.
+"""Counts the bytes that a connection receives from PostgreSQL, and cancels a statement that sends too many.
 
-Rows are bounded while they come: asyncpg gives them to nobody before the last one is there, and a single value may have
-a gigabyte. It must not know: statements, rows, documents.
+The limit applies while rows arrive: asyncpg returns rows only when the last one is there, and a single value may have a
+gigabyte. It must not know: statements, rows, documents.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from typing import Any
 from serializers.errors import answer_too_large
 
 REST_BYTES = 1024 * 1024 * 1024
-"""What a cancelled statement may still send. PostgreSQL sends all rows of a FETCH; asyncpg keeps one at a time."""
+"""How many bytes a cancelled statement may still send. PostgreSQL sends all rows of a FETCH; asyncpg then keeps only
+one at a time."""
 
 PAUSE_SECONDS = 0.05
-"""How long nothing more of a cancelled statement is read, so that PostgreSQL hears of it first."""
+"""How long reading pauses after a cancellation, so that PostgreSQL receives the cancel request first."""
 
 
 class Meter(asyncio.Protocol):
-    """Stands between a connection's transport and asyncpg's protocol. received_bytes: since it last began to
-    count. is_over: whether they were too many."""
+    """A protocol between a connection's transport and asyncpg's protocol. received_bytes: how many since the last
+    reset. is_over: whether the limit was exceeded."""
 
     def __init__(self, connection: Any) -> None:
         self.received_bytes = 0
@@ -38,17 +38,17 @@ class Meter(asyncio.Protocol):
         self._transport = connection._transport
         self._transport.set_protocol(self)
 
-    def count(self) -> None:
-        """Counts anew, without a limit."""
+    def reset(self) -> None:
+        """Resets the count and removes the limit."""
         self.received_bytes = 0
         self.is_over = False
         self._most_bytes = sys.maxsize
 
-    def within(self, most_bytes: int, *, is_cancelled: bool = True) -> Meter:
-        """Counts anew, in a block whose statements may receive so many bytes together. is_cancelled: whether a
-        statement can be cancelled, and the connection kept.
+    def limit(self, most_bytes: int, *, is_cancelled: bool = True) -> Meter:
+        """A context manager whose statements may receive so many bytes together. Resets the count. is_cancelled:
+        whether a statement can be cancelled, so that the connection is kept.
 
-        The block raises AnswerTooLarge. It runs in the task that calls this.
+        The block raises AnswerTooLarge. It must run in the task that calls this.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -71,22 +71,22 @@ class Meter(asyncio.Protocol):
             self._most_bytes = sys.maxsize
         elif kind is not None:
             assert task is not None
-            # Somebody else may have given up the request at the same time.
+            # The request may have been cancelled by somebody else at the same time.
             is_alone = task.uncancel() <= self._cancelling
             if is_alone or kind is not asyncio.CancelledError:
                 raise answer_too_large(self._most_bytes) from error
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        if self.received_bytes <= self._most_bytes or self._takes_more():
+        if self.received_bytes <= self._most_bytes or self._pass_on_excess():
             self._protocol.data_received(data)
 
-    def _takes_more(self) -> bool:
-        """Whether what comes beyond the limit is passed on. A cancelled statement first sends the row that it has
-        begun, and asyncpg keeps that until it is whole."""
+    def _pass_on_excess(self) -> bool:
+        """Cancels the task. Returns whether bytes beyond the limit are still passed to asyncpg: a cancelled statement
+        first sends the rest of the row that it has begun, and asyncpg needs it to be complete."""
         if not self.is_over and self._task is not None:
             self._task.cancel()
-            # What is not read meanwhile need not be sent: PostgreSQL hears of it on a connection of its own.
+            # While nothing is read, PostgreSQL sends less. The cancel request goes over another connection.
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._transport.resume_reading)
         self.is_over = True

@@ -1,10 +1,9 @@
-"""The connections of one process. What comes in: asyncpg's pool. What goes out: connections, which may lie ready
-between two requests.
+"""The connection pool of one process, on top of asyncpg's pool.
 
-To take a connection from asyncpg's pool and to bring it back costs 17 microseconds, as much as a short query.
-So one that was left clean stays here for the next request, or goes to the request whose turn it is. When one of them
-broke, all that were opened before are suspected: those that lie ready go, the others when they come back. Nothing here
-knows a statement or an error of ours.
+To acquire a connection from asyncpg's pool and release it takes 17 microseconds, as much as a short query. So a clean
+connection is kept here for the next request, or handed to the request whose turn it is. When a connection breaks, all
+connections opened before are retired: idle ones at once, the others on their release. Nothing here knows a statement or
+an error of ours.
 """
 
 from __future__ import annotations
@@ -20,37 +19,38 @@ from asyncpg import exceptions as pg
 
 from server.observing.supervision import Supervised
 from server.observing.watch import Watch
-from server.postgres.connection import Connection, give_up, is_open
+from server.postgres.connection import Connection, is_open, retire
 from server.postgres.shares import Shares
 
 UNUSED_CONNECTION_SECONDS = 300
-"""How long a connection lies ready at least that nobody needs, and then in asyncpg's pool."""
+"""How long an unused connection is kept here at least, and then again in asyncpg's pool."""
 
-LOOKED_AFTER = 1000
-"""How often a connection is kept before asyncpg sees it, which replaces one that has had 50,000 queries."""
+KEPT_TIMES = 1000
+"""After so many `keep` calls, one connection is released to asyncpg, which replaces connections after 50,000
+queries."""
 
 GROW_AGAIN_SECONDS = 1.0
-"""After PostgreSQL would not take another connection, how long the pool makes do with those that it has."""
+"""How long the pool opens no connection after PostgreSQL has refused one."""
 
 BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
-"""What asyncpg raises of a connection."""
+"""The errors of a broken connection."""
 
 
-def _give_up_waiting(turn: asyncio.Future[Any]) -> None:
+def _time_out(turn: asyncio.Future[Any]) -> None:
     if not turn.done():
         turn.set_exception(TimeoutError())
 
 
 class NotOpened(TimeoutError):
-    """There was room for a connection, and none could be opened in time."""
+    """The pool was not full, but no connection could be opened in time."""
 
 
-class ShareHeld(TimeoutError):
-    """The client held as many connections as it may for all the time that it waited."""
+class ConnectionShareUsed(TimeoutError):
+    """The client held its full share of connections for the whole time that it waited."""
 
 
 class PoolFigures(msgspec.Struct, frozen=True):
-    """used, idle: connections that are open. waiting: those who wait for one."""
+    """The state of a pool. most: its size. used, idle: open connections. waiting: requests that wait for one."""
 
     most: int
     used: int
@@ -71,35 +71,41 @@ class PoolFigures(msgspec.Struct, frozen=True):
 class Pool:
     """The connections of one process, of which each client may hold its share.
 
-    Where `lends`, a client whose requests are all short may hold all but one.
+    With `allows_borrowing`, a client whose requests are all short may hold all but one.
 
-    places: how many connections more may be asked of asyncpg. turns: the requests that wait for one, or for a place.
-    trusted: the connections that are open and not given up. opening: how many are being opened.
+    places: how many more connections asyncpg may open or hand out. turns: the requests that wait for a connection or a
+    place. current: the open connections that are not retired. opening: how many are being opened.
 
-    What is free is never kept from a request that may have it: each that is given back is handed on at once.
+    No request waits while there is a connection that it may have: what is given back is handed on at once.
     """
 
     def __init__(
-        self, pool: asyncpg.Pool[Any], watch: Watch, most_of_client: int | None = None, *, lends: bool = False
+        self,
+        pool: asyncpg.Pool[Any],
+        watch: Watch,
+        max_per_client: int | None = None,
+        *,
+        allows_borrowing: bool = False,
     ) -> None:
-        """most_of_client: how many connections one client may hold; None for all."""
+        """max_per_client: how many connections one client may hold; None for all."""
         self._pool = pool
         self._watch = watch
         self._places = pool.get_max_size()
         self._ready: list[Connection] = []
         self._fewest_ready = 0
-        self._trusted: set[Connection] = set()
+        self._current: set[Connection] = set()
         self._opening = 0
         self._grows_at = 0.0
-        self._renewed_at = 0.0
-        self._turns = Shares(most_of_client or pool.get_max_size(), pool.get_max_size() - 1 if lends else 0)
-        # Where one client may have all, a client that waits is told that all are in use.
-        self._has_shares = most_of_client is not None and most_of_client < pool.get_max_size()
+        self._retired_at = 0.0
+        self._turns = Shares(max_per_client or pool.get_max_size(), pool.get_max_size() - 1 if allows_borrowing else 0)
+        # If one client may have all connections, waiting means that all are in use, and not that its share is used.
+        self._has_shares = max_per_client is not None and max_per_client < pool.get_max_size()
         self._kept = 0
         self._is_closing = False
         self._trimming: Supervised | None = None
 
     def figures(self) -> PoolFigures:
+        """The present state of the pool."""
         pool = self._pool
         idle = pool.get_idle_size() + sum([is_open(connection) for connection in self._ready])
         return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, len(self._turns))
@@ -107,7 +113,7 @@ class Pool:
     async def acquire(self, timeout_seconds: float, client: str | None = None) -> Connection:
         """A connection, which counts for the client until `keep` or `release`.
 
-        Raises ShareHeld, TimeoutError, and what asyncpg raises where there is none to be had.
+        Raises ConnectionShareUsed, TimeoutError, and asyncpg's errors if no connection can be opened.
         """
         if self._ready and self._turns.take(client):
             try:
@@ -131,10 +137,10 @@ class Pool:
         while True:
             if self._places and self._may_grow() and self._turns.take(client):
                 self._places -= 1
-            elif (given := await self._turn(end - time.monotonic(), client)) is not None:
+            elif (given := await self._wait_turn(end - time.monotonic(), client)) is not None:
                 if is_open(given):
                     return given
-                # It leaves its place to this request.
+                # The connection is closed, and this request opens another in its place.
                 try:
                     await self._release(given)
                 except BaseException:
@@ -143,12 +149,12 @@ class Pool:
             try:
                 return await self._open(end - time.monotonic(), client)
             except BROKEN:
-                if not (self._trusted or self._opening) or time.monotonic() >= end:
+                if not (self._current or self._opening) or time.monotonic() >= end:
                     raise
-            # The others serve on, or are about to.
+            # Other connections are open or being opened: wait for one of them.
 
     def _may_grow(self) -> bool:
-        return not (self._trusted or self._opening) or time.monotonic() >= self._grows_at
+        return not (self._current or self._opening) or time.monotonic() >= self._grows_at
 
     async def _open(self, timeout_seconds: float, client: str | None) -> Connection:
         self._opening += 1
@@ -164,14 +170,14 @@ class Pool:
                 raise NotOpened from error
             raise
         self._opening -= 1
-        self._trusted.add(made)
-        # PostgreSQL takes more: so may the next of those who wait, each of whom lets another one in.
+        self._current.add(made)
+        # PostgreSQL accepts connections, so the next waiting request may open one too, and so on.
         self._hand_on()
         connection: Connection = made
         return connection
 
     def _hand_on(self) -> None:
-        """Gives a connection that is ready, or a place, to the next request that may have it."""
+        """Hands an idle connection, or a place, to the next request that may have it."""
         is_ready = bool(self._ready)
         if not is_ready and not (self._places and self._may_grow()):
             return
@@ -184,23 +190,23 @@ class Pool:
             self._places -= 1
             turn.set_result(None)
 
-    async def _turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
-        """A connection, or None for a place; the client holds it."""
+    async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
+        """Waits for a turn. Returns a connection, or None for a place. The client then holds it."""
         turn = self._turns.wait(client)
         # asyncio.timeout costs several times as much.
-        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_seconds), _give_up_waiting, turn)
+        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_seconds), _time_out, turn)
         try:
             given: Connection | None = await turn
         except BaseException as error:
             self._turns.leave(client, turn)
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                # It came in the moment in which nobody waited any more.
+                # The turn came at the same moment in which the wait ended.
                 if turn.result() is None:
                     self._give_place(client)
                 else:
                     await self.keep(turn.result(), client)
             if isinstance(error, TimeoutError) and self._has_shares and not self._turns.may_take(client):
-                raise ShareHeld from error
+                raise ConnectionShareUsed from error
             raise
         finally:
             timer.cancel()
@@ -216,9 +222,9 @@ class Pool:
             self._hand_on()
 
     async def keep(self, connection: Connection, client: str | None = None) -> None:
-        """Takes back a connection whose work came to its end: there is nothing to reset."""
+        """Takes back a connection whose work ended normally: there is nothing to reset."""
         self._kept += 1
-        if self._is_closing or self._kept % LOOKED_AFTER == 0:
+        if self._is_closing or self._kept % KEPT_TIMES == 0:
             await self.release(connection, client)
             return
         self._ready.append(connection)
@@ -229,33 +235,33 @@ class Pool:
             self._trimming = self._watch.supervise("pool", self._trim)
 
     async def release(self, connection: Connection, client: str | None = None) -> None:
-        """Takes back a connection in whatever state: asyncpg awaits what is cancelled, and resets what was begun."""
+        """Takes back a connection in any state: asyncpg awaits a cancelled statement, and resets the session."""
         try:
             await self._release(connection)
         finally:
             self._give_place(client, connection)
 
     async def _release(self, connection: Connection) -> None:
-        self._trusted.discard(connection)
-        # asyncpg detaches the proxy of a connection that broke.
-        if getattr(connection, "is_spoilt", False):
+        self._current.discard(connection)
+        # asyncpg detaches the proxy of a broken connection.
+        if getattr(connection, "must_close", False):
             with suppress(asyncpg.InterfaceError):
                 connection.terminate()
-        # One that cannot be reset, or was closed just now, is asyncpg's to close; what was done with it stands.
+        # asyncpg closes a connection that cannot be reset. What was committed on it is not affected.
         with suppress(*BROKEN):
             await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
-    async def renew(self, broken: Connection, pause_seconds: float = 0.0) -> bool:
-        """One has broken that is in use: gives up all that are open, unless that one had been given up before.
-        pause_seconds: does nothing so soon after the last time."""
+    async def retire_all(self, broken: Connection, pause_seconds: float = 0.0) -> bool:
+        """Retires all open connections because one in use has broken. Does nothing, and returns false, if that one was
+        retired before, or if the last time is less than `pause_seconds` ago."""
         now = time.monotonic()
-        if broken not in self._trusted or now - self._renewed_at < pause_seconds:
+        if broken not in self._current or now - self._retired_at < pause_seconds:
             return False
-        self._renewed_at = now
-        for connection in self._trusted:
-            give_up(connection)
-        self._trusted.clear()
-        # Those that are asyncpg's at the moment.
+        self._retired_at = now
+        for connection in self._current:
+            retire(connection)
+        self._current.clear()
+        # Those that are idle in asyncpg's pool.
         await self._pool.expire_connections()
         ready, self._ready = self._ready, []
         for connection in ready:
@@ -263,7 +269,7 @@ class Pool:
         return True
 
     async def close(self) -> None:
-        """Waits for the connections that are in use."""
+        """Waits for connections in use, and closes all."""
         self._is_closing = True
         self._stop_trimming()
         ready, self._ready = self._ready, []
@@ -272,6 +278,7 @@ class Pool:
         await self._pool.close()
 
     def terminate(self) -> None:
+        """Closes all connections at once."""
         self._stop_trimming()
         self._pool.terminate()
 
@@ -280,11 +287,11 @@ class Pool:
             self._trimming.stop()
 
     async def _trim(self) -> None:
-        """Gives back, time and again, as many as were ready all the time since: the pool closes them in its turn."""
+        """Periodically releases as many connections as were idle for the whole period. asyncpg's pool closes them."""
         while True:
             self._fewest_ready = len(self._ready)
             await asyncio.sleep(UNUSED_CONNECTION_SECONDS)
             for _ in range(min(self._fewest_ready, len(self._ready))):
-                # One by one: a stop in the middle finds the others where they were.
+                # One by one, so that a stop in the middle finds the others in the list.
                 if self._ready:
                     await self.release(self._ready.pop(0))

@@ -1,10 +1,9 @@
-"""PostgreSQL behind a pooler in transaction mode, such as pgbouncer. What comes in: what asyncpg opens. What goes out:
-a connection that leaves nothing behind on the backend that it is lent for each transaction; and whether that backend
-has by itself the settings that this server needs. Nothing here knows the pool.
+"""Connections through a pooler in transaction mode, such as pgbouncer. They leave no session state on the backends,
+because each transaction may run on another one. Also checks that the backends have the settings that this server needs.
+Nothing here knows the pool.
 
-Statements are unnamed: the driver keeps what it knows of each, and PostgreSQL parses it anew with each execution, in
-the same message. To have each described anew as well took 1.6 times as long, and twice the time of the processor.
-"""
+Statements are unnamed. The driver caches their descriptions, and PostgreSQL parses them with each execution, in the
+same message. To describe them each time too took 1.6 times as long, and twice the processor time."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from server.postgres.connection import SYNC, Connection
 from server.settings import Settings, StartError
 
 SESSION = {"datestyle": "ISO", "extra_float_digits": "1", "intervalstyle": "iso_8601", "timezone": "UTC"}
-"""Texts and comparisons of times hang on these, and a database or a role may set others."""
+"""Settings that decide how times are written and compared. A database or a role may have others."""
 
 
 REFUSED_AS_STALE = (pg.InvalidBinaryRepresentationError, pg.ProtocolViolationError, pg.DatatypeMismatchError)
@@ -25,14 +24,14 @@ MISREAD = (pg.ProtocolError, AssertionError, BufferError, OverflowError, ValueEr
 
 
 class PooledConnection(Connection):
-    """What it knows of a statement may be stale after a migration, which PostgreSQL does not tell of one that is
-    unnamed: it then refuses the values, or gives rows of another form."""
+    """A connection through a pooler. The cached description of a statement may be stale after a migration. PostgreSQL
+    does not report that for unnamed statements: it refuses the values, or returns rows of another form."""
 
     _is_known = False
-    """Whether the statement under way was known before."""
+    """Whether the description of the current statement came from the cache."""
 
     def _get_unique_id(self, prefix: str) -> str:
-        """Names of statements outlive the transaction, on a backend that other processes use as well."""
+        """No name for statements: a named one outlives the transaction, on a backend that other processes use too."""
         name: str = "" if prefix == "stmt" else super()._get_unique_id(prefix)  # type: ignore[misc]
         return name
 
@@ -54,13 +53,13 @@ class PooledConnection(Connection):
             raise pg.InvalidCachedStatementError("its values are not what they were") from error
 
     def get_reset_query(self) -> str:
-        """There is no session to reset: the next statement may be another backend's."""
+        """Nothing: there is no session to reset, because the next statement may run on another backend."""
         super().get_reset_query()
         return SYNC
 
 
 def timeouts(settings: Settings) -> dict[str, str]:
-    """Milliseconds, as PostgreSQL takes them."""
+    """The timeout settings of a session, in milliseconds."""
     return {
         "statement_timeout": milliseconds(settings.statement_timeout_seconds),
         "idle_in_transaction_session_timeout": milliseconds(settings.idle_transaction_timeout_seconds),
@@ -68,14 +67,16 @@ def timeouts(settings: Settings) -> dict[str, str]:
 
 
 def milliseconds(seconds: float) -> str:
+    """The number of milliseconds, at least 1, as PostgreSQL's settings take it."""
     return str(max(1, round(seconds * 1000)))
 
 
 async def check_backend(connection: asyncpg.Connection[Any], settings: Settings) -> None:
-    """Looks whether backends have by themselves what a session cannot be given. Raises StartError, which says how."""
+    """Checks that the backends have the settings that cannot be set for a session. Raises StartError, with the SQL that
+    sets them."""
     bounds = timeouts(settings)
     sql = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
-    found = {name.lower(): setting for name, setting in await connection.fetch(sql, [*_SPELLED, *bounds])}
+    found = {name.lower(): setting for name, setting in await connection.fetch(sql, [*_SESSION_NAMES, *bounds])}
     wrong = {name: value for name, value in SESSION.items() if not _is_fit(name, found[name])}
     wrong |= {name: f"{most}ms" for name, most in bounds.items() if not 0 < int(found[name]) <= int(most)}
     if not wrong:
@@ -83,12 +84,12 @@ async def check_backend(connection: asyncpg.Connection[Any], settings: Settings)
     role = await connection.fetchval("SELECT quote_ident(current_user)")
     statements = "".join(f"\n  ALTER ROLE {role} SET {name} = '{value}';" for name, value in wrong.items())
     raise StartError(
-        "with pooler = transaction these have to be settings of the role; afterwards have the pooler connect anew "
-        f"(of pgbouncer: RECONNECT):{statements}"
+        "with pooler = transaction these must be settings of the role; afterwards make the pooler reconnect "
+        f"(RECONNECT in pgbouncer):{statements}"
     )
 
 
-_SPELLED = ("DateStyle", "extra_float_digits", "IntervalStyle", "TimeZone")
+_SESSION_NAMES = ("DateStyle", "extra_float_digits", "IntervalStyle", "TimeZone")
 
 
 def _is_fit(name: str, found: str) -> bool:

@@ -1,15 +1,15 @@
-"""What the database's own rules say, as answers: a trigger's RAISE, WITH CHECK OPTION, privileges and row security.
+"""Translates refusals by the database's own rules into answers: RAISE, WITH CHECK OPTION, privileges, row security.
 
     RAISE EXCEPTION                  422 `database_rule`, its message as the detail
     RAISE SQLSTATE 'PT409'           the same with the status 409
     RAISE ... ERRCODE = 'unique_violation' (23503, 23001, 23P01)    409 `conflict`, its message as the detail
     WITH CHECK OPTION                422 `database_rule`
     a missing privilege, row security, a view whose rows cannot be
-    locked, a column or a view that has come to take no writes
-    since the start                                                 403 `database_forbids`, and a line in the log
+    locked, a column or a view that is not writable any more
+    since the start                                                 403 `database_forbids`, and a log line
 
-A message is shown only where the author of a function wrote it, with RAISE. All other text of PostgreSQL names tables
-and columns, and stays in the log.
+Only messages that the author of a function wrote with RAISE are shown. All other texts of PostgreSQL contain names of
+tables and columns, and go only to the log.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, shortened
 from server.errors import Conflict, DatabaseForbids, DatabaseRule
-from server.postgres.driver_errors import GONE, RETRIED, in_one_line
+from server.postgres.driver_errors import GONE, RETRYABLE, in_one_line
 
 log = logging.getLogger("server")
 
 MAX_MESSAGE_CHARACTERS = 4096
-"""A message may quote a value of the request, which may have megabytes."""
+"""The maximum length of a message that is shown. It may quote a value of the request, which may have megabytes."""
 
-_KEEPS_MEANING = (*RETRIED, *GONE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
-"""What these say of the database is true whoever raises them."""
+_NOT_RULES = (*RETRYABLE, *GONE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
+"""Errors that keep their own meaning, even if a RAISE made them."""
 
 _CHOSEN_STATUS = re.compile("PT(4[0-9][0-9])")
 _CHOOSES_STATUS = re.compile("PT[0-9]{3}")
@@ -43,23 +43,23 @@ _CONFLICTS = (
 
 
 _FORBIDDEN = (pg.InsufficientPrivilegeError, pg.GeneratedAlwaysError)
-_VIEW_TAKES_NONE = ("error_view_not_updatable", "rewriteTargetView", "RewriteQuery")
+_VIEW_NOT_UPDATABLE = ("error_view_not_updatable", "rewriteTargetView", "RewriteQuery")
 """Functions of src/backend/rewrite/rewriteHandler.c."""
 _CANNOT_LOCK = ("CheckSelectLocking", "CheckValidRowMarkRel")
-"""Functions of PostgreSQL, which look at FOR UPDATE and the like: of views that group, and of materialized ones."""
+"""Functions of PostgreSQL that check FOR UPDATE and the like. They refuse views that group, and materialized views."""
 
 
 def _is_forbidden(error: BaseException) -> bool:
     if isinstance(error, pg.ObjectNotInPrerequisiteStateError):
-        return error.server_source_function in _VIEW_TAKES_NONE
+        return error.server_source_function in _VIEW_NOT_UPDATABLE
     if isinstance(error, (pg.FeatureNotSupportedError, pg.WrongObjectTypeError)):
         return error.server_source_function in _CANNOT_LOCK
     return isinstance(error, _FORBIDDEN)
 
 
 def is_rule(error: BaseException) -> bool:
-    """Whether `rule_answer` has an answer to it."""
-    if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _KEEPS_MEANING):
+    """Whether a rule of the database made the error, so that `rule_answer` has an answer."""
+    if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _NOT_RULES):
         return False
     if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError)) or _is_forbidden(error):
         return True
@@ -67,12 +67,13 @@ def is_rule(error: BaseException) -> bool:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether PL/pgSQL's RAISE made it, with whatever SQLSTATE (exec_stmt_raise in src/pl/plpgsql/src/pl_exec.c)."""
+    """Whether a RAISE of PL/pgSQL made the error, with any SQLSTATE (exec_stmt_raise in
+    src/pl/plpgsql/src/pl_exec.c)."""
     return getattr(error, "server_source_function", None) == "exec_stmt_raise"
 
 
 def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
-    """The answer to what a rule of the database refuses; None of any other error. pointer: to what was refused."""
+    """The answer to a refusal by a rule of the database; None for any other error. pointer: to what was refused."""
     if not is_rule(error):
         return None
     assert isinstance(error, asyncpg.PostgresError)
@@ -94,13 +95,13 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
 
 
 def raise_rule(error: Exception, pointer: str | None = None) -> None:
-    """Raises the answer to what a rule of the database refuses; returns from any other error."""
+    """Raises the answer to a refusal by a rule of the database. Does nothing for any other error."""
     answer = rule_answer(error, pointer)
     try:
         if answer is not None:
             raise answer from error
     finally:
-        # A frame that holds the error that it raises is a reference cycle.
+        # A frame that refers to the error that it raises is a reference cycle.
         del answer
 
 

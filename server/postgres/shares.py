@@ -1,5 +1,4 @@
-"""The shares of clients in something that all of them use. In: clients that take, wait and give back. Out: whose turn
-it is.
+"""Shares a limited resource fairly among clients: counts what each holds, and chooses whose turn is next.
 
 Nothing here knows what is shared, or how much of it is free.
 """
@@ -13,15 +12,15 @@ from typing import Any
 Turn = asyncio.Future[Any]
 
 SHORT_SECONDS = 0.05
-"""What is used for less is used for a short time."""
+"""A use is short if it takes less than this."""
 
 MOST_CLIENTS = 1000
-"""Whose last short use is remembered."""
+"""How many clients are remembered with their last short use."""
 
 
 class Share:
     """What one client holds. held: how many. since: when it began to use each of them, the oldest first. short_at: when
-    it last gave back one that it had used for a short time. Both by the monotonic clock."""
+    its last short use ended. Times are by the monotonic clock."""
 
     __slots__ = ("held", "short_at", "since")
 
@@ -34,12 +33,12 @@ class Share:
 class Shares:
     """How many each client holds, and the requests that wait.
 
-    The clients that wait take turns, each with its own requests in their order. A client that holds as many as it may
-    is passed over. A client of None has no limit: it is the server itself.
+    The waiting clients take turns. Each client's requests keep their order. A client that holds its full share is
+    skipped. The client None has no limit: it is the server itself.
 
-    A client whose uses are all short borrows beyond its share: it would else wait for its own requests, a tenth of a
-    small one, and nobody else could use what is free. As soon as one of its uses takes long it borrows no more.
-    """
+    A client whose uses are all short borrows beyond its share. It would wait for its own requests otherwise, which
+    costs a tenth of a small request, while nobody else uses what is free. It stops to borrow when one of its uses takes
+    long."""
 
     def __init__(self, most: int, most_borrowing: int = 0) -> None:
         """most: how many one client may hold. most_borrowing: how many while its uses are short."""
@@ -57,7 +56,7 @@ class Shares:
         return client is None or client not in self._shares or self._shares[client].held < self._most
 
     def take(self, client: str | None) -> bool:
-        """Whether the client may have one more, which it then holds."""
+        """Takes one for the client. Returns false if the client may not have one more."""
         if client is None:
             return True
         share = self._shares.get(client)
@@ -80,16 +79,16 @@ class Shares:
         now = time.monotonic()
         if now - share.short_at > SHORT_SECONDS:
             return False
-        # The first one is the oldest. Those that are being handed over are not among them yet.
+        # The first is the oldest. Those that are just being handed over are not in it yet.
         return now - next(iter(share.since.values()), now) < SHORT_SECONDS
 
     def use(self, client: str | None, thing: object) -> None:
-        """The client begins to use one of those that it holds."""
+        """Notes that the client begins to use one of those that it holds."""
         if self._most_borrowing and client is not None:
             self._shares[client].since[thing] = time.monotonic()
 
     def give_back(self, client: str | None, thing: object = None) -> None:
-        """thing: where it has been used."""
+        """Takes one back from the client. thing: if it has been used."""
         if client is None:
             return
         share = self._shares[client]
@@ -101,13 +100,14 @@ class Shares:
             del self._shares[client]
 
     def wait(self, client: str | None) -> Turn:
-        """A turn of the client's, to be awaited. Its result is what `next` is called for, and is held then."""
+        """A turn for the client to await. When `next` returns it, the client holds one more, and the caller sets the
+        result."""
         turn: Turn = asyncio.get_running_loop().create_future()
         self.waiting.setdefault(client, {})[turn] = None
         return turn
 
     def leave(self, client: str | None, turn: Turn) -> None:
-        """It is not waited for any more."""
+        """Removes a turn that is not awaited any more."""
         turns = self.waiting.get(client)
         if turns is not None and turn in turns:
             del turns[turn]
@@ -115,7 +115,7 @@ class Shares:
                 del self.waiting[client]
 
     def next(self) -> Turn | None:
-        """The next turn, taken for its client; None where nobody waits that may take one."""
+        """The next turn, with one taken for its client; None if no waiting client may take one."""
         if not self.waiting:
             return None
         for client in list(self.waiting):
@@ -126,7 +126,7 @@ class Shares:
                 del self.waiting[client]
             elif self.take(client):
                 turn = next(iter(turns))
-                # The other clients come before this one's next request.
+                # The other clients come before this client's next request.
                 del self.waiting[client], turns[turn]
                 if turns:
                     self.waiting[client] = turns

@@ -1,8 +1,7 @@
-"""How many answers are streamed at once. In: streams that begin, wait for their readers and end. Out: a slot for each,
-in turn.
+"""Limits how many answers are streamed at once.
 
-Each client may hold half of the slots. While a stream waits for a slot, the one whose reader has taken nothing for the
-longest time is ended.
+Each client may hold half of the slots. While a stream waits for a slot, a stream whose client has stopped reading is
+ended: the one that has been stalled for the longest time.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from contextlib import asynccontextmanager
 from server.postgres.shares import Shares
 
 STALLED_SECONDS = 1.0
-"""A stream whose reader has taken nothing for so long makes room for one that waits."""
+"""A stream is stalled if its reader has read nothing for so long. It may be ended for a stream that waits."""
 
 LOOK_SECONDS = 0.25
-"""How often a waiting stream looks for one that has stalled."""
+"""How often a waiting stream looks for a stalled one."""
 
 
-class ShareStreamed(TimeoutError):
-    """The client held as many slots as it may for all the time that it waited."""
+class StreamShareUsed(TimeoutError):
+    """The client held its full share of slots for the whole time that it waited."""
 
 
 class Reader:
-    """The client of one stream. since: when the piece that it has not yet taken was sent, by the monotonic clock; None
-    while the stream does not wait for it. end: ends the stream."""
+    """The client of one stream. since: when the piece that it has not read yet was sent, by the monotonic clock; None
+    if there is none. end: ends the stream."""
 
     def __init__(self, client: str | None, end: Callable[[], None]) -> None:
         self.client = client
@@ -36,7 +35,7 @@ class Reader:
 
 
 class StreamSlots:
-    """The slots of one process. Who waits for one has it in turn, client by client."""
+    """The stream slots of one process. The waiting clients take turns."""
 
     def __init__(self, most: int) -> None:
         self._free = most
@@ -44,12 +43,12 @@ class StreamSlots:
         self._readers: set[Reader] = set()
 
     @asynccontextmanager
-    async def held(self, reader: Reader, timeout_seconds: float) -> AsyncIterator[None]:
-        """Raises ShareStreamed, TimeoutError."""
+    async def slot(self, reader: Reader, timeout_seconds: float) -> AsyncIterator[None]:
+        """A context manager that holds a slot. Raises StreamShareUsed, TimeoutError."""
         if self._free and self._turns.take(reader.client):
             self._free -= 1
         else:
-            await self._turn(reader.client, timeout_seconds)
+            await self._wait_turn(reader.client, timeout_seconds)
         self._readers.add(reader)
         try:
             yield
@@ -57,7 +56,7 @@ class StreamSlots:
             self._readers.discard(reader)
             self._give_back(reader.client)
 
-    async def _turn(self, client: str | None, timeout_seconds: float) -> None:
+    async def _wait_turn(self, client: str | None, timeout_seconds: float) -> None:
         turn = self._turns.wait(client)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -69,7 +68,7 @@ class StreamSlots:
             if turn.done() and not turn.cancelled():
                 self._give_back(client)
             elif isinstance(error, TimeoutError) and not self._turns.may_take(client):
-                raise ShareStreamed from error
+                raise StreamShareUsed from error
             raise
 
     def _give_back(self, client: str | None) -> None:
@@ -81,7 +80,8 @@ class StreamSlots:
             turn.set_result(None)
 
     def _make_room(self, client: str | None) -> bool:
-        """Ends the stream that has stalled for longest; of the client's own where it holds its share."""
+        """Ends the stream that has been stalled for the longest time, and returns whether there was one. Ends only one
+        of the client's own if the client holds its full share."""
         is_own = not self._turns.may_take(client)
         stalled = [
             (one.since, one) for one in self._readers if one.since is not None and (one.client == client or not is_own)
@@ -89,7 +89,7 @@ class StreamSlots:
         since, reader = min(stalled, key=lambda each: each[0], default=(float("inf"), None))
         if reader is None or time.monotonic() - since < STALLED_SECONDS:
             return False
-        # Its slot is free when it has come to its end.
+        # Its slot becomes free when the stream has ended.
         self._readers.discard(reader)
         reader.end()
         return True

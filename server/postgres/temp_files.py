@@ -1,5 +1,4 @@
-"""PostgreSQL's limit on the temporary files of a session. In: the setting, and how to connect. Out: connections that
-have the limit where the role may set it, and a word about roles that may not.
+"""Sets PostgreSQL's limit on temporary files for each session, if the role may set it.
 
 Only a superuser may set temp_file_limit, or a role with SET on the parameter (PostgreSQL, "20.4.2. Disk").
 """
@@ -25,12 +24,12 @@ _LIMIT = """
 
 
 def kilobytes(limit_bytes: int) -> int:
-    """As PostgreSQL counts the parameter."""
+    """The limit in the unit of temp_file_limit."""
     return max(1, limit_bytes // 1024)
 
 
 class LimitedConnect:
-    """Connects with the limit as a parameter of the session, or without it where the role may not set it."""
+    """Connects with the limit as a session parameter, or without it if the role may not set it."""
 
     def __init__(self, connect: Connect, limit_bytes: int) -> None:
         self._connect = connect
@@ -38,12 +37,12 @@ class LimitedConnect:
         self._is_allowed = True
 
     async def __call__(self, *values: object, server_settings: dict[str, str], **options: Any) -> Connection:
-        """Raises what asyncpg raises."""
+        """Opens a connection. Raises asyncpg's errors."""
         if self._is_allowed:
             try:
                 return await self._connect(*values, server_settings=server_settings | self._parameter, **options)
             except pg.InsufficientPrivilegeError:
-                # It may be the database that the role may not use: that is refused once more.
+                # If the role may not use the database itself, the second attempt is refused too.
                 pass
         made = await self._connect(*values, server_settings=server_settings, **options)
         self._is_allowed = False
@@ -51,15 +50,15 @@ class LimitedConnect:
 
 
 def connector(url: str, settings: Settings) -> Any:
-    """What opens connections for asyncpg's pool, whose hints want its whole signature."""
+    """The function that opens connections for asyncpg's pool. Any: asyncpg's type hints demand its whole signature."""
     connect = Hosts(url, settings).connect
     if settings.temp_file_limit_bytes is None or settings.pooler == "transaction":
         return connect
     return LimitedConnect(connect, settings.temp_file_limit_bytes)
 
 
-async def fault_of_temp_file_limit(connection: asyncpg.Connection[Any], settings: Settings) -> str | None:
-    """Why the setting has no effect with this role, and what to run; None where it has."""
+async def check_temp_file_limit(connection: asyncpg.Connection[Any], settings: Settings) -> str | None:
+    """A message if the setting has no effect with this role, with the SQL to run; None otherwise."""
     if settings.temp_file_limit_bytes is None:
         return None
     wanted = kilobytes(settings.temp_file_limit_bytes)
@@ -68,6 +67,6 @@ async def fault_of_temp_file_limit(connection: asyncpg.Connection[Any], settings
         return None
     statement = f"ALTER ROLE {role} SET temp_file_limit = '{wanted}kB';"
     return (
-        "temp_file_limit_bytes has no effect: the role may not set temp_file_limit, or a pooler is between. "
+        "temp_file_limit_bytes has no effect: the role may not set temp_file_limit, or a pooler is in use. "
         f"As a superuser run: {statement}"
     )

@@ -8,7 +8,7 @@ import pytest
 from asyncpg import exceptions as pg
 
 from server.errors import Busy, StatementTimeout, Unavailable
-from server.postgres.driver_errors import RETRIED, is_half_sent, is_rolled_back, translated, words_of_loss
+from server.postgres.driver_errors import RETRYABLE, describe_loss, is_refused_by_driver, is_rolled_back, translate
 
 AWAY = "The database cannot be reached; try again."
 SHORT = "The database is short of room, memory or another resource; try again."
@@ -40,25 +40,25 @@ def said(code: str, severity: str = "ERROR", **fields: str) -> Any:
     ],
 )
 def test_an_error_that_is_an_answer(code: str, answer: type[Exception], detail: str) -> None:
-    found = translated(said(code))
+    found = translate(said(code))
     assert (type(found), str(found)) == (answer, detail)
 
 
 @pytest.mark.parametrize("code", ["42P01", "42601", "XX000", "0A000"])
 def test_an_error_that_is_a_fault(code: str) -> None:
     error = said(code)
-    assert translated(error) is error
+    assert translate(error) is error
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), OSError(), ConnectionResetError()])
 def test_the_network(error: Exception) -> None:
     """A TimeoutError is the driver's, which has waited for an answer for as long as it was to."""
-    assert type(translated(error)) is (StatementTimeout if isinstance(error, TimeoutError) else Unavailable)
+    assert type(translate(error)) is (StatementTimeout if isinstance(error, TimeoutError) else Unavailable)
 
 
 def test_a_conflict_with_recovery_is_tried_again() -> None:
     """What a standby ends to keep up with its primary has the code of a serialization failure."""
-    assert isinstance(said("40001", M="canceling statement due to conflict with recovery"), RETRIED)
+    assert isinstance(said("40001", M="canceling statement due to conflict with recovery"), RETRYABLE)
 
 
 def lost(word: Exception | None) -> Exception:
@@ -85,7 +85,7 @@ def lost(word: Exception | None) -> Exception:
         (TimeoutError(), False),
     ],
 )
-def test_what_is_certainly_not_done(error: Exception, is_certain: bool) -> None:
+def test_is_rolled_back(error: Exception, is_certain: bool) -> None:
     assert is_rolled_back(error) is is_certain
 
 
@@ -106,8 +106,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (ValueError(), False),
     ],
 )
-def test_what_was_parsed_and_not_executed(error: Exception, is_half: bool) -> None:
-    assert is_half_sent(error) is is_half
+def test_is_refused_by_driver(error: Exception, is_half: bool) -> None:
+    assert is_refused_by_driver(error) is is_half
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_what_was_parsed_and_not_executed(error: Exception, is_half: bool) -> No
         ),
     ],
 )
-def test_why_a_connection_broke_is_one_line_of_the_log(error: Exception, words: str) -> None:
-    assert words_of_loss(error) == words
+def test_describe_loss_is_one_line(error: Exception, words: str) -> None:
+    assert describe_loss(error) == words

@@ -36,7 +36,7 @@ async def test_a_pool_that_cannot_grow_serves_from_what_it_has(clerk: Shop, serv
     await settled(load, clerk.names)
 
 
-async def test_no_connection_is_to_be_had(clerk: Shop, serve_fast: Serve) -> None:
+async def test_postgresql_accepts_no_connection(clerk: Shop, serve_fast: Serve) -> None:
     """Others have them all."""
     api = await serve_fast(clerk.url)
     async with at_work(api) as load:

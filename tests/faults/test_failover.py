@@ -65,7 +65,7 @@ async def test_the_standby_takes_over(shop: Shop, standby: Cluster, serve_fast: 
     await settled(load, lambda: names_at(standby, shop))
 
 
-async def test_the_old_primary_lives_on_for_reads_alone(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
+async def test_the_old_primary_becomes_read_only(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
     """Its connections are open, and are given up nevertheless."""
     api = await serve_fast(of_both(shop, standby))
     async with at_work(api) as load:
@@ -102,7 +102,7 @@ async def test_the_first_host_is_silent(shop: Shop, standby: Cluster, network: N
     await settled(load, lambda: names_at(standby, shop))
 
 
-async def test_a_server_that_takes_no_writes(shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_only_server(shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads go on, and writes are for later; it is looked for another server now and then, and not for each write."""
     connect, opened = Hosts.connect, list[float]()
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from asyncpg import exceptions as pg
 
-from server.postgres.hosts import Host, Hosts, hosts_of, place_of
+from server.postgres.hosts import Host, Hosts, describe_hosts, parse_hosts
 from server.settings import Settings
 
 SETTINGS = Settings(acquire_timeout_seconds=6.0, connect_timeout_seconds=10.0)
@@ -30,8 +30,8 @@ SETTINGS = Settings(acquire_timeout_seconds=6.0, connect_timeout_seconds=10.0)
         ("postgresql:///shop", [(None, None)]),
     ],
 )
-def test_hosts_of(url: str, hosts: list[tuple[str | None, int | None]]) -> None:
-    assert hosts_of(url) == [Host(*host) for host in hosts]
+def test_parse_hosts(url: str, hosts: list[tuple[str | None, int | None]]) -> None:
+    assert parse_hosts(url) == [Host(*host) for host in hosts]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_hosts_of(url: str, hosts: list[tuple[str | None, int | None]]) -> None:
         ("postgresql://a:1/shop", {"PGHOST": "c", "PGPORT": "6002"}, "a:1"),
     ],
 )
-def test_place_of(url: str, environ: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_hosts(url: str, environ: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PGHOST", "PGPORT"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert place_of(url) == place
+    assert describe_hosts(url) == place
 
 
 class Machines:
@@ -113,7 +113,7 @@ RW, SB = "read-write", "standby"
         ({"a": SB, "b": RW}, "?target_session_attrs=any", [("a", "any")], "a"),
     ],
 )
-async def test_who_is_asked(
+async def test_the_order_of_hosts(
     monkeypatch: pytest.MonkeyPatch, roles: dict[str, str], query: str, asked: list[tuple[str, str]], found: str
 ) -> None:
     machines = Machines(**roles)
@@ -130,14 +130,14 @@ async def test_who_is_asked(
         ({"a": SB, "b": SB}, "?target_session_attrs=read-write", pg.TargetServerAttributeNotMatched),
     ],
 )
-async def test_nobody_is_found(
+async def test_no_host_answers(
     monkeypatch: pytest.MonkeyPatch, roles: dict[str, str], query: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         await connected(hosts_at(monkeypatch, Machines(**roles), query))
 
 
-async def test_one_that_failed_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_failed_is_tried_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once more when the other one fails."""
     machines = Machines(a="down", b=RW)
     hosts = hosts_at(monkeypatch, machines)
@@ -147,7 +147,7 @@ async def test_one_that_failed_is_asked_last(monkeypatch: pytest.MonkeyPatch) ->
     assert [await connected(hosts), await connected(hosts)] == ["a", "a"]
 
 
-async def test_one_that_was_not_waited_for_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_whose_attempt_was_cancelled_is_tried_last(monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Machines(a="silent", b=RW)
     hosts = hosts_at(monkeypatch, machines)
     with pytest.raises(TimeoutError):
@@ -156,13 +156,13 @@ async def test_one_that_was_not_waited_for_is_asked_last(monkeypatch: pytest.Mon
     assert await connected(hosts) == "b"
 
 
-async def test_all_are_asked_while_a_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_hosts_are_tried_within_the_acquire_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Machines(a=RW, b=SB)
     await connected(hosts_at(monkeypatch, machines))
     assert machines.timeouts == {2.0}
 
 
-async def test_a_single_host_is_as_the_driver_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_host_is_left_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Machines()
     machines.roles = {None: RW}  # type: ignore[dict-item]
     monkeypatch.setattr(asyncpg, "connect", machines.connect)

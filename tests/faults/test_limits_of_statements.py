@@ -11,7 +11,7 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 import pytest
 
-from server.postgres.temp_files import fault_of_temp_file_limit
+from server.postgres.temp_files import check_temp_file_limit
 from server.settings import Settings
 from tests.faults.conftest import Serve, Shop
 from tests.waiting import until
@@ -27,7 +27,7 @@ SLOW: dict[str, Any] = {"network_timeout_seconds": 20.0, "acquire_timeout_second
         (SLOW | {"statement_timeout_seconds": 20.0, "filter_timeout_seconds": 0.5}, "/groups?filter[name]=x"),
     ],
 )
-async def test_a_backend_that_does_not_look_at_the_time(
+async def test_a_backend_that_ignores_its_timeout(
     shop: Shop, serve_fast: Serve, settings: dict[str, Any], path: str
 ) -> None:
     """As one that compiles a regular expression: its client hears of it in time, and the connection is given up."""
@@ -59,7 +59,7 @@ async def test_a_role_that_may_not_limit_its_temporary_files(clerk: Shop, serve_
         api = await serve_fast(clerk.url, temp_file_limit_bytes=10 * MIB)
         assert [(await api.get(path)).status for path in ("/groups", "/-/ready")] == [200, 200]
     assert await told(clerk, settings) == (
-        "temp_file_limit_bytes has no effect: the role may not set temp_file_limit, or a pooler is between. "
+        "temp_file_limit_bytes has no effect: the role may not set temp_file_limit, or a pooler is in use. "
         "As a superuser run: ALTER ROLE clerk SET temp_file_limit = '10240kB';"
     )
     assert await told(clerk, Settings()) is None
@@ -84,6 +84,6 @@ async def test_a_role_that_may_limit_its_temporary_files(clerk: Shop, serve_fast
 async def told(shop: Shop, settings: Settings) -> str | None:
     connection = await asyncpg.connect(shop.url)
     try:
-        return await fault_of_temp_file_limit(connection, settings)
+        return await check_temp_file_limit(connection, settings)
     finally:
         await connection.close()

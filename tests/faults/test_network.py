@@ -32,7 +32,7 @@ async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: S
     await settled(load, shop.names)
 
 
-async def test_nobody_listens_for_a_while(shop: Shop, network: Network, serve_fast: Serve) -> None:
+async def test_postgresql_does_not_listen_for_a_while(shop: Shop, network: Network, serve_fast: Serve) -> None:
     api = await serve_fast(shop.through(network.port))
     async with at_work(api) as load:
         network.refuse()
@@ -84,7 +84,7 @@ async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
     await settled(load, shop.names)
 
 
-async def test_of_ends_that_are_gone_nothing_is_heard(io_loop: IOLoop) -> None:
+async def test_the_proxy_of_the_tests_reports_no_errors_of_closed_connections(io_loop: IOLoop) -> None:
     """What a test's own proxy says would be taken for the server's words."""
     told: list[dict[str, Any]] = []
     io_loop.asyncio_loop.set_exception_handler(lambda _, context: told.append(context))

@@ -78,13 +78,13 @@ async def allow(clerk: Shop) -> None:
         await clerk.cluster.run(statement)
 
 
-async def test_what_a_session_cannot_be_given_is_asked_of_the_role(clerk: Shop, pooler: str) -> None:
+async def test_settings_that_a_session_cannot_set_must_be_set_for_the_role(clerk: Shop, pooler: str) -> None:
     await clerk.cluster.run("ALTER ROLE clerk SET timezone = 'Asia/Tokyo'")
     with pytest.raises(StartError) as refused:
         await open_alone(pooler, Settings(**POOLED))
     assert str(refused.value).splitlines() == [
-        "with pooler = transaction these have to be settings of the role; afterwards have the pooler connect anew "
-        "(of pgbouncer: RECONNECT):",
+        "with pooler = transaction these must be settings of the role; afterwards make the pooler reconnect "
+        "(RECONNECT in pgbouncer):",
         "  ALTER ROLE clerk SET intervalstyle = 'iso_8601';",
         "  ALTER ROLE clerk SET timezone = 'UTC';",
         "  ALTER ROLE clerk SET statement_timeout = '30000ms';",

@@ -47,7 +47,7 @@ async def test_postgresql_dies_and_comes_back(shop: Shop, serve_fast: Serve, how
     await until(lambda: api.get("/-/ready"), lambda answer: told(answer) == (200, "ready"))
 
 
-async def test_others_have_all_connections(shop: Shop, serve_fast: Serve) -> None:
+async def test_ready_while_other_clients_have_all_connections_of_postgresql(shop: Shop, serve_fast: Serve) -> None:
     """The readiness check gets none, and those of the pool work on."""
     api = await serve_fast(shop.url)
     assert (await api.get("/users/1")).status == 200

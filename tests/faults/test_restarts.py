@@ -41,7 +41,7 @@ async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
     await settled(load, shop.names)
 
 
-async def test_the_log_says_that_it_is_away_and_back(
+async def test_the_log_says_that_postgresql_is_unreachable_and_reachable_again(
     shop: Shop, serve_fast: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once each, however many ask."""

@@ -14,8 +14,8 @@ from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
 from server.postgres.connection import Connection, is_open
+from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database, MisplacedWrite, open_database
-from server.postgres.held import HeldDatabase
 from server.running import CancelScope
 from server.settings import Settings
 from tests.conftest import on_server
@@ -140,7 +140,7 @@ async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fas
     assert [row[0] for row in await api.sql("SELECT name FROM groups")] == ["one"]
 
 
-async def test_goodbye_while_a_connection_lies_ready(shop: Shop, open_fast: Open) -> None:
+async def test_a_kept_connection_that_postgresql_has_ended(shop: Shop, open_fast: Open) -> None:
     """The driver refuses to send anything then, so that a write can be sent on another connection."""
     sent, goodbye = 0, b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     network = Network(shop.cluster.port)
@@ -190,7 +190,7 @@ class TestSilence:
         assert 0.7 < time.monotonic() - begin < 1.5
 
     async def test_of_a_read_of_custom_code(self, shop: Shop, network: Network, open_fast: Open) -> None:
-        database = HeldDatabase(await open_fast(shop.through(network.port)), CancelScope())
+        database = CustomCodeDatabase(await open_fast(shop.through(network.port)), CancelScope())
         await database.read(pid_of)
         network.swallow()
         with pytest.raises(StatementTimeout):
@@ -256,12 +256,12 @@ class TestSilence:
         assert await database.read(pid_of, is_snapshot=False) == pid
 
 
-async def test_an_insert_in_a_custom_read_is_not_done_even_when_the_connection_breaks(
+async def test_an_insert_in_a_custom_read_is_refused_even_when_the_connection_breaks(
     shop: Shop, open_fast: Open
 ) -> None:
     """It is not committed by itself, so no repetition can do it twice."""
     database = await open_fast(shop.url)
-    held = HeldDatabase(database, CancelScope())
+    held = CustomCodeDatabase(database, CancelScope())
     tried = 0
 
     async def work(connection: Connection) -> None:

@@ -264,7 +264,9 @@ async def test_a_missing_privilege(api: Api, caplog: pytest.LogCaptureFixture) -
         "ALTER TABLE persons RENAME TO people; CREATE VIEW persons AS SELECT DISTINCT id, name FROM people",
     ],
 )
-async def test_what_takes_no_writes_since_the_start(api: Api, caplog: pytest.LogCaptureFixture, statement: str) -> None:
+async def test_a_table_that_became_unwritable_after_the_start(
+    api: Api, caplog: pytest.LogCaptureFixture, statement: str
+) -> None:
     for part in statement.split("; "):
         await api.sql(part)
     answer = await api.post("/persons", {"data": {"type": "person", "id": "7", "attributes": {"name": "a"}}})

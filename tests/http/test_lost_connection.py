@@ -18,7 +18,7 @@ UNKNOWN = error(
     503,
     "outcome_unknown",
     "Outcome Unknown",
-    "The connection was lost while the write was being committed: look whether it was done.",
+    "The connection was lost while the write was being committed: check whether it was done.",
 )
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
 MOMENTS = get_args(Moment)
@@ -122,7 +122,7 @@ async def test_lost_in_a_read_twice(api: Api, proxy: Proxy, query: str, sent: by
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_lost_before_a_write_has_begun(api: Api, proxy: Proxy, moment: Moment) -> None:
+async def test_lost_before_a_write_was_sent(api: Api, proxy: Proxy, moment: Moment) -> None:
     """Nothing of it was sent, so that it can be begun on another connection."""
     await create_household(api)
     change = document("user", id="1", relationships=linked(computers=of("computer", "3")))

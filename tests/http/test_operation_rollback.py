@@ -40,7 +40,7 @@ UNKNOWN = error(
     503,
     "outcome_unknown",
     "Outcome Unknown",
-    "The connection was lost while the write was being committed: look whether it was done.",
+    "The connection was lost while the write was being committed: check whether it was done.",
 )
 TIMEOUT = error(504, "statement_timeout", "Statement Timeout", "The database took too long over this request.")
 BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")

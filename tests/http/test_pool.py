@@ -23,11 +23,11 @@ SECONDS = 10.0
 
 @asynccontextmanager
 async def opened(
-    url: str, size: int = 2, most_of_client: int | None = None, *, lends: bool = False
+    url: str, size: int = 2, max_per_client: int | None = None, *, allows_borrowing: bool = False
 ) -> AsyncIterator[tuple[Pool, Any]]:
     """A pool, and asyncpg's below it."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
-    pool = Pool(below, Watch(Settings()), most_of_client, lends=lends)
+    pool = Pool(below, Watch(Settings()), max_per_client, allows_borrowing=allows_borrowing)
     try:
         yield pool, below
     except BaseException:
@@ -45,7 +45,7 @@ async def refuse(*_: Any, **__: Any) -> Any:
     raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
 
-async def test_what_is_kept_is_ready(database_url: str) -> None:
+async def test_a_kept_connection_is_used_again(database_url: str) -> None:
     async with opened(database_url) as (pool, below):
         first = await pool.acquire(SECONDS)
         pid = await pid_of(first)
@@ -60,7 +60,7 @@ async def test_what_is_kept_is_ready(database_url: str) -> None:
         await pool.release(again)
 
 
-async def test_who_waits_comes_first(database_url: str) -> None:
+async def test_a_waiting_request_gets_the_connection_first(database_url: str) -> None:
     async with opened(database_url, size=1) as (pool, _):
         first = await pool.acquire(SECONDS)
         pid = await pid_of(first)
@@ -82,7 +82,7 @@ async def test_nobody_gets_a_connection_in_time(database_url: str) -> None:
         await pool.release(first)
 
 
-async def test_one_that_broke_meanwhile_is_replaced(database_url: str) -> None:
+async def test_a_kept_connection_that_broke_is_replaced(database_url: str) -> None:
     async with opened(database_url) as (pool, _):
         first = await pool.acquire(SECONDS)
         pid = await pid_of(first)
@@ -96,9 +96,9 @@ async def test_one_that_broke_meanwhile_is_replaced(database_url: str) -> None:
         await pool.release(second)
 
 
-async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_connections_are_released(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two, one is used time and again."""
-    monkeypatch.setattr(pools, "LOOKED_AFTER", 2**62)
+    monkeypatch.setattr(pools, "KEPT_TIMES", 2**62)
     monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
     async with opened(database_url) as (pool, below):
         both = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
@@ -115,7 +115,7 @@ async def test_what_nobody_needs_goes_back(database_url: str, monkeypatch: pytes
         assert is_open(one)
 
 
-async def test_a_stop_while_spare_ones_go_back(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_while_unused_connections_are_released(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
     async with opened(database_url, size=4) as (pool, below):
         for connection in [await pool.acquire(SECONDS) for _ in range(4)]:
@@ -144,8 +144,10 @@ async def never(*_: Any, **__: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def test_asyncpg_sees_a_connection_now_and_then(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "LOOKED_AFTER", 3)
+async def test_a_kept_connection_is_released_to_asyncpg_periodically(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "KEPT_TIMES", 3)
     async with opened(database_url) as (pool, below):
         idle = []
         for _ in range(6):
@@ -154,7 +156,7 @@ async def test_asyncpg_sees_a_connection_now_and_then(database_url: str, monkeyp
         assert idle == [0, 0, 1, 0, 0, 1]
 
 
-async def test_close_waits_for_those_in_use_and_ends_all(database_url: str) -> None:
+async def test_close_waits_for_connections_in_use(database_url: str) -> None:
     async with opened(database_url) as (pool, below):
         ready, used = await pool.acquire(SECONDS), await pool.acquire(SECONDS)
         await pool.keep(ready)
@@ -166,7 +168,7 @@ async def test_close_waits_for_those_in_use_and_ends_all(database_url: str) -> N
         assert below.get_size() == 0
 
 
-async def test_who_gives_up_leaves_nothing_behind(database_url: str) -> None:
+async def test_a_cancelled_wait_loses_no_connection(database_url: str) -> None:
     """Whoever is cancelled, before or after a connection was given: the next gets it."""
     async with opened(database_url, size=1) as (pool, _):
         first = await pool.acquire(SECONDS)
@@ -181,7 +183,7 @@ async def test_who_gives_up_leaves_nothing_behind(database_url: str) -> None:
         await pool.release(again)
 
 
-async def test_a_place_is_worth_a_connection(database_url: str) -> None:
+async def test_a_free_place_is_handed_on_like_a_connection(database_url: str) -> None:
     """Who waits gets the place of a connection that is not to be kept, and of one that could not be opened."""
     async with opened(database_url, size=1) as (pool, below):
         first = await pool.acquire(SECONDS)
@@ -241,21 +243,21 @@ async def test_a_statement_that_was_only_prepared_keeps_no_lock(database_url: st
         await database.close()
 
 
-async def test_all_that_were_open_when_one_broke_are_given_up(database_url: str) -> None:
+async def test_all_open_connections_are_retired_when_one_breaks(database_url: str) -> None:
     """Those that lie ready at once, those that are used when they come back; not those that were opened since."""
     async with opened(database_url, size=4) as (pool, _):
         broken, used, ready, idle = [await pool.acquire(SECONDS) for _ in range(4)]
         old = {await pid_of(one) for one in (broken, used, ready, idle)}
         await pool.keep(ready)
         await pool.release(idle)
-        assert await pool.renew(broken)
+        assert await pool.retire_all(broken)
         assert not is_open(ready)
         assert await pid_of(used) in old
         fresh = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
         new = {await pid_of(one) for one in fresh}
         assert new.isdisjoint(old)
         # That this one is broken too says nothing of those that are younger.
-        assert not await pool.renew(used)
+        assert not await pool.retire_all(used)
         for one in (broken, used, *fresh):
             await pool.release(one)
         again = [await pool.acquire(SECONDS) for _ in range(4)]
@@ -265,15 +267,15 @@ async def test_all_that_were_open_when_one_broke_are_given_up(database_url: str)
             await pool.release(one)
 
 
-async def test_not_all_are_given_up_time_and_again(database_url: str) -> None:
+async def test_connections_are_not_retired_again_within_the_pause(database_url: str) -> None:
     async with opened(database_url) as (pool, _):
         for is_renewed in (True, False):
             one = await pool.acquire(SECONDS)
-            assert await pool.renew(one, 60.0) is is_renewed
+            assert await pool.retire_all(one, 60.0) is is_renewed
             await pool.release(one)
 
 
-async def test_a_pool_that_may_not_grow_waits_for_what_it_has(database_url: str) -> None:
+async def test_a_pool_that_cannot_grow_waits_for_its_open_connections(database_url: str) -> None:
     """Those who wait do not try in vain one after the other."""
     tried, is_refused = 0, asyncio.Event()
 
@@ -308,7 +310,9 @@ async def test_a_pool_that_may_not_grow_waits_for_what_it_has(database_url: str)
         await pool.release(again)
 
 
-async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_request_tries_to_open_a_connection_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those who have the others may keep them for long."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
 
@@ -324,7 +328,9 @@ async def test_who_waits_tries_again_after_a_while(database_url: str, monkeypatc
         await pool.release(second)
 
 
-async def test_all_who_wait_are_let_in_when_there_is_room(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_waiting_requests_open_connections_when_postgresql_accepts_them(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One refusal keeps all waiting who come meanwhile; each who gets in lets the next one in."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
 
@@ -340,7 +346,7 @@ async def test_all_who_wait_are_let_in_when_there_is_room(database_url: str, mon
             await pool.release(one)
 
 
-async def test_who_gives_up_over_a_broken_one_leaves_its_place(
+async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was given a connection that had broken, and is cancelled while asyncpg takes that one back."""
@@ -376,9 +382,11 @@ async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
     return found
 
 
-@pytest.mark.parametrize(("lends", "most"), [(True, 5), (False, 3)])
-async def test_a_client_of_short_requests_borrows_all_but_one(database_url: str, *, lends: bool, most: int) -> None:
-    async with opened(database_url, 6, 3, lends=lends) as (pool, _):
+@pytest.mark.parametrize(("allows_borrowing", "most"), [(True, 5), (False, 3)])
+async def test_a_client_of_short_requests_borrows_all_but_one(
+    database_url: str, *, allows_borrowing: bool, most: int
+) -> None:
+    async with opened(database_url, 6, 3, allows_borrowing=allows_borrowing) as (pool, _):
         every = [await pool.acquire(SECONDS) for _ in range(6)]
         for one in every:
             await pool.keep(one)

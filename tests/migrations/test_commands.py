@@ -11,7 +11,7 @@ import pytest
 from migrations import BUILT_IN, load, up
 from querybuild.catalog import Catalog
 from querybuild.resource import Resource
-from server.postgres.hosts import place_of
+from server.postgres.hosts import describe_hosts
 from server.settings import Settings, StartError
 from server.start import prepare_database
 from tests.migrations.test_record import BREAKS
@@ -122,7 +122,7 @@ async def test_the_log_says_which_database_is_served(database, folder, caplog):
     url = parts._replace(query=f"{parts.query}&sslpassword=secret".lstrip("&")).geturl()
     settings = Settings(database_url=url, migrations=path, migrate=True)
     await prepare_database(url, settings, Catalog([Resource("thing", "/things", "things")]))
-    assert caplog.messages == [f"the database is {parts.path[1:]} at {place_of(database)}"]
+    assert caplog.messages == [f"the database is {parts.path[1:]} at {describe_hosts(database)}"]
 
 
 async def test_verify_has_a_line_for_each_fault(on, database, connect, folder):

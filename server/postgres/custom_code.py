@@ -1,6 +1,5 @@
-"""The doors to the database as custom code has them. In: work of custom code. Out: what it gives; every connection that
-it held is reset in full when it goes back.
-"""
+"""Gives custom code access to the database. Every connection that custom code has used is fully reset when it is
+released."""
 
 from __future__ import annotations
 
@@ -21,7 +20,8 @@ Result = TypeVar("Result")
 
 @contextmanager
 def custom_code(connection: Connection) -> Iterator[None]:
-    """Custom code has files and networks of its own, whose failures say nothing of the database."""
+    """Raises RuntimeError for an OSError of custom code itself, unless the connection to the database was lost. Custom
+    code uses other files and networks, and their errors say nothing about the database."""
     try:
         yield
     except (OSError, TimeoutError) as error:
@@ -30,27 +30,31 @@ def custom_code(connection: Connection) -> Iterator[None]:
         raise RuntimeError("custom code failed") from error
 
 
-class HeldDatabase:
-    """`read` and `write` of a custom handler."""
+class CustomCodeDatabase:
+    """The database of a custom handler, with `read` and `write`."""
 
     def __init__(self, database: Database, cancel_scope: CancelScope) -> None:
         self._database = database
         self._cancel_scope = cancel_scope
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
-        return await self._cancel_scope.run(self._database.read_unknown(_held(work), is_snapshot=is_snapshot))
+        return await self._cancel_scope.run(
+            self._database.read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
+        )
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         try:
-            return await self._cancel_scope.run(self._database.write(_held(work), committing=self._cancel_scope.shield))
+            return await self._cancel_scope.run(
+                self._database.write(_for_custom_code(work), committing=self._cancel_scope.shield)
+            )
         except pg.PostgresError as error:
             raise_rule(error)
             raise
 
 
-def _held(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+def _for_custom_code(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
     async def held(connection: Connection) -> Result:
-        connection.hold()
+        connection.require_reset()
         with custom_code(connection):
             return await work(connection)
 
