@@ -1,4 +1,4 @@
-"""Which client a request is from. In: a request. Out: the one value that tells clients apart.
+"""Identifies the client of a request.
 
 It must not know: what is shared.
 """
@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from tornado.httputil import HTTPServerRequest
 
 current_client: ContextVar[str | None] = ContextVar("current_client", default=None)
-"""The client whose request is at work; None for the server's own work, which has no share."""
+"""The client of the current request; None for the server's own work, which has no limit."""
 
 
 def client_key(request: HTTPServerRequest) -> str:
-    """The client's address, as trusted proxies tell it; "unix" of a Unix socket."""
+    """The client's address, behind trusted proxies; "unix" for a Unix socket."""
     return request.remote_ip or ""

@@ -25,7 +25,7 @@ from server import index_advisor, migrating
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.index_advisor import Suggestion
-from server.live_ids import id_faults
+from server.live_ids import check_id_rows
 from server.live_schema import read_live_schema
 from server.observing.logs import configure_logging
 from server.settings import Settings, StartError
@@ -123,7 +123,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
         schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
-        faults = schema.faults or await id_faults(connection, schema.uncertain)
+        faults = schema.faults or await check_id_rows(connection, schema.unenforced_keys)
         suggestions = await index_advisor.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions)
 

@@ -55,14 +55,14 @@ nodes 76 KB."""
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
     """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
-    the row of a resource is all there is to read. uncertain: the types in it whose ids, or keys of a to-one, no
+    the row of a resource is all there is to read. unenforced_keys: the types in it whose ids, or keys of a to-one, no
     constraint keeps unique."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
     has_computed: bool
     is_one_row: bool
-    uncertain: tuple[str, ...] = ()
+    unenforced_keys: tuple[str, ...] = ()
 
 
 class CompiledStream(msgspec.Struct, frozen=True, eq=False):
@@ -294,14 +294,14 @@ class Engine:
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
         """Of the types that a read shows, or joins to sort by, those whose ids or keys no constraint keeps unique."""
-        if not self.schema.uncertain:
+        if not self.schema.unenforced_keys:
             return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]
         keys = [(name, "") for name in shown]
         keys += [(node.resource.type, one.relationship.name) for node, _ in nodes(plan.node) for one in node.branches]
         if plan.scope is not None:
             keys.append((plan.scope.parent.type, plan.scope.relationship.name))
-        return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.uncertain))
+        return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.unenforced_keys))
 
 
 def _prepared(pairs: Pairs, plan: ReadPlan, filled: Filled, compiled: CompiledRead) -> PreparedRead:

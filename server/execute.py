@@ -37,7 +37,7 @@ from serializers.errors import AnswerTooLarge
 from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
-from server.pacing import in_turns
+from server.pacing import run_steps
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal
@@ -110,7 +110,7 @@ async def run_read(
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         try:
             primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
-            if read.compiled.uncertain:
+            if read.compiled.unenforced_keys:
                 _check_ids(read, None, primary)
             rows, has_more = _page(primary, read, engine)
             if is_first and len(rows) > FIRST_ROWS:
@@ -223,11 +223,11 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
     if not is_small or read.compiled.has_computed:
         document = read.compiled.encoder.document(result.rows, {}, None, result.received_bytes, most_bytes)
         if not isinstance(document, bytes):
-            await in_turns(document)
+            await run_steps(document)
 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
-    if read.compiled.uncertain:
+    if read.compiled.unenforced_keys:
         for (_, branch), those in zip(nodes(read.plan.node), rows, strict=True):
             _check_ids(read, branch, those)
     if not read.compiled.has_computed:
@@ -240,7 +240,7 @@ class AmbiguousIds(RuntimeError):
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
-    names = listed(map(quoted, read.compiled.uncertain))
+    names = listed(map(quoted, read.compiled.unenforced_keys))
     what = "a row has no id" if id_value is None else f"there is another row beside that with the id {id_value}"
     return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which declaration it is")
 

@@ -1,4 +1,4 @@
-"""Creates without an id, where clients have taken the number that the default offered."""
+"""Finds a free id for a create without one, when a client has already taken the number that the default gives."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from server.errors import no_free_id
 from server.execute import arguments
 from server.postgres.connection import Connection
 
-DRAWN = 50_000
-"""How many numbers of its sequence one create passes over at most; it takes PostgreSQL some 100 ms."""
+MAX_DRAWN = 50_000
+"""How many numbers of a sequence one create skips at most. PostgreSQL takes about 100 ms for them."""
 
-LOWEST = 1_000
-"""How many of the lowest numbers are tried before numbers by chance."""
+LOWEST_TRIED = 1_000
+"""How many of the lowest numbers are tried before random numbers."""
 
 ATTEMPTS = 8
-"""How often a number is looked for. One that was free may be a client's by the time that it is written."""
+"""How many numbers are tried. A free number may be taken by a client before it is inserted."""
 
 REPEATS = 3
-"""How often a default is asked again that is no sequence's number."""
+"""How often the INSERT with the default is repeated, if the default is not a sequence."""
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """Where ids come from: numbers from `start` by `increment`, in the bounds of sequence and column. sequence: its
-    oid; None where no number can be taken from one."""
+    """The source of ids: numbers from `start` by `increment`, within the bounds of the sequence and the column.
+    sequence: its oid; None if the role may not use it, or there is none."""
 
     sequence: int | None
     start: int
@@ -41,11 +41,12 @@ class _Source(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """The number that is as many increments before the start as the bounds allow."""
+        """The first number that the bounds allow, counted back from the start."""
         begin = self.least if self.increment > 0 else self.greatest
         return self.start - self.increment * ((self.start - begin) // self.increment)
 
     def steps(self, start: int) -> int:
+        """How many increments the bounds allow after `start`."""
         end = self.greatest if self.increment > 0 else self.least
         return min((end - start) // self.increment, (2**63 - 1) // abs(self.increment))
 
@@ -54,30 +55,30 @@ async def insert_with_free_id(
     connection: Connection,
     plan: WritePlan,
     values: Values,
-    again: Statement,
+    insert_default: Statement,
     statements: FreeIdStatements,
     *,
-    is_past_end: bool,
+    is_sequence_exhausted: bool,
 ) -> asyncpg.Record | None:
-    """The new row; None where the database writes none although the id is free. again: the INSERT that takes the
-    default. is_past_end: whether the sequence has no further number.
+    """Inserts a row with a free id, and returns it; None if the database wrote no row although the id is free.
+    insert_default: the INSERT that uses the default. is_sequence_exhausted: whether the sequence has no more numbers.
 
     The number of statements is bounded. Raises NoFreeId.
     """
     read = await _read_source(connection, plan.resource, statements)
     if read is None:
         for _ in range(REPEATS):
-            row = await connection.fetchrow(again.sql, *arguments(again, values))
+            row = await connection.fetchrow(insert_default.sql, *arguments(insert_default, values))
             if row is not None:
                 return row
     source = read or _Source(None, 1, 1, *_bounds(plan.resource))
-    draws, unwritten = source.sequence is not None and not is_past_end, 0
+    draws, unwritten = source.sequence is not None and not is_sequence_exhausted, 0
     for attempt in range(ATTEMPTS):
         drawn = await _draw(connection, source, statements, 1) if draws else []
         number = drawn[0] if drawn else None
         if number is None:
             draws = False
-            number = await _choose(connection, source, statements, 0 if attempt else LOWEST)
+            number = await _choose(connection, source, statements, 0 if attempt else LOWEST_TRIED)
         if number is None:
             break
         row = await connection.fetchrow(statements.insert.sql, *arguments(statements.insert, values, row_id=number))
@@ -106,7 +107,7 @@ def _bounds(resource: Resource) -> tuple[int, int]:
 async def draw_free_ids(
     connection: Connection, resource: Resource, statements: FreeIdStatements, count: int
 ) -> list[Any] | None:
-    """As many free numbers of the id's sequence; None where it has not so many, or there is no sequence."""
+    """`count` free numbers of the id's sequence; None if it has fewer, or if there is no sequence."""
     source = await _read_source(connection, resource, statements)
     if source is None or source.sequence is None:
         return None
@@ -115,11 +116,11 @@ async def draw_free_ids(
 
 
 async def _draw(connection: Connection, source: _Source, statements: FreeIdStatements, count: int) -> list[Any]:
-    """Free numbers of the sequence: fewer where it has come to its end, or where too many are taken."""
+    """Free numbers of the sequence; fewer than `count` if it is exhausted, or if too many are taken."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:
-        rows = await connection.fetch(statements.draw, source.sequence, DRAWN + count, count)
+        rows = await connection.fetch(statements.draw, source.sequence, MAX_DRAWN + count, count)
     except pg.SequenceGeneratorLimitExceededError:
         await savepoint.rollback()
         return []
@@ -128,7 +129,7 @@ async def _draw(connection: Connection, source: _Source, statements: FreeIdState
 
 
 async def _choose(connection: Connection, source: _Source, statements: FreeIdStatements, lowest: int) -> Any:
-    """A free number that the sequence could have given, now or before; None where none is found."""
+    """A free number that the sequence could give, or could have given; None if none is found."""
     for start in dict.fromkeys((source.start, source.first)):
         number = await connection.fetchval(statements.choose, start, source.increment, source.steps(start), lowest)
         if number is not None:

@@ -25,7 +25,7 @@ from querybuild.catalog import Catalog
 from querybuild.errors import quoted
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
-from server.live_tables import PARTITION_KEY, can_be_unique, partition_key_of, quote_ident
+from server.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
 
 SMALL_TABLE_ROWS = 1000
 NAME_BYTES = 63
@@ -296,7 +296,7 @@ async def _tables(
             columns=frozenset(row["columns"]),
             rows=await _rows(connection, row),
             is_partitioned=row["is_partitioned"],
-            partition_key=partition_key_of(row["partition_key"]),
+            partition_key=parse_partition_key(row["partition_key"]),
             indexes=tuple(_index(index) for index in indexes if index["oid"] == row["oid"]),
         )
         for row in found

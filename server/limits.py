@@ -1,6 +1,6 @@
-"""Limits that are stated for the whole server. What comes in: settings. What goes out: what one worker has of them.
+"""Divides the limits of the whole server among its workers.
 
-The rule: it is divided among the workers, and each has at least one. It must not know: connections, requests.
+Each worker gets at least one of everything. It must not know: connections, requests.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from server.settings import Settings, StartError
 OWN_DESCRIPTORS = 100
 """Open files of a worker besides its connections: listening sockets, pipes, logs, and some for custom code."""
 
-FEWEST_CONNECTIONS = 50
-"""A worker that the system lets have fewer is of no use, unless the settings want no more."""
+MIN_CONNECTIONS = 50
+"""The start fails if the system allows a worker fewer connections, unless the settings ask for fewer."""
 
 ADMIN_CONNECTIONS = 50
-"""Of the port for health and metrics."""
+"""The limit for the port for health and metrics."""
 
-MOST_DESCRIPTORS = 1_048_576
+MAX_DESCRIPTORS = 1_048_576
 
 log = logging.getLogger("server")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What the clients of one worker may take. of_client: connections of one of them. unread_bytes: of answers that
-    they do not read."""
+    """The limits of one worker's connections. per_client: connections of one client. unread_bytes: bytes of answers
+    that clients have not read. *_seconds: timeouts."""
 
     connections: int = 10_000
-    of_client: int = 5_000
+    per_client: int = 5_000
     unread_bytes: int = 2**29
     idle_seconds: float = 620.0
     head_seconds: float = 20.0
@@ -40,7 +40,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 def share(total: int, workers: int) -> int:
-    """What each worker has of what is stated for the server.
+    """One worker's share of a limit for the whole server.
 
     >>> share(10, 4), share(2, 4)
     (2, 1)
@@ -48,31 +48,31 @@ def share(total: int, workers: int) -> int:
     return max(1, total // workers)
 
 
-def streams_at_once(settings: Settings, size: int) -> int:
-    """How many of a worker's connections may stream at once: by default a quarter, and not all, but two, so that one
-    client cannot have them all. size: its connections."""
+def max_streams_per_worker(settings: Settings, size: int) -> int:
+    """How many of a worker's database connections may stream at once. By default a quarter of them: at least two, so
+    that one client cannot have all streams, but never all connections. size: how many the worker has."""
     if settings.max_streams is not None:
         return min(share(settings.max_streams, settings.workers), size)
     return max(1, min(max(2, size // 4), size - 1))
 
 
-def connections_of_client(settings: Settings, size: int) -> int:
-    """How many of a worker's connections the requests of one client may hold: by default half of them, rounded up."""
+def max_connections_per_client(settings: Settings, size: int) -> int:
+    """How many of a worker's database connections one client may hold. By default half of them, rounded up."""
     most = settings.max_requests_per_client
     return (size + 1) // 2 if most is None else share(most, settings.workers)
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """Of one worker. Says so where the system does not let it have the connections that the settings would."""
+    """The limits of one worker. Logs a warning if the system allows fewer connections than the settings."""
     wanted = share(settings.max_connections, settings.workers)
     most = max(1, raise_descriptors() - _own_descriptors(settings))
     if most < wanted:
         log.warning("a worker has %d connections, not %d: the system does not let it open more files", most, wanted)
     connections = min(wanted, most)
-    of_client = settings.max_connections_per_client
+    per_client = settings.max_connections_per_client
     return ConnectionLimits(
         connections=connections,
-        of_client=max(1, connections // 2) if of_client is None else share(of_client, settings.workers),
+        per_client=max(1, connections // 2) if per_client is None else share(per_client, settings.workers),
         unread_bytes=share(settings.max_buffered_bytes, settings.workers),
         idle_seconds=settings.idle_connection_seconds,
         head_seconds=settings.header_timeout_seconds,
@@ -81,10 +81,10 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def admin_limits(settings: Settings) -> ConnectionLimits:
-    """Of one worker, on the port for health and metrics. They are among its own descriptors."""
+    """The limits of one worker on the port for health and metrics. OWN_DESCRIPTORS includes these connections."""
     return ConnectionLimits(
         connections=ADMIN_CONNECTIONS,
-        of_client=ADMIN_CONNECTIONS,
+        per_client=ADMIN_CONNECTIONS,
         unread_bytes=share(settings.max_buffered_bytes, settings.workers),
         idle_seconds=settings.idle_connection_seconds,
         head_seconds=settings.header_timeout_seconds,
@@ -93,9 +93,9 @@ def admin_limits(settings: Settings) -> ConnectionLimits:
 
 
 def check_descriptors(settings: Settings) -> None:
-    """Raises StartError: the system lets a worker open too few files to be of use."""
+    """Raises StartError if the system lets a worker open too few files."""
     found = raise_descriptors()
-    connections = min(FEWEST_CONNECTIONS, share(settings.max_connections, settings.workers))
+    connections = min(MIN_CONNECTIONS, share(settings.max_connections, settings.workers))
     needed = _own_descriptors(settings) + connections
     if found < needed:
         raise StartError(
@@ -109,8 +109,8 @@ def _own_descriptors(settings: Settings) -> int:
 
 
 def raise_descriptors() -> int:
-    """Lets this process open as many files as the system allows, and gives their number: the 1024 that it begins with
-    are meant for programs that call select()."""
+    """Raises the soft limit of open files to the hard limit, and returns it. The default soft limit of 1024 is only for
+    programs that call select()."""
     soft, hard = (_number(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
     if soft < hard:
         with suppress(ValueError, OSError):
@@ -120,4 +120,4 @@ def raise_descriptors() -> int:
 
 
 def _number(limit: int) -> int:
-    return MOST_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MOST_DESCRIPTORS)
+    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else min(limit, MAX_DESCRIPTORS)

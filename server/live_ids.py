@@ -1,7 +1,6 @@
-"""Whether the ids of a resource are unique and never null. What comes in: a connection and the Catalog. What goes out:
-the resources of which no constraint says so, and, for `check`, what their rows say.
+"""Finds the ids that no constraint keeps unique and not null. For `check` it also looks for rows that break this.
 
-A start looks at constraints only: a view may take minutes to read.
+A start reads only constraints: to read all rows of a view may take minutes.
 It must not know: requests.
 """
 
@@ -16,10 +15,10 @@ import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.errors import quoted
-from server.live_tables import KINDS, Found, Table, quote_ident
+from server.live_tables import KINDS, FoundTables, Table, quote_ident
 
-# A view that PostgreSQL itself can write shows each row of its one table once. Its rule says which column of which
-# table each of its own is (TargetEntry in src/include/nodes/primnodes.h).
+# An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
+# view column (TargetEntry in src/include/nodes/primnodes.h).
 _ORIGIN = """
 SELECT found[1]::oid::int8 AS oid, a.attname::text AS name
 FROM pg_rewrite r
@@ -38,12 +37,12 @@ FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 WHERE a.attrelid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
 """
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
-"""A name that stands in a rule as it is."""
+"""A name that is not escaped in the text of a rule."""
 
 
-class Uncertain(msgspec.Struct, frozen=True):
-    """A column that has to be of one row a value, and that no constraint keeps so: an id, or the key of a to-one that
-    is in its target's rows. where: the declaration."""
+class UnenforcedKey(msgspec.Struct, frozen=True):
+    """A column whose values must be unique, but no constraint enforces it: an id, or the key of a to-one relationship
+    that is in its target's rows. where: the declaration, in words."""
 
     where: str
     table: Table
@@ -51,12 +50,15 @@ class Uncertain(msgspec.Struct, frozen=True):
     is_id: bool
 
 
-Uncertainties = dict[tuple[str, str], Uncertain]
-"""By type, and the name of the relationship; empty of an id."""
+UnenforcedKeys = dict[tuple[str, str], UnenforcedKey]
+"""(type, relationship) -> column; the relationship is empty for an id."""
 
 
-async def find_uncertain(connection: asyncpg.Connection[Any], catalog: Catalog, found: Found) -> Uncertainties:
-    """found: the tables of the declarations. What is not there is another fault."""
+async def find_unenforced_keys(
+    connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables
+) -> UnenforcedKeys:
+    """The ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables are
+    skipped: they are reported elsewhere."""
     return {
         key: one
         for key, one in _unique_columns(catalog, found)
@@ -64,36 +66,36 @@ async def find_uncertain(connection: asyncpg.Connection[Any], catalog: Catalog, 
     }
 
 
-def _unique_columns(catalog: Catalog, found: Found) -> Iterator[tuple[tuple[str, str], Uncertain]]:
+def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tuple[str, str], UnenforcedKey]]:
     for resource in catalog:
         where = f"resource {quoted(resource.type)}"
         if (table := found[resource.schema, resource.table]) is not None:
-            yield (resource.type, ""), Uncertain(where, table, resource.id.column, True)
+            yield (resource.type, ""), UnenforcedKey(where, table, resource.id.column, True)
         for relationship in resource.relationships:
             target = catalog.target(relationship)
             theirs = found[target.schema, target.table]
             if relationship.foreign_key and not relationship.is_to_many and theirs is not None:
                 label = f"{where}: relationship {quoted(relationship.name)}"
-                yield (resource.type, relationship.name), Uncertain(label, theirs, relationship.foreign_key, False)
+                yield (resource.type, relationship.name), UnenforcedKey(label, theirs, relationship.foreign_key, False)
 
 
-async def _is_key(connection: asyncpg.Connection[Any], one: Uncertain) -> bool:
+async def _is_key(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> bool:
     oid, column = one.table.oid, one.column
     while not await connection.fetchval(_IS_KEY, oid, column, one.is_id):
         origins = await connection.fetch(_ORIGIN, oid, column) if _PLAIN_NAME.fullmatch(column) else []
-        # More than one: a query inside the view has a column of this name, too.
+        # More than one: a subquery of the view has a column of this name too.
         if len(origins) != 1:
             return False
         oid, column = origins[0]["oid"], origins[0]["name"]
     return True
 
 
-def warnings_of(uncertain: Uncertainties) -> tuple[str, ...]:
-    """A line for each."""
-    return tuple(_warning(one) for one in uncertain.values())
+def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
+    """One warning for each column."""
+    return tuple(_warning(one) for one in unenforced_keys.values())
 
 
-def _warning(one: Uncertain) -> str:
+def _warning(one: UnenforcedKey) -> str:
     names = "its ids unique and not null" if one.is_id else f"{quoted(one.column)} unique"
     return (
         f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with a row that breaks this is "
@@ -105,13 +107,13 @@ def _name(table: Table) -> str:
     return f"{'inherited table' if table.has_children else KINDS[table.kind]} {quoted(table.name)}"
 
 
-async def id_faults(connection: asyncpg.Connection[Any], uncertain: Uncertainties) -> tuple[str, ...]:
-    """What the rows say of what is uncertain. Reads all of them."""
-    faults = [await _id_fault(connection, one) for one in uncertain.values()]
+async def check_id_rows(connection: asyncpg.Connection[Any], unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
+    """A message for each column whose rows are not unique, or have a null id. Reads all rows."""
+    faults = [await _id_fault(connection, one) for one in unenforced_keys.values()]
     return tuple(fault for fault in faults if fault)
 
 
-async def _id_fault(connection: asyncpg.Connection[Any], one: Uncertain) -> str:
+async def _id_fault(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> str:
     column = quote_ident(one.column)
     groups = f"SELECT {column}::text, count(*) FROM {one.table.quoted_name} GROUP BY {column}"
     of_null = f"OR {column} IS NULL" if one.is_id else f"AND {column} IS NOT NULL"
@@ -120,7 +122,7 @@ async def _id_fault(connection: asyncpg.Connection[Any], one: Uncertain) -> str:
         return ""
     if row[0] is None:
         return (
-            f"{one.where}: the {_name(one.table)} has rows whose id is null: leave them out of it, or declare another "
+            f"{one.where}: the {_name(one.table)} has rows whose id is null: exclude these rows, or declare another "
             "column as the id"
         )
     what = "the id" if one.is_id else f"the {quoted(one.column)}"

@@ -1,6 +1,5 @@
-"""What a column's own type allows: the length of `varchar(8)` and `char(8)`, the digits of `numeric(12,2)`, and the
-domains that check its values. What comes in: a connection, and the Catalog with its tables. What goes out: limits.
-"""
+"""Reads the limits in the types of columns: the length of `varchar(8)` and `char(8)`, the digits of `numeric(12,2)`,
+and domains, which check values."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ import asyncpg
 from querybuild.attributes import Limit
 from querybuild.catalog import Catalog
 from querybuild.resource import Attribute
-from server.live_tables import Found
+from server.live_tables import FoundTables
 
-# From each column's type down through domains and arrays to the type at the bottom. A domain has its own modifier.
+# From each column's type through domains and arrays to its base type. A domain has its own modifier.
 _LIMITS = """
 WITH RECURSIVE part AS (
     SELECT a.attrelid AS oid, a.attname::text AS name, a.atttypid AS type, a.atttypmod AS modifier,
@@ -35,8 +34,8 @@ AND (p.domains <> '{}' OR p.modifier >= 0 AND t.typname IN ('varchar', 'bpchar',
 Limits = dict[Attribute, Limit]
 
 
-async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, found: Found) -> Limits:
-    """Of the stored attributes whose columns have any."""
+async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables) -> Limits:
+    """The limits of the stored attributes whose columns have any."""
     oids = list({table.oid for table in found.values() if table is not None})
     rows = {(row["oid"], row["name"]): row for row in await connection.fetch(_LIMITS, oids)}
     limits: Limits = {}
@@ -45,14 +44,14 @@ async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, fou
         for attribute in resource.attributes if table is not None else ():
             row = rows.get((table.oid, attribute.column_name)) if table is not None and attribute.is_stored else None
             if row is not None:
-                limits[attribute] = limit_of(row["type"], row["modifier"], tuple(row["domains"]))
+                limits[attribute] = parse_limit(row["type"], row["modifier"], tuple(row["domains"]))
     return limits
 
 
-def limit_of(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limit:
-    """modifier: pg_attribute.atttypmod, -1 for none.
+def parse_limit(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limit:
+    """The limit of a type. modifier: pg_attribute.atttypmod, -1 for none.
 
-    >>> limit_of("numeric", 786438, ())
+    >>> parse_limit("numeric", 786438, ())
     Limit(domains=(), characters=None, digits=12, scale=2)
     """
     characters = modifier - 4 if modifier >= 4 and type_name in ("varchar", "bpchar") else None

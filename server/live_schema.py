@@ -1,8 +1,8 @@
-"""The catalogue held against the live tables. What comes in: a connection and the Catalog. What goes out: a
-line for each declaration that the tables do not bear out, and the constraints, by which a refused write finds
-the field that it was about.
+"""Compares the declarations with the live tables. What comes in: a connection and the Catalog. What goes out: a message
+for each declaration that the tables do not match, and the constraints, which tell which field a refused write was
+about.
 
-Columns, keys and indexes are looked up; what is computed in SQL is prepared, and so is the read of each resource.
+Columns, keys and indexes are looked up. SQL expressions are prepared, and so is the read of each resource.
 It must not know: requests.
 """
 
@@ -20,7 +20,7 @@ from querybuild.plan import ReadPlan, Reference, References, node_of
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
-from server.live_ids import Uncertainties, find_uncertain, warnings_of
+from server.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.live_limits import Limits, read_limits
 from server.live_tables import (
     CONSTRAINTS,
@@ -28,8 +28,8 @@ from server.live_tables import (
     TYPE_NAME,
     Column,
     Columns,
-    Found,
-    Place,
+    FoundTables,
+    QualifiedName,
     Table,
     find_oids,
     read_table,
@@ -47,13 +47,14 @@ from server.live_writes import (
 
 _TYPE = f"SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
 
-LEAST_BYTES, MOST_TIMES = 2**18, 10
-"""Where there are few rows, PostgreSQL looks for what belongs to each in an index, and has soon read less than all of
-that: it counts by keys where the one table has so many bytes, and the other at most so many times as many."""
+MIN_REFERENCE_BYTES, MAX_SIZE_RATIO = 2**18, 10
+"""Rows are counted by their keys if the referenced table has at least so many bytes, and the referring table at most so
+many times as many. For a smaller table PostgreSQL looks up the rows of each key in an index, and reads less that
+way."""
 
-# Rows that a role may not see, and those of tables that inherit, are nothing that a foreign key speaks of. What refers
-# to a partitioned table refers, by the catalogue, to each of its partitions. Keys of another type or collation may be
-# two where they name one row.
+# A foreign key says nothing about rows that the role may not see, and about rows of inheriting tables. In the system
+# catalog, a foreign key to a partitioned table also refers to each of its partitions. With another type or collation,
+# two different keys may refer to one row.
 _FOREIGN_KEYS = """
 SELECT c.conrelid, a.attname, c.confrelid, t.attname
 FROM pg_constraint c
@@ -69,19 +70,21 @@ AND NOT EXISTS (
 
 
 Constraints = dict[tuple[str, str, str], tuple[str, ...]]
-"""(schema, table, name) -> the columns that the constraint is about, in its order; none of an expression."""
+"""(schema, table, name) -> the columns of the constraint, in its order, without those of expressions."""
 
 
 class LiveSchema(msgspec.Struct, frozen=True):
-    """faults: lines for a person. warnings: the same, of what may go wrong later. constraints: by (schema, table,
-    name). partitions: (schema, name) -> those of the partitioned table. references: of declared relationships those
-    that a foreign key bears out, and that it is worth to count by. uncertain: what has to be of one row each, and no
-    constraint keeps so. limits: what columns take. catalog: the declarations, with the types that only the tables tell;
-    None where there are faults."""
+    """What was read from the live tables.
+
+    faults: messages. warnings: messages about what may go wrong later. constraints: by (schema, table, name).
+    partitions: (schema, name) of a partition -> those of its table. references: the declared relationships that a
+    foreign key enforces and that are worth counting by. unenforced_keys: columns that must be unique, without a
+    constraint. limits: of columns. catalog: the declarations, with the types that only the tables know; None if there
+    are faults."""
 
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    uncertain: Uncertainties = {}
+    unenforced_keys: UnenforcedKeys = {}
     catalog: Catalog | None = None
     constraints: Constraints = {}
     partitions: dict[tuple[str, str], tuple[str, str]] = {}
@@ -92,12 +95,15 @@ class LiveSchema(msgspec.Struct, frozen=True):
 async def read_live_schema(
     connection: asyncpg.Connection[Any], catalog: Catalog, *, is_read_only: bool = False
 ) -> LiveSchema:
-    """is_read_only: whether the server answers no request that would write, so that nothing has to be writable."""
+    """Reads the live tables and compares them with the declarations. is_read_only: whether the server refuses all
+    writes, so that nothing has to be writable."""
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
     partitions = await connection.fetch(PARTITIONS, known_oids)
     constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *(row["oid"] for row in partitions)])
-    foreign_keys = {tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, LEAST_BYTES, MOST_TIMES)}
+    foreign_keys = {
+        tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
+    }
     tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
     found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
     faults: list[str] = []
@@ -108,15 +114,15 @@ async def read_live_schema(
         table = found[resource.schema, resource.table]
         if table is not None and resource.id.column in table.columns:
             own += await _term_faults(connection, resource)
-        # A column that is at fault is told already, and better.
+        # Not if the columns have faults: their messages are better.
         faults += own or await _read_faults(connection, resource)
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(connection, *which))
-    uncertain = await find_uncertain(connection, catalog, found)
+    unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
-        warnings=warnings_of(uncertain),
-        uncertain=uncertain,
+        warnings=format_warnings(unenforced_keys),
+        unenforced_keys=unenforced_keys,
         limits=await read_limits(connection, catalog, found),
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
@@ -124,25 +130,28 @@ async def read_live_schema(
         references=frozenset(
             reference
             for reference in _declared_references(catalog)
-            if (*_end(oids, reference.resource, reference.column), *_end(oids, reference.target)) in foreign_keys
+            if (*_reference_end(oids, reference.resource, reference.column), *_reference_end(oids, reference.target))
+            in foreign_keys
         ),
     )
 
 
 def _declared_references(catalog: Catalog) -> Iterator[Reference]:
-    """The keys of relationships that stand in the target's rows."""
+    """The relationships whose keys are in the target's rows."""
     for resource in catalog:
         for relationship in resource.relationships:
             if relationship.foreign_key:
                 yield Reference(catalog.target(relationship), relationship.foreign_key, resource)
 
 
-def _end(oids: dict[Place, int | None], resource: Resource, column: str = "") -> tuple[int | None, str]:
-    """One end of a foreign key; the id, if no column is named."""
+def _reference_end(
+    oids: dict[QualifiedName, int | None], resource: Resource, column: str = ""
+) -> tuple[int | None, str]:
+    """One end of a foreign key. Without a column: the id."""
     return oids[resource.schema, resource.table], column or resource.id.column
 
 
-def _tables(catalog: Catalog) -> Iterator[Place]:
+def _tables(catalog: Catalog) -> Iterator[QualifiedName]:
     for resource in catalog:
         yield resource.schema, resource.table
         for relationship in resource.relationships:
@@ -151,12 +160,12 @@ def _tables(catalog: Catalog) -> Iterator[Place]:
                 yield link.schema, link.table
 
 
-def _where(resource: Resource) -> str:
+def _label(resource: Resource) -> str:
     return f"resource {quoted(resource.type)}: "
 
 
-def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
-    where = _where(resource)
+def _faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
+    where = _label(resource)
     table = found[resource.schema, resource.table]
     if table is None:
         yield f"{where}there is no table {quoted(resource.table)} in the database"
@@ -173,9 +182,9 @@ def _faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]
             yield f"{where}relationship {quoted(relationship.name)}: {fault}"
 
 
-def _write_faults(catalog: Catalog, resource: Resource, found: Found) -> Iterator[str]:
-    """What the methods of the resource and of its relationships need, and the tables or the role do not allow."""
-    where = _where(resource)
+def _write_faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
+    """What the methods of the resource and its relationships need and the tables or the role do not allow."""
+    where = _label(resource)
     table = found[resource.schema, resource.table]
     if table is None:
         return
@@ -187,7 +196,7 @@ def _write_faults(catalog: Catalog, resource: Resource, found: Found) -> Iterato
 
 
 def _relationship_write_faults(
-    resource: Resource, relationship: Relationship, target: Resource, found: Found
+    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
 ) -> Iterator[str]:
     link = link_of(relationship)
     own, theirs = found[resource.schema, resource.table], found[target.schema, target.table]
@@ -206,7 +215,7 @@ def _relationship_write_faults(
 
 
 def _relationship_faults(
-    resource: Resource, relationship: Relationship, target: Resource, found: Found
+    resource: Resource, relationship: Relationship, target: Resource, found: FoundTables
 ) -> Iterator[str]:
     link = link_of(relationship)
     if link is not None:
@@ -242,12 +251,12 @@ def _key_faults(name: str, table_name: str, table: Table, holds: Resource) -> It
     elif column.type not in id_type.sql_names:
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
     elif column.type == "citext":
-        # It would be equal to ids that differ in case.
+        # It would match ids that differ in case.
         yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
 
 
 def _read_columns_of(resource: Resource) -> Iterator[str]:
-    """The columns of its own table that reads of a resource name."""
+    """The columns of its own table that reads of a resource use."""
     for attribute in resource.attributes:
         if attribute.is_stored:
             yield attribute.column_name
@@ -268,7 +277,7 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
     elif column.type not in resource.id.type.sql_names:
         yield f"the id is declared as {resource.id.type.name}, and its column is {column.type}"
     elif column.type == "citext":
-        # An id has one text, which is its resource's URL.
+        # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
     elif table.may_repeat(resource.id.column):
         yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
@@ -291,7 +300,7 @@ def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
 
 
 def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
-    """is_filled: whether nobody creates it here, or custom code may set what a client leaves out."""
+    """is_filled: whether clients create no such resource, or custom code may set what a client leaves out."""
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
         yield f"it is declared as {attribute.type.name}, and its column is {column.type}, not {listed(names)}"
@@ -315,7 +324,7 @@ _GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asy
 
 
 class _Refused(Exception):
-    """What is wrong with a statement of a declaration."""
+    """A statement of a declaration is wrong. The message says why."""
 
 
 async def _read_columns(
@@ -325,10 +334,10 @@ async def _read_columns(
     *,
     is_explained: bool = False,
 ) -> tuple[asyncpg.Attribute, ...]:
-    """What a list of the resource reads: its id and the attributes. is_explained: whether the privileges are checked,
-    those on functions and on what functions and computed attributes read among them.
+    """Prepares the list of a resource, with its id and the attributes, and returns its columns. is_explained: whether
+    privileges are checked too, also those on functions and on what functions and computed attributes read.
 
-    Raises _Refused, and what asyncpg raises when the database goes away.
+    Raises _Refused, and asyncpg's errors if the connection is lost.
     """
     plan = ReadPlan(node=node_of(resource, tuple(attributes)), conditions=(), is_collection=True)
     try:
@@ -347,7 +356,8 @@ async def _read_columns(
 
 
 async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
-    """Raises InsufficientPrivilegeError; whatever else planning finds, a request would find for some rows only."""
+    """Raises InsufficientPrivilegeError. Other errors of EXPLAIN are ignored: a request would raise them only for some
+    rows."""
     try:
         await connection.execute(f"EXPLAIN {sql}")
     except asyncpg.InsufficientPrivilegeError:
@@ -358,41 +368,41 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
 
 
 async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
-    """Of the list of a resource as it is read without any parameter."""
+    """The fault of the list of a resource without query parameters, if there is one."""
     try:
         await _read_columns(connection, resource, resource.readable_attributes, is_explained=True)
     except _Refused as error:
-        return [f"{_where(resource)}it cannot be read: {error}"]
+        return [f"{_label(resource)}it cannot be read: {error}"]
     return []
 
 
 async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
-    """Of each attribute computed in SQL."""
+    """The faults of the attributes that are computed in SQL."""
     computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
     faults = [(attribute, await _term_fault(connection, resource, attribute)) for attribute in computed]
-    where = _where(resource)
+    where = _label(resource)
     return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
 
 
 async def _type_of(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> int:
-    """The oid of the type of its column or term; of a domain the type below."""
-    _, term = await _read_columns(connection, resource, (_bare(attribute),))
+    """The oid of the type of the attribute's column or expression; for a domain, that of its base type."""
+    _, term = await _read_columns(connection, resource, (_without_select(attribute),))
     return term.type.oid
 
 
-def _bare(attribute: Attribute) -> Attribute:
-    """Without what its type makes of what is read."""
+def _without_select(attribute: Attribute) -> Attribute:
+    """The attribute without the expression that its type puts around the column."""
     return msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
 
 
 async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> str:
-    """Of one alone, and without what its type makes of it."""
+    """The fault of one attribute that is computed in SQL; empty if there is none."""
     try:
-        _, term = await _read_columns(connection, resource, (_bare(attribute),))
+        _, term = await _read_columns(connection, resource, (_without_select(attribute),))
     except _Refused as error:
         return f"its term cannot be read: {error}"
     name = await connection.fetchval(_TYPE, term.type.oid)
-    if attribute.type is OPAQUE or name in _shown_alike(attribute.type):
+    if attribute.type is OPAQUE or name in _compatible_types(attribute.type):
         return ""
     return f"it is declared as {attribute.type.name}, and its term is {name}, not {listed(attribute.type.sql_names)}"
 
@@ -400,17 +410,17 @@ async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, a
 _WHOLE = ("int2", "int4", "int8")
 _FLOATS = ("float4", "float8", *_WHOLE)
 _TEXTS = ("text", "varchar", "citext", "name", "bpchar")
-_SHOWN_ALIKE = {
+_COMPATIBLE_TYPES = {
     **dict.fromkeys(_WHOLE, _WHOLE),
     **dict.fromkeys(("float4", "float8"), _FLOATS),
     "numeric": ("numeric", *_FLOATS),
     **dict.fromkeys(_TEXTS, _TEXTS),
 }
-"""A type's name -> what a term may be in its stead. Not numeric: it would be shown as a string."""
+"""A type's name -> the types that an expression may have instead. Not numeric: it would be shown as a string."""
 
 
-def _shown_alike(declared: ColumnType) -> frozenset[str]:
-    """The types of terms whose values are shown and filtered as those of the declared type."""
+def _compatible_types(declared: ColumnType) -> frozenset[str]:
+    """The types of expressions whose values are shown and filtered like those of the declared type."""
     array = "_" if declared.element is not None else ""
     names = [name.removeprefix(array) for name in declared.sql_names]
-    return frozenset(f"{array}{alike}" for name in names for alike in _SHOWN_ALIKE.get(name, (name,)))
+    return frozenset(f"{array}{alike}" for name in names for alike in _COMPATIBLE_TYPES.get(name, (name,)))

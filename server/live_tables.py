@@ -1,6 +1,4 @@
-"""The tables, views and columns that a catalogue names, as they are in the database. What comes in: a connection and
-names. What goes out: facts. Nothing here knows a declaration.
-"""
+"""Reads the tables, views and columns of given names from the system catalog. Nothing here knows a declaration."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             ELSE b.typname END"""
 
 
-# closed_sequences: those that its default takes a number from and that the role may not use.
+# denied_sequences: the sequences that the column's default uses and the role may not use.
 _COLUMNS = f"""
 SELECT a.attname AS name,
        {TYPE_NAME} AS type,
@@ -33,7 +31,7 @@ SELECT a.attname AS name,
                  = ('pg_attrdef'::regclass, f.oid, 'pg_class'::regclass)
              JOIN pg_class s ON s.oid = p.refobjid
              WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND CASE WHEN s.relkind = 'S'
-                 THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END) AS closed_sequences
+                 THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END) AS denied_sequences
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_type d ON d.oid = a.atttypid
@@ -56,28 +54,28 @@ PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
                             WHERE a.attrelid = c.oid AND a.attnum = ANY(p.partattrs::int2[]))
                ELSE ARRAY[NULL] END
            FROM pg_partitioned_table p WHERE p.partrelid = c.oid) ELSE ARRAY[]::text[] END"""
-"""Of pg_class `c`, the columns that each of its unique indexes has to have; a null where it can have none."""
+"""For pg_class `c`: the columns that every unique index must include. A null in it: there can be no unique index."""
 
-# takes: the bits of pg_relation_is_updatable, triggers and rules included. A table that others inherit from shows
-# their rows as its own, and no index of its own looks at these.
+# allowed_writes: the bits of pg_relation_is_updatable, with triggers and rules. A table with inheriting tables shows
+# their rows as its own, and none of its own indexes covers these.
 _TABLE = f"""
 SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind, current_user::text AS role,
-       pg_relation_is_updatable(c.oid, true) AS takes,
+       pg_relation_is_updatable(c.oid, true) AS allowed_writes,
        (SELECT coalesce(bit_or(CASE one.ev_type WHEN '2' THEN 4 WHEN '3' THEN 8 ELSE 16 END), 0) FROM (
            SELECT r.ev_type FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3', '4')
            GROUP BY r.ev_type HAVING bool_or(r.is_instead) AND NOT bool_or(r.ev_action::text LIKE '%:returningList (%')
-       ) one) AS takes_silently,
+       ) one) AS writes_without_returning,
        has_schema_privilege(n.oid, 'USAGE') AS may_use_schema,
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
        has_any_column_privilege(c.oid, 'UPDATE') AS may_lock,
        {PARTITION_KEY} AS partition_key,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
-               AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS fills_in_rows
+               AND t.tgtype & 1 = 1 AND t.tgtype & 4 = 4 AND t.tgtype & 66 <> 0) AS has_before_insert_trigger
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
 """
 
-# to_regclass fails for a schema that the role may not use, where that is named.
+# Not to_regclass for a named schema: it fails if the role may not use the schema.
 _OID = """
 SELECT oid FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND oid = CASE
     WHEN $1::text IS NULL THEN to_regclass(quote_ident($2))::oid
@@ -85,7 +83,7 @@ SELECT oid FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND oid = CA
           WHERE n.nspname = $1 AND c.relname = $2) END
 """
 
-# A partition that is declared itself is a table of its own.
+# A partition that is itself declared counts as a table.
 PARTITIONS = """
 SELECT l.oid::int8 AS oid, n.nspname AS schema, l.relname AS name, m.nspname AS of_schema, c.relname AS of_name
 FROM pg_class c JOIN pg_namespace m ON m.oid = c.relnamespace
@@ -122,7 +120,7 @@ KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f":
 
 
 def quote_ident(name: str) -> str:
-    """A name in a statement, as PostgreSQL's function quote_ident has it, but always in quotes.
+    """A name for a statement, like PostgreSQL's quote_ident, but always in quotes.
 
     >>> quote_ident('a"b')
     '"a""b"'
@@ -131,8 +129,8 @@ def quote_ident(name: str) -> str:
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """is_generated: always by the database, so that no value can be given. is_computed: of a view, from other values,
-    so that it takes none. closed_sequences: those of its default that the role may not use."""
+    """A column of a table or view. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
+    view, so it cannot be written. denied_sequences: the sequences of its default that the role may not use."""
 
     type: str
     is_not_null: bool
@@ -142,15 +140,17 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     may_select: bool
     may_insert: bool
     may_update: bool
-    closed_sequences: tuple[str, ...]
+    denied_sequences: tuple[str, ...]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """columns: by name. unique: sets of columns whose values together stand in one row at most; None where there are no
-    indexes to tell. kind: of KINDS. partition_key: the columns that each unique index has to have; None where there
-    can be none. takes: the bits of the writes that it takes. takes_silently: of those that it takes without RETURNING.
-    may_lock: whether the role may lock its rows. has_children: whether it shows the rows of tables that
-    inherit from it. fills_in_rows: whether a trigger sees each new row before it is written."""
+    """A table or view, and what the role may do with it.
+
+    columns: by name. unique: the column sets of its unique indexes; None if it can have no indexes of its own. kind: a
+    key of KINDS. partition_key: the columns that every unique index must include; None if there can be none.
+    allowed_writes: the bits of the writes that it allows. writes_without_returning: those of them that return no rows.
+    may_lock: whether the role may lock its rows. has_children: whether other tables inherit from it.
+    has_before_insert_trigger: whether a trigger may change each new row before it is written."""
 
     oid: int
     schema: str
@@ -160,21 +160,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, Column]
     unique: tuple[frozenset[str], ...] | None
     partition_key: frozenset[str] | None
-    takes: int
-    takes_silently: int
+    allowed_writes: int
+    writes_without_returning: int
     may_use_schema: bool
     may_delete: bool
     may_lock: bool
     has_children: bool
-    fills_in_rows: bool
+    has_before_insert_trigger: bool
 
     @property
     def quoted_name(self) -> str:
-        """As a statement names it."""
+        """The name for a statement."""
         return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
 
     def may_repeat(self, *names: str) -> bool:
-        """Whether two rows may have the same values in these columns, although an index could forbid it."""
+        """Whether two rows may have the same values in these columns, and an index could forbid it."""
         is_told = self.unique is not None and set(names) <= self.columns.keys()
         return (
             is_told
@@ -183,34 +183,37 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def partition_key_of(names: Sequence[str | None]) -> frozenset[str] | None:
-    """What PARTITION_KEY gives."""
+def parse_partition_key(names: Sequence[str | None]) -> frozenset[str] | None:
+    """The result of PARTITION_KEY as a set; None if it has a null."""
     known = [name for name in names if name is not None]
     return frozenset(known) if len(known) == len(names) else None
 
 
 def can_be_unique(partition_key: frozenset[str] | None, names: Sequence[str]) -> bool:
-    """Whether a table can have a unique index on the columns alone."""
+    """Whether a table can have a unique index on exactly these columns."""
     return partition_key is not None and partition_key <= set(names)
 
 
 Columns = dict[str, Column]
-Place = tuple[str | None, str]
-"""Schema and table, as they are declared."""
-Found = dict[Place, Table | None]
+QualifiedName = tuple[str | None, str]
+"""Schema and table, as declared."""
+FoundTables = dict[QualifiedName, Table | None]
 
 
-async def find_oids(connection: asyncpg.Connection[Any], places: Iterable[Place]) -> dict[Place, int | None]:
-    """Looks each up the way the statements will: with its schema where one is declared."""
+async def find_oids(
+    connection: asyncpg.Connection[Any], places: Iterable[QualifiedName]
+) -> dict[QualifiedName, int | None]:
+    """The oids of tables; None for those that do not exist. They are looked up as statements do: with the schema if one
+    is declared, else by search_path."""
     return {place: await connection.fetchval(_OID, *place) for place in dict.fromkeys(places)}
 
 
 async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints: Sequence[asyncpg.Record]) -> Table:
-    """constraints: rows of CONSTRAINTS, of this table among others."""
+    """Reads one table. constraints: rows of CONSTRAINTS, for this table and others."""
     row = await connection.fetchrow(_TABLE, oid)
     assert row is not None
     facts = dict(row)
-    facts["partition_key"] = partition_key_of(facts["partition_key"])
+    facts["partition_key"] = parse_partition_key(facts["partition_key"])
     has_indexes = facts["kind"] in ("r", "p", "m") and not facts["has_children"]
     unique = [frozenset(one["columns"]) for one in constraints if one["oid"] == oid and one["is_unique"]]
     columns = {one["name"]: Column(**_column(one)) for one in await connection.fetch(_COLUMNS, oid)}
@@ -220,4 +223,4 @@ async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints:
 def _column(row: asyncpg.Record) -> dict[str, Any]:
     facts = dict(row)
     del facts["name"]
-    return facts | {"closed_sequences": tuple(facts["closed_sequences"])}
+    return facts | {"denied_sequences": tuple(facts["denied_sequences"])}

@@ -1,5 +1,5 @@
-"""Attributes of types that the declarations do not know, OPAQUE, as the live tables have them: where PostgreSQL has an
-order of the type, and refuses a text that is no value of it as a value, they are compared and sorted by the type.
+"""Finds the live types of OPAQUE attributes, whose types the declarations do not know. Values are compared and sorted
+by the type, if PostgreSQL can sort it and reports an invalid text as a data error.
 
 What comes in: a connection and the Catalog. What goes out: the Catalog with those types. It must not know: requests.
 """
@@ -21,7 +21,7 @@ SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n 
 WHERE t.oid = $1::oid
 """
 
-# All that a filter, a sort and a cursor are made of.
+# All operators that filters, sorts and cursors use.
 _USES = (
     "SELECT x FROM (SELECT CAST(NULL AS {0}) AS x, CAST(NULL AS {0}) AS y, CAST(NULL AS {0}[]) AS z) s "
     "WHERE x = y AND x <> y AND x < y AND x > y AND x = ANY(z) AND x <> ALL(z) AND x IS DISTINCT FROM y "
@@ -30,11 +30,11 @@ _USES = (
 _NO_VALUE = "!) no value"
 
 FindType = Callable[[Resource, Attribute], Awaitable[int]]
-"""The oid of the type of an attribute's column or term."""
+"""Returns the oid of the type of an attribute's column or expression."""
 
 
 async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog, find: FindType) -> Catalog:
-    """The same Catalog where there is nothing to change."""
+    """The Catalog with the live types of its OPAQUE attributes; the same object if there is nothing to change."""
     known: dict[int, str | None] = {}
     resources = [await _with_live_types(connection, resource, find, known) for resource in catalog]
     is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
@@ -44,7 +44,7 @@ async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog,
 async def _with_live_types(
     connection: asyncpg.Connection[Any], resource: Resource, find: FindType, known: dict[int, str | None]
 ) -> Resource:
-    """known: the names of types by oid; None of those that stay as they are."""
+    """known: the names of types by oid; None for those that stay OPAQUE."""
     attributes = list(resource.attributes)
     for place, attribute in enumerate(attributes):
         if attribute.type is not OPAQUE or attribute.compute is not None:
@@ -59,8 +59,8 @@ async def _with_live_types(
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:
-    """The type's name in a cast; None where it has no order, or where a text that is no value of it is an error of
-    another kind, as that of a name that is looked up is."""
+    """The type's name for a cast. None if it has no order, or if an invalid text raises an error of another kind, as
+    for types whose values are looked up by name."""
     name: str = await connection.fetchval(_NAME, oid)
     try:
         await connection.prepare(_USES.format(name))

@@ -1,4 +1,4 @@
-"""Long work of one request, in turns with that of others. In: steps. Out: their result.
+"""Runs long work step by step, and lets other requests run in between.
 
 It must not know: what the steps do.
 """
@@ -12,13 +12,13 @@ from typing import TypeVar
 from serializers.steps import Steps
 
 TURN_SECONDS = 0.004
-"""How long steps go on before others have their turn: about as long as a step takes."""
+"""How long steps run before other requests get a turn. A step takes about as long."""
 
 Result = TypeVar("Result")
 
 
-async def in_turns(steps: Steps[Result]) -> Result:
-    """Runs them, and lets others run in between."""
+async def run_steps(steps: Steps[Result]) -> Result:
+    """The result of the steps. Other tasks run between them."""
     end = time.perf_counter() + TURN_SECONDS
     try:
         while True:

@@ -1,7 +1,7 @@
-"""What the database refuses, as answers that point into the request. What comes in: a driver's exception, and the write
-that it is about. What goes out: an answer; a fault stays what it is.
+"""Translates the database's refusal of a write into an answer that points into the request. What comes in: a driver's
+exception, and the write that it is about. What goes out: an ApiError; other exceptions are returned as they are.
 
-No SQL, no name of a table or a column, and no text of the driver's goes out.
+Answers contain no SQL, no names of tables or columns, and no text of the driver.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from server.postgres.rules import is_raised, is_rule, rule_answer
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether PostgreSQL refuses a write for what it is: what is refused once is refused again."""
+    """Whether PostgreSQL refused a write because of its content, so that a retry would be refused too."""
     return isinstance(error, (*VIOLATED, *REFUSED)) or is_rule(error)
 
 
-def refused_commit(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
-    """What a constraint or a rule amounts to that is looked at when all is written: of the write that it is most likely
-    about. A rule that names no table is about none of several."""
-    table = _place(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
+def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
+    """Translates an error of a commit, for the write that it is most likely about: deferred constraints and triggers
+    run when all is written. If a rule names no table, it is about none of several writes."""
+    table = _table_name(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
     about = [write for write in planned if write.plan.resource.table == table]
     if is_rule(error):
         about = about or list(planned if len(planned) == 1 else ())
-        return refused_write(error, about[0], engine) if about else rule_answer(error) or error
+        return translate_write_error(error, about[0], engine) if about else rule_answer(error) or error
     about = about or list(planned)
-    return refused_write(error, about[0], engine) if about and isinstance(error, VIOLATED) else error
+    return translate_write_error(error, about[0], engine) if about and isinstance(error, VIOLATED) else error
 
 
-def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
-    """What a constraint, a rule or a value's refusal amounts to; any other exception is itself."""
+def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
+    """Translates the refusal of a write by a constraint, a rule or a data type. Returns any other exception as it
+    is."""
     if is_rule(error):
         return rule_answer(error, _place_of_rule(error, write, engine)) or error
     if isinstance(error, pg.IntegrityConstraintViolationError):
@@ -57,30 +58,30 @@ def refused_write(error: Exception, write: PlannedWrite, engine: Engine) -> Exce
 
 
 def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
-    """That a trigger cancelled the write, and gave no reason. pointer: to the linkage that was to be written."""
+    """The answer if a trigger cancelled the write without a reason. pointer: to the linkage, if that was written."""
     plan = write.plan
     detail = f"The database did not {plan.kind} this {plan.resource.type}: a trigger cancelled it. Nothing was written."
     if pointer is not None:
         detail = "The database did not change the relationship: a trigger cancelled it. Nothing was written."
-    return NotWritten(detail, pointer=_whole(write) if pointer is None else pointer)
+    return NotWritten(detail, pointer=_resource_pointer(write) if pointer is None else pointer)
 
 
 def _place_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
-    """Where the column or the constraint that a RAISE names stands in the document; else the resource object."""
+    """A pointer to the field of the column or constraint that a RAISE names, or else to the resource object."""
     assert isinstance(error, asyncpg.PostgresError)
     if write.plan.kind == "delete":
-        return _whole(write)
+        return _resource_pointer(write)
     fields = [field for column in _columns(error, write, engine) if (field := _field(column, error, write, engine))]
     return fields[0][1] if fields else write.pointer
 
 
-def _whole(write: PlannedWrite) -> str | None:
-    """The resource object; None where only the path names what is written."""
+def _resource_pointer(write: PlannedWrite) -> str | None:
+    """A pointer to the resource object; None if only the path names what is written."""
     return None if write.plan.kind == "delete" and write.id_pointer is None else write.pointer
 
 
 def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
-    """What PostgreSQL says that the error is about. A RAISE may leave its table out."""
+    """The columns that the error is about. A RAISE may name no table."""
     if error.column_name:
         return (error.column_name,)
     table = error.table_name or (write.plan.resource.table if is_raised(error) else "")
@@ -95,11 +96,11 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
     plan = write.plan
     if plan.kind == "delete":
         detail = f"This {plan.resource.type} is still referred to by other resources."
-        return Conflict(detail, pointer=_whole(write))
+        return Conflict(detail, pointer=_resource_pointer(write))
     columns = _columns(error, write, engine)
     fields = [field for column in columns if (field := _field(column, error, write, engine))]
     if error.data_type_name and not columns:
-        fields = _of_domain(error.data_type_name, write, engine)
+        fields = _domain_fields(error.data_type_name, write, engine)
     pointer = fields[0][1] if fields else write.pointer
     names = listed(quoted(name) for name, _ in fields) if fields else f"This {plan.resource.type}"
     match error:
@@ -109,7 +110,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
             return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
-        case pg.NotNullViolationError() if (link := _detached(columns, error, write, engine)) is not None:
+        case pg.NotNullViolationError() if (link := _required_link(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
             detail = f"{named} would be left without a required relationship: delete or move first."
             return RequiredLink(detail, pointer=write.pointers[link.slot])
@@ -122,8 +123,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
 
 
-def _of_domain(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
-    """The written attributes whose columns are of a domain, and where each stood: PostgreSQL names no column."""
+def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
+    """The written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
     limits = engine.schema.limits
     return [
         (one.attribute.name, write.pointers[one.slot])
@@ -134,9 +135,9 @@ def _of_domain(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[s
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
-    """The field whose value must be what PostgreSQL refuses, and where it stood: a client's id where a text is too
-    long, since the lengths of attributes are looked at before; else the only attribute of a type that can be refused
-    so."""
+    """The field whose value PostgreSQL must have refused, with its pointer. If a text is too long, it is the client's
+    id: the lengths of attributes are checked before. Else it is the only attribute of a type that can cause the
+    error."""
     state = getattr(error, "sqlstate", None) or ""
     families = _FAMILIES.get(state)
     if families is None or write.plan.kind == "delete":
@@ -162,11 +163,11 @@ _FAMILIES = {
     "22015": frozenset({"interval"}),
     "42622": frozenset({"text"}),
 }
-"""SQLSTATE -> families of types, or element types of arrays, that PostgreSQL may refuse a value of with it."""
+"""SQLSTATE -> the families of types, or of element types of arrays, whose values can cause it."""
 
 
 def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
-    """The to-one whose key the row was given, and what was not there."""
+    """The error for the to-one relationship whose related resource does not exist."""
     for relationship in write.plan.resource.relationships:
         own = own_key_of(relationship)
         for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
@@ -177,7 +178,7 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
 
 
 def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:
-    """The field of the document that a column holds, and where it stood or would stand."""
+    """The field that is stored in a column, with its pointer. The field may be missing from the document."""
     plan = write.plan
     if _is_about(error, plan.resource, engine):
         if column == plan.resource.id.column:
@@ -197,10 +198,10 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
     return None
 
 
-def _detached(
+def _required_link(
     columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 ) -> LinkWrite | None:
-    """The link whose key must not be null, which no relationship of the other side says."""
+    """The link whose key must not be null, without a relationship on the other side that declares it."""
     for link in write.plan.links:
         if _is_about(error, link.target, engine) and link.relationship.foreign_key in columns:
             return link
@@ -208,7 +209,7 @@ def _detached(
 
 
 def _key_name(column: str, plan: WritePlan) -> str:
-    """The relationship whose key the column is; a key that is none's is that of the owner."""
+    """The name of the relationship that has the key; a key without one belongs to the owner in the path."""
     for relationship in plan.resource.relationships:
         own = own_key_of(relationship)
         if own is not None and own.column_name == column:
@@ -217,14 +218,14 @@ def _key_name(column: str, plan: WritePlan) -> str:
 
 
 def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) -> bool:
-    """Whether the table is the resource's. A RAISE that names none is about the row that is written."""
+    """Whether the error is about the resource's table. A RAISE without a table is about the row that is written."""
     if is_raised(error) and not error.table_name:
         return True
-    schema, table = _place(error, engine)
+    schema, table = _table_name(error, engine)
     return table == resource.table and (resource.schema in (None, schema) or (is_raised(error) and not schema))
 
 
-def _place(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
-    """The schema and the table that the error names; of a partition, those of its table."""
+def _table_name(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
+    """The schema and the table that the error names; for a partition, those of its table."""
     place = error.schema_name or "", error.table_name or ""
     return engine.schema.partitions.get(place, place)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from server.wording import alternatives, listed, masked, placeholder
+from server.describe import alternatives, listed, mask_passwords, placeholder
 
 PREFIX = "WATERSPOUT_"
 MIB = 1024 * 1024
@@ -83,7 +83,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 def shown(setting: Setting, value: object) -> object:
     """The value as it may be seen: that of a secret with its password masked, any other as it is."""
-    return masked(value) if setting.is_secret and isinstance(value, str) else value
+    return mask_passwords(value) if setting.is_secret and isinstance(value, str) else value
 
 
 def setting_of(name: str, form: Any, default: object) -> Setting:

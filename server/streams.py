@@ -182,7 +182,7 @@ class Stream:
         Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds, AnswerTooLarge.
         """
         try:
-            if self._read.compiled.uncertain:
+            if self._read.compiled.unenforced_keys:
                 await self._check_ids()
             await self._check_rows()
             await self._check_included()

@@ -26,7 +26,7 @@ from server.errors import NoFreeId
 from server.execute import ReadResult
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database
-from server.refusals import is_refusal, refused_commit
+from server.refusals import is_refusal, translate_commit_error
 from server.writes import Missing, Outcome, Transaction, answer_of, returned, run_alone
 
 log = logging.getLogger("server")
@@ -103,15 +103,16 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         return write.change.kind == "create" and self._alone(write, None) is not None
 
     async def transaction(
-        self, work: Callable[[Transaction], Awaitable[Result]], *, is_past_end: bool = False
+        self, work: Callable[[Transaction], Awaitable[Result]], *, is_sequence_exhausted: bool = False
     ) -> Result:
         """Runs the work in a transaction, again when others made it fail; then the custom code that waits for the
-        commit. is_past_end: whether a sequence of ids has come to its end, so that free numbers are looked for."""
+        commit. is_sequence_exhausted: whether a sequence of ids has come to its end, so that free numbers are looked
+        for."""
         last: Transaction | None = None
 
         async def run(connection: Connection) -> Result:
             nonlocal last
-            last = Transaction(connection, self.engine, self.headers, is_past_end)
+            last = Transaction(connection, self.engine, self.headers, is_sequence_exhausted)
             return await work(last)
 
         try:
@@ -124,12 +125,12 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             raise
         except NoFreeId:
             planned = last.planned if last is not None else []
-            if is_past_end or not any(may_meet_taken_ids(write.plan) for write in planned):
+            if is_sequence_exhausted or not any(may_meet_taken_ids(write.plan) for write in planned):
                 raise
-            return await self.transaction(work, is_past_end=True)
+            return await self.transaction(work, is_sequence_exhausted=True)
         except asyncpg.PostgresError as error:
             # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
-            raise_as(refused_commit(error, last.planned if last is not None else (), self.engine), error)
+            raise_as(translate_commit_error(error, last.planned if last is not None else (), self.engine), error)
         for resource, written in last.written if last is not None else ():
             await _after_commit(resource, written)
         return result

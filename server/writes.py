@@ -42,7 +42,7 @@ from server.postgres.connection import Connection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE
 from server.postgres.rules import raise_rule
-from server.refusals import is_refusal, not_written, refused_write
+from server.refusals import is_refusal, not_written, translate_write_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,14 +60,14 @@ class Transaction:
     written."""
 
     def __init__(
-        self, connection: Connection, engine: Engine, headers: Mapping[str, str], is_past_end: bool = False
+        self, connection: Connection, engine: Engine, headers: Mapping[str, str], is_sequence_exhausted: bool = False
     ) -> None:
         self.connection = connection
         self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
         self._engine = engine
         self._headers = headers
-        self._is_past_end = is_past_end
+        self._is_past_end = is_sequence_exhausted
         self._ids: dict[Lid, Any] = {}
         self._most_bytes = engine.settings.max_answer_bytes
         connection.count_received()
@@ -261,13 +261,13 @@ async def _run_told(
     write: PlannedWrite,
     statements: WriteStatements,
     engine: Engine,
-    is_past_end: bool = False,
+    is_sequence_exhausted: bool = False,
 ) -> Outcome:
     """A write, of which the database's refusal is an answer."""
     try:
-        return await run_write(connection, write, write.values, statements, is_past_end)
+        return await run_write(connection, write, write.values, statements, is_sequence_exhausted)
     except Exception as error:
-        raise_as(refused_write(error, write, engine), error)
+        raise_as(translate_write_error(error, write, engine), error)
 
 
 async def run_alone(connection: Connection, write: PlannedWrite, alone: Statement, engine: Engine) -> Outcome | None:
@@ -278,7 +278,7 @@ async def run_alone(connection: Connection, write: PlannedWrite, alone: Statemen
     except Exception as error:
         if isinstance(error, _UNDONE) and not isinstance(error, asyncpg.InvalidCachedStatementError):
             return None
-        raise_as(refused_write(error, write, engine), error)
+        raise_as(translate_write_error(error, write, engine), error)
     assert row is not None
     if row[0] is None:
         raise resource_not_found(write.plan.resource.type, _id_text(write, write.values), write.id_pointer)
@@ -290,9 +290,13 @@ _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
 
 
 async def run_write(
-    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements, is_past_end: bool
+    connection: Connection,
+    write: PlannedWrite,
+    values: Values,
+    statements: WriteStatements,
+    is_sequence_exhausted: bool,
 ) -> Outcome:
-    """Writes the row and its links. is_past_end: whether the sequence of the id has no further number.
+    """Writes the row and its links. is_sequence_exhausted: whether the sequence of the id has no further number.
 
     Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
     """
@@ -315,7 +319,7 @@ async def run_write(
             raise resource_not_found(plan.resource.type, str(row_id), write.id_pointer)
         _check_unchanged(write, locked)
     if statements.row is not None:
-        row = await _write_row(connection, write, values, statements, is_past_end)
+        row = await _write_row(connection, write, values, statements, is_sequence_exhausted)
         row_id = row_id if row is None else row[0]
     for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
@@ -329,7 +333,11 @@ async def run_write(
 
 
 async def _write_row(
-    connection: Connection, write: PlannedWrite, values: Values, statements: WriteStatements, is_past_end: bool
+    connection: Connection,
+    write: PlannedWrite,
+    values: Values,
+    statements: WriteStatements,
+    is_sequence_exhausted: bool,
 ) -> asyncpg.Record | None:
     """The row as the statement returns it, its id first; None of one that a trigger deletes and keeps. Raises
     ResourceNotFound, NotWritten."""
@@ -341,11 +349,13 @@ async def _write_row(
         await connection.execute(statement.sql, *arguments(statement, values))
         return None
     row, free_ids = None, statements.free_ids
-    if free_ids is None or not is_past_end:
+    if free_ids is None or not is_sequence_exhausted:
         row = await connection.fetchrow(statement.sql, *arguments(statement, values))
     if row is None and free_ids is not None:
         plan = write.plan
-        row = await insert_with_free_id(connection, plan, values, statement, free_ids, is_past_end=is_past_end)
+        row = await insert_with_free_id(
+            connection, plan, values, statement, free_ids, is_sequence_exhausted=is_sequence_exhausted
+        )
     if row is not None and row[0] is not None:
         return row
     if there is None or statements.lock is not None:

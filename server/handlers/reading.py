@@ -26,7 +26,7 @@ from server.execute import ReadResult, cursors, execute_read
 from server.handlers.base import Handler
 from server.http import compression
 from server.observing.logs import one_line
-from server.pacing import in_turns
+from server.pacing import run_steps
 from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
 from server.running import ClientGone
@@ -61,7 +61,7 @@ class ReadingHandler(Handler):
                     self.tell_caches()
                     self.finish_document(document)
                 else:
-                    pieces = await self.cancel_scope.run(in_turns(document))
+                    pieces = await self.cancel_scope.run(run_steps(document))
                     self.tell_caches()
                     await self.finish_pieces(pieces)
                 return
@@ -191,7 +191,7 @@ class ReadingHandler(Handler):
         if isinstance(document, bytes):
             self.finish_document(document, status)
             return
-        pieces = await in_turns(document)
+        pieces = await run_steps(document)
         if not self._finished:
             await self.finish_pieces(pieces, status)
 

@@ -231,7 +231,7 @@ class Server:
     def _is_over(self, client: str) -> bool:
         """Whether the client has as many connections as it may have."""
         own = self._by_client.get(client)
-        return own is not None and len(own) >= self._limits.of_client and not self._is_trusted(client)
+        return own is not None and len(own) >= self._limits.per_client and not self._is_trusted(client)
 
     def _on_accept_error(self, error: OSError, now: float) -> None:
         """Handles a system that has no more descriptors, or no memory for one."""

@@ -22,7 +22,7 @@ from asyncpg import exceptions as pg
 from querybuild.errors import ApiError, raise_as
 from server.clients import current_client
 from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
-from server.limits import connections_of_client, streams_at_once
+from server.limits import max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
 from server.observing.watch import Watch
 from server.postgres.connection import Connection, SendCheck, is_cancel_pending, mark_lost, retire
@@ -108,7 +108,10 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        share, borrows = connections_of_client(settings, pool.get_max_size()), settings.max_requests_per_client is None
+        share, borrows = (
+            max_connections_per_client(settings, pool.get_max_size()),
+            settings.max_requests_per_client is None,
+        )
         self._pool = Pool(pool, self.watch, share, allows_borrowing=borrows)
         self._probe = probe
         self._is_unreachable = False
@@ -473,7 +476,7 @@ async def open_database(url: str, settings: Settings, size: int, watch: Watch | 
     )
     # The probe has its own list of hosts: it finds the host that answers, whatever the pool tried last.
     probe = Probe(partial(connector(url, settings), **session))
-    return Database(pool, probe, settings, streams_at_once(settings, size), watch)
+    return Database(pool, probe, settings, max_streams_per_worker(settings, size), watch)
 
 
 async def open_alone(url: str, settings: Settings) -> Connection:

@@ -158,7 +158,7 @@ async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSch
     """As the server reads it, once for all databases that are alike: it takes a third of the time of a small test."""
     connection = await open_alone(url, settings)
     try:
-        key = (tuple(catalog), live_tables.LEAST_BYTES, await connection.fetchval(_SCHEMA_MARK))
+        key = (tuple(catalog), live_tables.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
         if key not in _SCHEMAS:
             _SCHEMAS[key] = await read_live_schema(connection, catalog)
     finally:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import asyncpg
 import pytest
 
-from server.live_ids import id_faults
+from server.live_ids import check_id_rows
 from server.live_schema import LiveSchema, read_live_schema
 from tests.conftest import on_server
 from tests.http.conftest import Api, Serve
@@ -80,7 +80,7 @@ async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSche
             await connection.execute(statement)
         catalog = Catalog([resource])
         schema = await read_live_schema(connection, catalog)
-        return schema, await id_faults(connection, schema.uncertain)
+        return schema, await check_id_rows(connection, schema.unenforced_keys)
     finally:
         await connection.close()
 
@@ -88,7 +88,7 @@ async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSche
 @pytest.mark.parametrize("resource", CERTAIN, ids=lambda resource: resource.table)
 async def test_what_a_constraint_keeps_unique(things_url: str, resource: Resource) -> None:
     schema, _ = await live(things_url, resource)
-    assert (schema.faults, schema.warnings, schema.uncertain) == ((), (), {})
+    assert (schema.faults, schema.warnings, schema.unenforced_keys) == ((), (), {})
 
 
 @pytest.mark.parametrize("resource", UNCERTAIN, ids=lambda resource: resource.table)
@@ -111,7 +111,7 @@ async def test_what_no_constraint_keeps_unique_is_a_warning(things_url: str, res
         ("(1, 'a'), (1, 'b')", ("has 2 rows with the id “1”: one is allowed",)),
         (
             "(1, 'a'), (NULL, 'b')",
-            ("has rows whose id is null: leave them out of it, or declare another column as the id",),
+            ("has rows whose id is null: exclude these rows, or declare another column as the id",),
         ),
     ],
 )
@@ -242,7 +242,7 @@ async def test_check_reads_the_keys_of_a_to_one(keepers: Api) -> None:
     connection = await asyncpg.connect(keepers.database_url)
     try:
         schema = await read_live_schema(connection, Catalog([KEYED, KEEPER]))
-        assert await id_faults(connection, schema.uncertain) == (
+        assert await check_id_rows(connection, schema.unenforced_keys) == (
             "resource “keeper”: relationship “kept”: the view “seen” has 2 rows with the “maker_id” “1”: "
             "one is allowed",
         )

@@ -204,7 +204,7 @@ def clients(server: Program) -> int:
     return len(_remote(server))
 
 
-def of_client(server: Program, address: str) -> int:
+def per_client(server: Program, address: str) -> int:
     return _remote(server).count(address)
 
 
@@ -390,7 +390,7 @@ async def test_one_client_has_half_of_all_connections(url: str) -> None:
         async with AsyncExitStack() as stack:
             others = [await stack.enter_async_context(connected(server.port, THIRD)) for _ in range(5)]
             await stack.enter_async_context(attacked(server.port, 30, slow_body(0.5), OTHER))
-            await until(lambda: of_client(server, OTHER) == 10)
+            await until(lambda: per_client(server, OTHER) == 10)
             assert (await closed_by_reason(server.port))["max_connections_per_client"] == 20
             async with asyncio.timeout(ANSWERED_SECONDS):
                 async with connected(server.port, OTHER) as wire:

@@ -171,7 +171,7 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
 
 
 @pytest.mark.parametrize(
-    ("settings", "streams_at_once"),
+    ("settings", "max_streams_per_worker"),
     [
         ({"pool_size": 12}, 3),
         ({"pool_size": 4}, 2),
@@ -184,7 +184,7 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
     ],
 )
 async def test_how_many_streams(
-    start: Start, database_url: str, small_batches: None, settings: dict[str, Any], streams_at_once: int
+    start: Start, database_url: str, small_batches: None, settings: dict[str, Any], max_streams_per_worker: int
 ) -> None:
     """A quarter of the pool, at least two where that leaves a connection, of each worker its share, and never more
     than it has connections."""
@@ -193,10 +193,10 @@ async def test_how_many_streams(
     async with locked(api, "computers"):
         asked = [
             asyncio.ensure_future(api.request("GET", PATH, headers={"X-Forwarded-For": f"10.0.0.{number}"}))
-            for number in range(streams_at_once + 2)
+            for number in range(max_streams_per_worker + 2)
         ]
-        await until_sessions(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {streams_at_once}")
-    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (streams_at_once + 2)
+        await until_sessions(api, f"count(*) FILTER (WHERE wait_event_type = 'Lock') = {max_streams_per_worker}")
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (max_streams_per_worker + 2)
 
 
 @pytest.mark.parametrize(("max_streams", "of_client"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3)])

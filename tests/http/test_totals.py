@@ -13,7 +13,7 @@ from tests.planning import filter_query
 def logged(sent: Sent, serve: Serve, rows_url: str, monkeypatch: pytest.MonkeyPatch) -> Api:
     """There are 65 persons, and 2 users in group 1."""
     # So few are counted by keys nevertheless.
-    monkeypatch.setattr(live_schema, "LEAST_BYTES", 0)
+    monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
     return serve(rows_url)
 
 

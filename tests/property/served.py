@@ -150,7 +150,7 @@ class Served:
         async with self._database.connection() as connection:
             with pytest.MonkeyPatch.context() as patch:
                 # However few they are, rows are counted by keys.
-                patch.setattr(live_schema, "LEAST_BYTES", 0)
+                patch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
                 schema = await live_schema.read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
         self._server = make_server(make_app(settings, catalog, schema, self._database), settings)

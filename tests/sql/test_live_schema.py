@@ -96,7 +96,7 @@ def edited(schema: LiveSchema) -> bool:
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are never too small to be counted by keys."""
-    monkeypatch.setattr(live_schema, "LEAST_BYTES", 0)
+    monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
 
 
 async def test_references(corner_url: str, any_size: None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from server import limits
 from server.errors import OutcomeUnknown, RequestTimeout
 from server.limits import (
-    FEWEST_CONNECTIONS,
+    MIN_CONNECTIONS,
     OWN_DESCRIPTORS,
     check_descriptors,
     connection_limits,
@@ -49,9 +49,9 @@ class System:
     [
         (1024, 20_000, 20_000),
         (1024, 1024, 1024),
-        (1024, resource.RLIM_INFINITY, limits.MOST_DESCRIPTORS),
-        (1024, 2**31, limits.MOST_DESCRIPTORS),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, limits.MOST_DESCRIPTORS),
+        (1024, resource.RLIM_INFINITY, limits.MAX_DESCRIPTORS),
+        (1024, 2**31, limits.MAX_DESCRIPTORS),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, limits.MAX_DESCRIPTORS),
     ],
 )
 def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, given: int) -> None:
@@ -85,7 +85,7 @@ def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
 @pytest.mark.parametrize(
     ("settings", "needed"),
     [
-        (Settings(pool_size=20, workers=2), OWN_DESCRIPTORS + 10 + FEWEST_CONNECTIONS),
+        (Settings(pool_size=20, workers=2), OWN_DESCRIPTORS + 10 + MIN_CONNECTIONS),
         (Settings(pool_size=1, max_connections=8), OWN_DESCRIPTORS + 1 + 8),
     ],
 )

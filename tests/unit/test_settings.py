@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from server.describe import mask_passwords
 from server.loading import DEFAULT, Loaded, as_toml, load
 from server.setting_groups import Setting
 from server.settings import SETTINGS, Settings, SettingsError, StartError
-from server.wording import masked
 
 SECRET = "s3cr3t"
 URL = f"postgresql://ann:{SECRET}@db.example:5432/shop"
@@ -336,8 +336,8 @@ def test_a_settings_error_is_a_start_error_of_one_line_a_fault() -> None:
         (f"ann:{SECRET}@db", "ann:***@db"),
     ],
 )
-def test_masked(url: str, shown: str) -> None:
-    assert masked(url) == shown
+def test_mask_passwords(url: str, shown: str) -> None:
+    assert mask_passwords(url) == shown
 
 
 def test_secrets_are_masked_wherever_settings_are_shown() -> None:

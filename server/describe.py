@@ -1,5 +1,5 @@
-"""How a setting reads to a person. In: a type with its bounds, or a value. Out: what may be written for it, in words
-and as a placeholder; the value without what is secret in it.
+"""Describes the types and values of settings for people: the allowed values in words and as a placeholder, and a URL
+without its passwords.
 
 It must not know: the settings.
 """
@@ -23,7 +23,7 @@ _WORDS = {
 
 
 def alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[str]:
-    """What may be written for a type, in words and in the order of the declaration.
+    """The allowed values of a type in words, in the order of the declaration.
 
     >>> alternatives(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
     ['on', 'off', 'a whole number from 1 to 9']
@@ -46,26 +46,28 @@ def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
 
 
 def placeholder(name: str, choices: list[str]) -> str:
+    """The placeholder of a setting's value for `--help`."""
     number = "SECONDS" if name.endswith("_seconds") else "BYTES" if name.endswith("_bytes") else "N"
     return "|".join(number if " number " in words else words for words in choices)
 
 
 def listed(choices: list[str]) -> str:
+    """The choices as text, with "or" before the last."""
     *most, last = choices
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def masked(url: str) -> str:
+def mask_passwords(url: str) -> str:
     """A database URL without its passwords.
 
-    >>> masked("postgresql://ann:s3cret@db/shop?sslpassword=key")
+    >>> mask_passwords("postgresql://ann:s3cret@db/shop?sslpassword=key")
     'postgresql://ann:***@db/shop?sslpassword=***'
     """
     url = re.sub(r"^((?:\w+://)?+[^:@]*):.*@", r"\1:***@", url, flags=re.DOTALL)
     head, mark, query = url.partition("?")
-    return head + mark + "&".join(map(_masked_pair, query.split("&")))
+    return head + mark + "&".join(map(_mask_pair, query.split("&")))
 
 
-def _masked_pair(pair: str) -> str:
+def _mask_pair(pair: str) -> str:
     name, _, _ = pair.partition("=")
     return f"{name}=***" if "password" in unquote(name).lower() else pair
