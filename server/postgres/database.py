@@ -108,11 +108,8 @@ class Database:
         watch: Watch | None = None,
     ) -> None:
         self.watch = watch or Watch(settings)
-        share, borrows = (
-            max_connections_per_client(settings, pool.get_max_size()),
-            settings.max_requests_per_client is None,
-        )
-        self._pool = Pool(pool, self.watch, share, allows_borrowing=borrows)
+        share = max_connections_per_client(settings, pool.get_max_size())
+        self._pool = Pool(pool, self.watch, share, allows_borrowing=settings.max_requests_per_client is None)
         self._probe = probe
         self._is_unreachable = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
