@@ -53,7 +53,7 @@ class PooledConnection(Connection):
             raise pg.InvalidCachedStatementError("its values are not what they were") from error
 
     def get_reset_query(self) -> str:
-        """Nothing: there is no session to reset, because the next statement may run on another backend."""
+        """Only SYNC: there is no session to reset, because the next statement may run on another backend."""
         super().get_reset_query()
         return SYNC
 
