@@ -267,7 +267,7 @@ class _Master:
         """Raises StartError if it happens too often."""
         self.failures = self.failures + 1 if one.age_seconds < EARLY_SECONDS else 0
         log.error("generation %d ended: %s; a new one is started", one.number, one.failure or how)
-        self._notify(STATUS="starts its workers anew")
+        self._notify(STATUS="restarts its workers")
         if self.failures == MAX_FAILURES:
             raise StartError(f"the workers ended {MAX_FAILURES} times in a row, the last time with {how}")
         self.restart_at = 0.0

@@ -46,8 +46,8 @@ async def ended(port: int) -> dict[str, float]:
     return {name: count for (name,), count in figures.items()}
 
 
-async def test_tasks_that_end_are_told_and_started_again(database_url: str, tmp_path: Path) -> None:
-    """Afterwards limits are kept as before."""
+async def test_tasks_that_end_are_logged_and_restarted(database_url: str, tmp_path: Path) -> None:
+    """Afterwards the timeouts are enforced as before."""
     path = tmp_path / "mine.py"
     path.write_text(RESOURCES)
     flags = ("--resources", f"{path}:RESOURCES", "--log-format", "json", "--idle-connection-seconds", "3")

@@ -50,7 +50,7 @@ OF_WORKERS = ("PostgreSQL cannot be reached", "PostgreSQL is reached again", "a 
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_postgresql_is_killed_and_comes_back(data: Path, workers: str) -> None:
+def test_a_killed_postgresql_is_restarted(data: Path, workers: str) -> None:
     flags = ("--port", "0", "--data-dir", str(data), "--workers", workers)
     with serving(*flags) as (process, address):
         for _ in range(4):
@@ -80,7 +80,7 @@ def test_postgresql_is_killed_and_comes_back(data: Path, workers: str) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_postgresql_that_does_not_come_back_ends_the_server(data: Path, workers: str) -> None:
+def test_a_postgresql_that_cannot_be_restarted_ends_the_server(data: Path, workers: str) -> None:
     flags = ("--port", "0", "--data-dir", str(data), "--workers", workers)
     with serving(*flags) as (process, address):
         assert ask(address, "GET", "/computers")[0] == 200

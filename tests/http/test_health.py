@@ -34,7 +34,7 @@ def shown(answer: Answer) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("path", ["/-/live", "/-/ready"])
 @pytest.mark.parametrize("accept", ["text/plain", "*/*;q=0", f'{MEDIA_TYPE};version="2"', "text/html,application/json"])
-async def test_accept_is_no_matter(reader: Api, path: str, accept: str) -> None:
+async def test_the_accept_header_is_ignored(reader: Api, path: str, accept: str) -> None:
     answer = await reader.get(path, Accept=accept)
     assert shown(answer) == (200, LIVE if path == "/-/live" else READY)
     assert answer.headers["Content-Type"] == MEDIA_TYPE
@@ -49,8 +49,8 @@ async def test_methods(reader: Api, path: str) -> None:
     assert refused.errors[0]["code"] == "method_not_allowed"
 
 
-async def test_probes_cost_nothing(sent: Sent, start: Start, database_url: str) -> None:
-    """A hundred of them at once, and as many later, are one ping."""
+async def test_many_probes_share_a_ping(sent: Sent, start: Start, database_url: str) -> None:
+    """A hundred probes at once and a hundred later need one ping."""
     api = await start(database_url, built_in())
     sent.clear()
     answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(100)))
@@ -191,7 +191,7 @@ async def test_a_late_failure_is_not_reported(
 
 
 async def test_the_database_is_gone(start: Start, database_url: str, postgres_url: str) -> None:
-    """And when it is back the next probe says so."""
+    """The next probe after its return is ready."""
     api = await start(database_url, built_in())
     name = urlsplit(database_url).path[1:]
     administrator = await asyncpg.connect(postgres_url)
@@ -210,7 +210,7 @@ async def test_the_database_is_gone(start: Start, database_url: str, postgres_ur
 
 
 async def test_a_server_that_stops(api: Api) -> None:
-    """At once, whatever was known before; what is asked for otherwise is answered."""
+    """It is not ready at once, whatever the last ping said. Other requests are answered."""
     assert shown(await api.get("/-/ready")) == (200, READY)
     api.app.database.watch.counters.mark_stopping()
     answer = await api.get("/-/ready")
@@ -220,7 +220,7 @@ async def test_a_server_that_stops(api: Api) -> None:
 
 
 async def test_a_worker_that_is_replaced(api: Api) -> None:
-    """It goes alone: the server stays."""
+    """Only the worker stops, so the server stays ready."""
     assert (await scrape(api))["workers_stopping"][()] == 0
     api.app.health.is_stopping = True
     assert shown(await api.get("/-/ready")) == (200, READY)
@@ -237,7 +237,7 @@ async def test_the_log_has_each_change_once(
             if is_away:
                 raise Unavailable("The database is away.")
 
-        monkeypatch.setattr(api.app.health, "_ask", ask)
+        monkeypatch.setattr(api.app.health, "_wait_for_ping", ask)
         await api.get("/-/ready")
     told = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "server"]
     assert told == [

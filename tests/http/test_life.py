@@ -111,7 +111,7 @@ def empty_database_url(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_reload_takes_the_new_settings_and_loses_no_request(folder: Path, seeded: str, count: int) -> None:  # noqa: F811
+def test_a_reload_applies_the_new_settings_and_loses_no_request(folder: Path, seeded: str, count: int) -> None:  # noqa: F811
     config = folder / "settings.toml"
     config.write_text("page_size = 7")
     flags = ("--port", "0", "--workers", str(count), "--database-url", seeded, "--config", str(config))
@@ -128,7 +128,7 @@ def test_a_reload_takes_the_new_settings_and_loses_no_request(folder: Path, seed
         assert (code, "generation 2 answers" in errors) == (0, True)
 
 
-def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str) -> None:  # noqa: F811
+def test_wrong_settings_are_refused_at_a_reload(folder: Path, seeded: str) -> None:  # noqa: F811
     config = folder / "settings.toml"
     right = f"page_size = 7\ndatabase_url = {json.dumps(seeded)}\n"
     wrong = {
@@ -144,7 +144,7 @@ def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str) -> Non
         for broken, reason in wrong.items():
             config.write_text(broken)
             process.send_signal(signal.SIGHUP)
-            line = next(line for line in process.stderr if "not taken" in line)
+            line = next(line for line in process.stderr if "are refused" in line)
             assert reason in line
             assert (page_size(port), workers_of(process)) == (7, before)
         config.write_text(right.replace("size = 7", "size = 8"))
@@ -158,7 +158,7 @@ def test_settings_that_are_wrong_are_not_taken(folder: Path, seeded: str) -> Non
 def test_a_worker_that_dies_or_hangs_is_replaced(database_url: str, count: int, number: signal.Signals) -> None:
     flags = ("--port", "0", "--workers", str(count), "--worker-timeout-seconds", "1.5", "--database-url", database_url)
     with serving(*flags) as (process, address):
-        # One that is still beginning has not been heard of, and is not missed.
+        # A worker that has not started yet has sent no report, and would not be killed for its silence.
         wait_until(
             lambda: get(port_of(address), "/-/metrics")[1].count(b"\nwaterspout_worker_resident_memory_bytes{") == count
         )
@@ -179,8 +179,8 @@ def connections_of(pid: int, port: int) -> int:
     return 0
 
 
-def test_clients_that_stay_come_to_a_worker_that_came_later(seeded: str) -> None:
-    """One of two has ended: its clients went to the other, and there they would have stayed."""
+def test_open_connections_move_to_a_new_worker(seeded: str) -> None:
+    """When one of two workers ends, its clients connect to the other one. Without balancing they would stay there."""
     flags = ("--port", "0", "--workers", "2", "--header-timeout-seconds", "2", "--database-url", seeded)
     with serving(*flags) as (process, address):
         wait_until(lambda: len(workers_of(process)) == 2)
@@ -192,8 +192,8 @@ def test_clients_that_stay_come_to_a_worker_that_came_later(seeded: str) -> None
         assert end(process, signal.SIGTERM)[0] == 0
 
 
-def test_the_last_answer_of_a_connection_says_so(database_url: str) -> None:
-    """A connection that is kept may ask once more while the server stops."""
+def test_the_last_response_of_a_connection_says_close(database_url: str) -> None:
+    """An open connection may send one more request while the server stops."""
     with serving("--port", "0", "--drain-seconds", "20", "--database-url", database_url) as (process, address):
         with closing(http.client.HTTPConnection("127.0.0.1", port_of(address), timeout=DEADLINE_SECONDS)) as client:
             client.request("GET", "/users")
@@ -217,7 +217,7 @@ def is_refused(port: int) -> bool:
     return False
 
 
-def test_a_connection_that_says_nothing_is_closed_in_time(database_url: str) -> None:
+def test_an_idle_connection_is_closed_during_the_stop(database_url: str) -> None:
     flags = ("--port", "0", "--drain-seconds", "0.3", "--database-url", database_url)
     with serving(*flags) as (process, address), socket.create_connection(("127.0.0.1", port_of(address))) as idle:
         # It has been accepted: another one, which came later, was answered.
@@ -228,7 +228,7 @@ def test_a_connection_that_says_nothing_is_closed_in_time(database_url: str) -> 
         assert idle.recv(1) == b""
 
 
-def test_a_new_program_takes_over_and_no_request_is_lost(seeded: str) -> None:
+def test_a_handover_to_a_new_program_loses_no_request(seeded: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", seeded) as (process, address):
         assert process.stdout is not None
         port = port_of(address)
@@ -252,7 +252,7 @@ def is_at_work(process: psutil.Process) -> bool:
     return False
 
 
-def test_nobody_outlives_a_killed_master(database_url: str) -> None:
+def test_no_process_outlives_a_killed_master(database_url: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
         wait_until(lambda: len(workers_of(process)) == 2)
         others = psutil.Process(process.pid).children(recursive=True)
@@ -290,7 +290,7 @@ def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Systemd]:
         yield listener
 
 
-def test_what_systemd_hears(database_url: str, systemd: Systemd) -> None:
+def test_notifications_of_systemd(database_url: str, systemd: Systemd) -> None:
     with serving("--port", "0", "--database-url", database_url) as (process, address):
         ready = systemd.hears("READY")
         assert ready == {"READY": "1", "STATUS": f"answers on {address} with 1 worker"}
@@ -304,7 +304,7 @@ def test_what_systemd_hears(database_url: str, systemd: Systemd) -> None:
         assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_systemd_hears_nothing_before_the_schema_is_right(empty_database_url: str, systemd: Systemd) -> None:
+def test_systemd_is_not_notified_while_the_schema_is_behind(empty_database_url: str, systemd: Systemd) -> None:
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", empty_database_url]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert (refused.returncode, "the schema is behind" in refused.stderr) == (1, True)
@@ -317,7 +317,7 @@ def test_systemd_hears_nothing_before_the_schema_is_right(empty_database_url: st
 
 
 def test_sockets_that_are_handed_over_are_used(database_url: str) -> None:
-    """As systemd does it: they are open from descriptor 3 on, and LISTEN_PID is the server's own pid."""
+    """As systemd passes them: from descriptor 3 on, with the server's pid in LISTEN_PID."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         program = (
             "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid());"

@@ -385,10 +385,10 @@ async def half_body(stack: AsyncExitStack, api: Api, size: int = 200_000) -> Wir
     return wire
 
 
-async def test_half_bodies_that_take_long_make_room(
+async def test_slow_bodies_are_evicted_to_make_room(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit those are closed that have taken longest, as often as more is sent of another one."""
+    """Beyond the limit the oldest bodies are evicted, whenever more of another body arrives."""
     monkeypatch.setattr(bodies, "EVICTABLE_AFTER_SECONDS", 0.0)
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack:
@@ -397,12 +397,12 @@ async def test_half_bodies_that_take_long_make_room(
         await second.send_bytes(b" " * 100_000)
         assert (await second.answer()).errors[0]["code"] == "malformed_json"
         assert await third.rest() == b""
-    assert ["have the memory" in record.message for record in caplog.records] == [True, True]
+    assert ["to free the memory" in record.message for record in caplog.records] == [True, True]
 
 
 async def test_no_room_for_a_body(start: Start, database_url: str) -> None:
-    """Half bodies that are young are left alone: a body is refused before it is read, or when there is no room left.
-    One that is at work is left alone for as long as that takes."""
+    """Young bodies are not evicted: a new body is refused before it is read, or when there is no room left.
+    The body of a request at work is never evicted."""
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack, holder(api) as watcher:
         wire = await stack.enter_async_context(connected(api.port))

@@ -53,7 +53,7 @@ def access(
 ) -> Access:
     """The lines of the access log so far, which no logger writes."""
     caplog.set_level("INFO", "server.access")
-    monkeypatch.setattr("server.observing.logs.GATHERED_SECONDS", 0.0)
+    monkeypatch.setattr("server.observing.logs.GATHER_SECONDS", 0.0)
     return lambda: capsys.readouterr().err.splitlines()
 
 
@@ -62,7 +62,7 @@ ALWAYS = 1e-9
 
 
 async def test_a_slow_statement(start: Start, database_url: str, lines: Lines) -> None:
-    """Its shape, for how long and for whom; what it was asked for with is nowhere."""
+    """The line has the statement without values, its time and the route, and no value of the request."""
     api = await start(database_url, built_in(), slow_statement_seconds=ALWAYS)
     path = f"/users?filter[first_name]={SECRET}"
     assert (await api.request("GET", path, headers={"X-Request-Id": "mine"})).status == 200
@@ -96,7 +96,7 @@ async def test_every_way_to_run_a_statement(start: Start, database_url: str, lin
     assert counted == (await scrape(api))["statement_duration_seconds_count"][()] == len(lines())
 
 
-async def test_what_is_quick_is_not_logged(start: Start, database_url: str, lines: Lines) -> None:
+async def test_a_fast_statement_is_not_logged(start: Start, database_url: str, lines: Lines) -> None:
     for seconds in (1000.0, "off"):
         api = await start(database_url, built_in(), slow_statement_seconds=seconds)
         await api.get("/users")
@@ -127,13 +127,13 @@ async def test_the_access_log(api: Api, access: Access) -> None:
     assert [match and match.groups() for match in found] == [("GET /users 200", "mine"), ("GET /nothing 404", "mine")]
 
 
-async def test_who_wants_to_see_all(api: Api, access: Access, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_access_log_at_level_debug(api: Api, access: Access, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "server.access")
     await api.get("/-/live")
     assert [" GET /-/live 200 " in line for line in access()] == [True]
 
 
-async def test_the_access_log_as_journald_takes_it(start: Start, database_url: str, access: Access) -> None:
+async def test_the_access_log_for_journald(start: Start, database_url: str, access: Access) -> None:
     api = await start(database_url, built_in(), log_format="journald")
     await api.request("GET", "/users", headers={"X-Request-Id": "mine"})
     [line] = access()

@@ -52,7 +52,7 @@ async def until_metrics(api: Api, condition: Callable[[Samples], Any]) -> Sample
 
 
 async def test_requests(api: Api) -> None:
-    """By the shape of the route: no path, no id and no query is in a label."""
+    """Labels have the shape of the route: no path, no id and no query string."""
     answers = [
         await api.get("/users"),
         await api.get("/users?page[size]=2&filter[first_name]=secret"),
@@ -118,7 +118,7 @@ async def test_stages(api: Api) -> None:
 
 
 async def test_in_flight_and_the_pool(start: Start, database_url: str) -> None:
-    """Of two connections, one of which has been needed: while it waits, and while a third request waits for it."""
+    """The figures while requests wait for a lock and for a connection."""
     api = await start(database_url, built_in(), pool_size=2, max_requests_per_client=2)
     await api.get("/users")
     before = await scrape(api)
@@ -156,7 +156,7 @@ async def test_connections_that_break(api: Api) -> None:
 
 
 async def test_a_connection_that_breaks_under_a_request(api: Api) -> None:
-    """It is counted once, and what PostgreSQL said of it."""
+    """It is counted once, with the error of PostgreSQL."""
     name = urlsplit(api.database_url).path[1:]
     busy = "datname = $1 AND pid <> pg_backend_pid() AND wait_event_type = 'Lock'"
     end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {busy}"
@@ -183,7 +183,7 @@ async def test_caches(api: Api) -> None:
 
 
 async def test_database_errors(start: Start, database_url: str) -> None:
-    """Also those that are an answer: what the client sent was refused."""
+    """Errors that become a 4xx response are counted, too."""
     api = await start(database_url, built_in(), statement_timeout_seconds=0.2)
     group = {"data": {"type": "group", "attributes": {"name": "a"}}}
     assert [(await api.post("/groups", group)).status for _ in range(2)] == [201, 409]
@@ -199,7 +199,7 @@ async def test_database_errors(start: Start, database_url: str) -> None:
 
 
 async def test_a_client_that_goes(api: Api) -> None:
-    """As 499, and what it waited for is given up."""
+    """The request is counted as 499, and its work is cancelled."""
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1")
@@ -220,7 +220,7 @@ async def test_a_stream(api: Api) -> None:
 
 
 async def test_a_stream_that_is_cut_off(start: Start, database_url: str) -> None:
-    """What ended it is its status here: the one that was sent was another."""
+    """It is counted with the status of its error, although another status was sent."""
     api = await start(database_url, built_in(), stream_seconds=0.3)
     await api.sql("INSERT INTO persons (name) SELECT repeat('x', 200) FROM generate_series(1, 60000) n")
     async with connected(api.port) as client:
@@ -246,7 +246,7 @@ async def test_a_worker(api: Api) -> None:
     assert version
 
 
-async def test_the_loop_s_lag(api: Api) -> None:
+async def test_the_lag_of_the_event_loop(api: Api) -> None:
     updating = asyncio.ensure_future(api.app.gauges.run())
     try:
         await until_metrics(api, lambda found: found["event_loop_lag_seconds_count"][()] >= 1)
@@ -276,8 +276,8 @@ def admin(io_loop: IOLoop, serve: Serve, database_url: str) -> Iterator[tuple[Ap
     io_loop.run_sync(end)
 
 
-async def test_a_port_of_their_own(admin: tuple[Api, Api]) -> None:
-    """Where nothing else is answered; the other one does not know of them."""
+async def test_an_admin_port(admin: tuple[Api, Api]) -> None:
+    """It answers only health and metrics, and the main port does not answer them."""
     api, own = admin
     assert (await api.get("/users")).status == 200
     for path in ("/-/live", "/-/ready", "/-/metrics", "/-/live/"):
@@ -299,6 +299,6 @@ async def test_openmetrics(api: Api) -> None:
 
 @pytest.mark.parametrize("accept", ["text/html", 'application/vnd.api+json;version="2"', "image/*;q=0"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_accept_is_no_matter(reader: Api, method: str, accept: str) -> None:
+async def test_the_accept_header_is_ignored(reader: Api, method: str, accept: str) -> None:
     answer = await reader.request(method, "/-/metrics", headers={"Accept": accept})
     assert (answer.status, bool(answer.body)) == (200, method == "GET")

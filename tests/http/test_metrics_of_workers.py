@@ -56,7 +56,7 @@ def workers_of(pid: int) -> list[psutil.Process]:
 
 
 def test_sums(database_url: str) -> None:
-    """Over the death of a worker and a reload of the settings: no counter ever falls, and nothing is counted twice."""
+    """A worker dies and the settings are reloaded. No counter falls, and nothing is counted twice."""
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
         port = Port(address.removeprefix("http://"))
         port.until(lambda found: len(found["worker_resident_memory_bytes"]) == 2)
@@ -99,9 +99,9 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def test_a_port_of_their_own(database_url: str) -> None:
-    """It is there until the last request has been answered, and says that no more are welcome; of workers that are
-    replaced it says no such thing."""
+def test_the_admin_port_during_a_stop(database_url: str) -> None:
+    """It answers until the last request has been answered, and says not ready. It stays ready while workers are
+    replaced."""
     own = free_port()
     flags = ("--port", "0", "--admin-port", str(own), "--workers", "2", "--database-url", database_url)
     with serving(*flags) as (process, address):

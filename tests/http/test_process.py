@@ -58,7 +58,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_at_once_stops_the_embedded_database_too(folder: Path, number: signal.Signals) -> None:
+def test_a_signal_during_the_start_stops_the_embedded_database(folder: Path, number: signal.Signals) -> None:
     with serving("--port", "0", "--data-dir", str(folder / "data")) as (process, _):
         postmasters = [child.pid for child in psutil.Process(process.pid).children() if child.name() == "postgres"]
         assert len(postmasters) == 1
@@ -66,7 +66,7 @@ def test_a_signal_at_once_stops_the_embedded_database_too(folder: Path, number: 
         assert not psutil.pid_exists(postmasters[0])
 
 
-def test_an_answer_that_is_being_sent_is_sent_to_its_end(database_url: str) -> None:
+def test_a_stop_sends_the_rest_of_a_response(database_url: str) -> None:
     with serving("--port", "0", "--database-url", database_url) as (process, address):
         port = int(address.rpartition(":")[2])
         words = {"w": ["x" * 1000] * 1000}
@@ -88,7 +88,7 @@ def test_an_answer_that_is_being_sent_is_sent_to_its_end(database_url: str) -> N
         assert process.returncode == 0
 
 
-def test_a_unix_socket_is_nobody_elses_and_goes_at_the_end(database_url: str, folder: Path) -> None:
+def test_a_unix_socket_is_private_and_removed_at_the_end(database_url: str, folder: Path) -> None:
     path = folder / "socket"
     flags = ("--unix-socket", str(path), "--database-url", database_url)
     # What a server that was killed left behind is in nobody's way.
@@ -105,7 +105,7 @@ def test_a_unix_socket_is_nobody_elses_and_goes_at_the_end(database_url: str, fo
     assert not path.exists()
 
 
-def test_a_file_is_no_socket(database_url: str, folder: Path) -> None:
+def test_a_file_in_place_of_the_socket_is_refused(database_url: str, folder: Path) -> None:
     path = folder / "file"
     path.write_text("mine")
     flags = ("--unix-socket", str(path), "--database-url", database_url)
@@ -118,8 +118,8 @@ def test_a_file_is_no_socket(database_url: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", ["--", "--admin-"])
-def test_an_address_that_cannot_be_had(flags: str) -> None:
-    """Before there is a look at the database."""
+def test_an_address_that_is_not_available(flags: str) -> None:
+    """It is refused before the database is opened."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for host, told in (
@@ -132,7 +132,7 @@ def test_an_address_that_cannot_be_had(flags: str) -> None:
             assert (refused.returncode, refused.stderr) == (1, f"Error: cannot listen on {host}:{port}: {told}\n")
 
 
-def test_two_workers_say_once_that_they_are_ready(database_url: str) -> None:
+def test_two_workers_report_ready_once(database_url: str) -> None:
     with serving("--port", "0", "--workers", "2", "--database-url", database_url) as (process, address):
         with closing(http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]))) as client:
             client.request("GET", "/-/ready")
@@ -162,7 +162,7 @@ def test_the_access_log_as_text(database_url: str) -> None:
 
 
 def test_the_access_log_as_json(database_url: str) -> None:
-    """It says the same, and where from; never the query."""
+    """It has the same facts and the client address, but not the query string."""
     [line] = [json.loads(line) for line in logged(database_url, "json")]
     shown = {name: line[name] for name in ("level", "logger", "request_id", "method", "path", "status", "remote")}
     assert shown == {
@@ -181,8 +181,8 @@ def test_the_access_log_as_json(database_url: str) -> None:
     assert datetime.fromisoformat(line["time"]).tzinfo is not None
 
 
-def test_the_memory_of_a_worker_is_settled() -> None:
-    """What is there at the start is frozen, and the collector comes seldom."""
+def test_the_memory_of_a_worker_is_tuned() -> None:
+    """The objects of the start are frozen, and the collector runs rarely."""
     program = (
         "import gc; from server.processes import memory; memory.tune_memory();"
         "print(gc.get_freeze_count() > 1000, gc.get_threshold())"

@@ -102,7 +102,7 @@ async def end(server: Server) -> tuple[int, float]:
 
 @pytest.mark.parametrize("log_format", ["text", "json", "journald"])
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_requests_go_on_and_the_server_stops(database_url: str, workers: str, log_format: str) -> None:
+async def test_requests_are_answered_and_the_server_stops(database_url: str, workers: str, log_format: str) -> None:
     async with unread(database_url, "--workers", workers, "--log-format", log_format) as server:
         await fill(server)
         assert (await get(server.port, "/-/ready")).status == 200
@@ -111,7 +111,7 @@ async def test_requests_go_on_and_the_server_stops(database_url: str, workers: s
 
 
 async def test_under_load(database_url: str) -> None:
-    """Eight clients at once, which are all answered to the end."""
+    """Eight clients at once, and all requests are answered."""
     async with unread(database_url, "--workers", "2", "--drain-seconds", "0.1") as server:
         await asyncio.gather(*(fill(server) for _ in range(8)))
         assert (await end(server))[0] == 0
@@ -137,8 +137,8 @@ async def test_a_reload_is_done(database_url: str) -> None:
         assert (await end(server))[0] == 0
 
 
-async def test_lines_that_were_dropped_are_counted_and_told_once(database_url: str) -> None:
-    """When somebody reads again, whole lines come, and one that says how many are missing."""
+async def test_dropped_lines_are_counted_and_reported_once(database_url: str) -> None:
+    """When the log is read again, there are complete lines, and one line that reports how many are missing."""
     async with unread(database_url, "--log-format", "json") as server:
         # A line has more than 250 characters.
         asked = 5000
@@ -162,7 +162,7 @@ async def test_lines_that_were_dropped_are_counted_and_told_once(database_url: s
         assert (await end(server))[0] == 0
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_failed_start_prints_the_reason() -> None:
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", "postgresql://a@127.0.0.1:1/a"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     told = "Error: the database at 127.0.0.1:1 cannot be reached: "

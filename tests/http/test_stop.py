@@ -78,10 +78,11 @@ async def raw(url: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def test_half_a_body_is_not_waited_for_but_work_is(
+async def test_a_stop_waits_for_work_but_not_for_incomplete_bodies(
     process: tuple[subprocess.Popen[str], int], database_url: str
 ) -> None:
-    """The half ones are let go long before the 25 seconds are over; the one at work outlives them and is answered."""
+    """Connections with incomplete bodies are closed long before the 25 seconds are over. The running request outlives
+    them and is answered."""
     program, port = process
     async with (
         raw(database_url) as holder,
@@ -113,8 +114,8 @@ async def test_a_body_that_arrives_during_the_stop(process: tuple[subprocess.Pop
     assert await ended(program) == 0
 
 
-async def test_half_a_body_that_begins_during_the_stop(process: tuple[subprocess.Popen[str], int]) -> None:
-    """On a connection that was there before."""
+async def test_an_incomplete_body_that_begins_during_the_stop(process: tuple[subprocess.Popen[str], int]) -> None:
+    """On a connection that was open before."""
     program, port = process
     async with connected(port) as first, connected(port) as second:
         await send_half(first)

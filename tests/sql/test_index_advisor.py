@@ -253,7 +253,7 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("there_is", "resources", "expected"), CASES)
-async def test_what_is_suggested(
+async def test_suggestions(
     shop_url: str, there_is: str, resources: list[Resource], expected: list[tuple[str, str]]
 ) -> None:
     statements = [there_is] if there_is else []
