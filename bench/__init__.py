@@ -1,3 +1,3 @@
-"""The benchmark, `waterspout bench`: this server beside a hand-written one (`floor`), other libraries (`peers`) and
-what PostgreSQL allows at all. It is on top and may import all of the project; only the command line imports it.
+"""The benchmark, `waterspout bench`: compares this server with hand-written servers (`floor`), other libraries
+(`peers`) and the limits of PostgreSQL. It may import the whole project; only the command line imports it.
 """

@@ -1,5 +1,5 @@
-"""The command line, `waterspout bench`. In: options, and a URL for a server that runs already. Out: JSON, Markdown and
-plots in a folder; for a URL a table. Exit code 1 when it could not be done, with one line that says why.
+"""The command line, `waterspout bench`. It takes options, and optionally the URL of a running server. It writes JSON,
+Markdown and plots into a folder, or for a URL a table. The exit code is 1 if it failed, with one line that says why.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}
 SAY_SECONDS = 10.0
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it."""
+"""Exit code after Ctrl-C, as in a shell."""
 
 _FAILURES = (EmbeddedError, StartFailed, NotReached, subprocess.CalledProcessError)
 
 
 class Progress:
-    """What is being done, on a line that is written over; where nobody watches, a line now and then."""
+    """Shows the current step on one line that is overwritten. Without a terminal it prints a line now and then."""
 
     def __init__(self) -> None:
         self.is_watched = sys.stderr.isatty()
@@ -101,8 +101,8 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
 @click.option("--writes", is_flag=True, help="With a URL: requests that make resources as well.")
 @click.option("--json", "is_json", is_flag=True, help="With a URL: JSON instead of a table.")
 def main(url: str | None, output: Path, redraw: Path | None, **given: Any) -> None:
-    """Measure this server beside a hand-written one, other libraries, and what PostgreSQL allows at all; or, with a
-    URL, the server that answers there.
+    """Compare this server with hand-written ones, with other libraries and with the limits of PostgreSQL; or, with a
+    URL, measure the server that answers there.
 
     It starts an embedded PostgreSQL with 10,000 and with 1,000,000 users, and all servers in turns on one core. A whole
     run takes about forty minutes.
@@ -132,7 +132,7 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _run(options: Options, progress: Progress, output: Path) -> None:
-    """Ctrl-C ends it, and what was measured stays. Raises click.exceptions.Exit."""
+    """Runs the benchmark. Ctrl-C ends it and keeps what was measured. Raises click.exceptions.Exit."""
     last: list[Figures] = []
 
     def keep(figures: Figures) -> None:

@@ -1,8 +1,8 @@
-"""Where the microseconds of one request go. In: a running server, and the floor if it runs. Out: `Stages` a request.
+"""Measures the stages of one request in microseconds. It takes a running server, and the floor if it runs, and returns
+`Stages` for each request.
 
-What planning a shape costs that was never seen is timed in this process. All else are the server's own figures
-(`Server-Timing`), one request at a time; the rest of a request's round trip is HTTP, Tornado and the socket, the
-kernel's part included.
+The cost of planning a new shape is measured in this process. All other figures are the server's own (`Server-Timing`),
+one request at a time. The rest of a request's round trip is HTTP, Tornado and the socket, including the kernel's part.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from server.routes import Shape, match_route
 from server.settings import Settings
 
 BARE = Request("bare", "bare", "GET", "/bare")
-"""A route of the floor that answers without a database: Tornado and the wire alone."""
+"""A route of the floor that answers without a database: only Tornado and the network."""
 
 LEFT_OUT, AT_LEAST = 20, 40
-"""Answers that come first and do not count, and how many are asked for whatever the time."""
+"""The number of first answers that do not count, and the minimum number of answers, whatever the time."""
 
 _TIMES = 30
 
 
 def break_down(request: Request, ours: Running, floor: Running | None, seconds: float, cursor: str) -> Stages:
-    """Server and floor are asked in turns for so many seconds. Raises Refused."""
+    """Measures server and floor in turns for this many seconds. Raises Refused."""
     servers = [ours, floor] if floor is not None else [ours]
     pairs = _in_turns(request, servers, seconds, cursor)
     answers = [pair[0] for pair in pairs]
@@ -53,13 +53,13 @@ def break_down(request: Request, ours: Running, floor: Running | None, seconds: 
 
 
 def bare_round_trip(floor: Running, seconds: float) -> float:
-    """Microseconds."""
+    """The round trip in microseconds of an answer without a database."""
     pairs = _in_turns(BARE, [floor], seconds, "")
     return statistics.median(pair[0].seconds for pair in pairs) * 1e6
 
 
 def _in_turns(request: Request, servers: Sequence[Running], seconds: float, cursor: str) -> list[list[Answer]]:
-    """An answer of each server, many times over, their bodies left out."""
+    """Answers of each server, many times in turns, without their bodies."""
     turns: list[list[Answer]] = []
     with ExitStack() as stack:
         connections = [stack.enter_context(connected(server.port)) for server in servers]
@@ -85,7 +85,7 @@ def read_shape(request: Request, engine: Engine) -> ReadShape:
 
 
 def first_plan_us(request: Request, cursor: str) -> float:
-    """Parsing, planning and compiling of a shape that was never seen: microseconds, the median over fresh engines."""
+    """Microseconds to parse, plan and compile a new shape: the median over fresh engines."""
     query_string = rendered(request, 1, cursor)[0].partition("?")[2]
     catalog, durations = built_in(), []
     for _ in range(_TIMES):

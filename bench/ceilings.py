@@ -1,7 +1,8 @@
-"""What PostgreSQL allows at all: pgbench on SQL alone, without a server. In: a request. Out: transactions per second.
+"""Measures the limits of PostgreSQL: pgbench with only SQL, without a server. It takes a request and returns
+transactions per second.
 
-`same`: the statements that the server sends for the request, as its connection sees them, prepared. `postgrest`: one
-statement in which PostgreSQL makes the JSON, of the shape that PostgREST generates; PostgREST itself cannot exceed it.
+`same`: the statements that the server sends for the request, prepared. `postgrest`: one statement in which PostgreSQL
+makes the JSON, of the shape that PostgREST generates; PostgREST itself cannot exceed it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ USER_COLUMNS = (
     "id, first_name, last_name, first_name || ' ' || last_name AS display_name, age, email, status, birth_date, gender,"
     " words, date_create"
 )
-# One statement for rows, count and JSON; an embedded collection is a LATERAL of its own for each row.
+# One statement for rows, count and JSON; an embedded collection is a LATERAL for each row.
 _AROUND = """
 WITH pgrst_source AS (
 {source}
@@ -74,7 +75,7 @@ _LATENCY = re.compile(r"^latency average = ([\d.]+) ms", re.MULTILINE)
 
 
 class Script(msgspec.Struct, frozen=True):
-    """What one transaction sends; its variables are bound as parameters."""
+    """The statements of one transaction; its variables are bound as parameters."""
 
     text: str
     variables: dict[str, str] = {}
@@ -91,7 +92,9 @@ def find_pgbench() -> str | None:
 def run_script(
     pgbench: str, url: str, script: Script, *, seconds: float, clients: int, cpus: Cpus
 ) -> tuple[float, float]:
-    """Transactions per second, and milliseconds for one. Raises subprocess.CalledProcessError."""
+    """Runs pgbench and returns transactions per second, and milliseconds for one. Raises
+    subprocess.CalledProcessError.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as file:
         file.write(script.text)
         file.flush()
@@ -124,7 +127,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
         async with database.connection() as connection:
             connection.add_query_logger(lambda query: sent.append((query.query, query.args or ())))
         path_id = int(route.id) if route.id else None
-        # The first time the driver looks up types.
+        # The first execution also sends the driver's look-ups of types.
         for _ in range(2):
             sent.clear()
             await execute_read(database, prepared, path_id, engine)
@@ -143,7 +146,7 @@ def _script(sent: Sequence[tuple[str, Sequence[Any]]]) -> Script:
 
 
 def _text(value: Any) -> str:
-    """As PostgreSQL reads it."""
+    """The value as text for PostgreSQL."""
     match value:
         case bool():
             return "t" if value else "f"

@@ -1,5 +1,6 @@
-"""Single requests over one connection, for what load does not tell: bodies, round trips, and the stages in
-`Server-Timing`. A bare socket, because a client of the standard library takes longer than what it would measure.
+"""Sends single requests over one connection, for what a load test does not show: bodies, round trips, and the stages in
+`Server-Timing`. It uses a plain socket, because a client of the standard library takes longer than the measured
+request.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _READ_BYTES, _WATCH_SECONDS = 1 << 20, 0.2
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """seconds: from the first byte sent to the last received. first_seconds: to the first that came."""
+    """An answer. seconds: from the first byte sent to the last received. first_seconds: to the first received."""
 
     status: int
     head: bytes
@@ -48,7 +49,7 @@ def connected(port: int) -> Iterator[socket.socket]:
 
 
 def ask(connection: socket.socket, request: Request, number: int = 1, cursor: str = "") -> Answer:
-    """Raises Refused, and OSError when the server hangs up."""
+    """Sends a request and returns its answer. Raises Refused, and OSError if the server closes the connection."""
     sent = _bytes(request, number, cursor)
     begin = time.perf_counter()
     connection.sendall(sent)
@@ -66,8 +67,10 @@ def ask(connection: socket.socket, request: Request, number: int = 1, cursor: st
 
 
 def drain(connection: socket.socket, request: Request, watch: Callable[[], None]) -> tuple[float, float, int]:
-    """Asks for an answer that is too long to be kept. watch: called now and then, while it comes. Returns the seconds
-    to the first byte and to the last, and how many bytes came. Raises Refused, and OSError when the server hangs up."""
+    """Requests an answer that is too long to be kept. watch: called now and then while it arrives. Returns the seconds
+    to the first byte and to the last, and the number of bytes. Raises Refused, and OSError if the server closes the
+    connection.
+    """
     begin = time.perf_counter()
     connection.sendall(_bytes(request, 1, ""))
     end = _received(connection)
@@ -112,7 +115,7 @@ def _body(connection: socket.socket, head: bytes, begun: bytes) -> bytes:
             parts.append(_received(connection))
             missing -= len(parts[-1])
     elif _CHUNKED.search(head):
-        # JSON has no bare line ends, so this is the end and nothing else.
+        # JSON has no raw line breaks, so this can only be the end.
         end = b"\r\n" + begun
         while not end.endswith(_LAST_CHUNK):
             parts.append(_received(connection))

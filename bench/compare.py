@@ -1,8 +1,8 @@
-"""Whether two answers say the same. In: two bodies. Out: the first difference in words, or "".
+"""Compares two answers. It takes two bodies and returns the first difference in words, or "".
 
-A hand-written server has the same bytes. Another library has the same content: resources with their types, ids,
-attributes and linkage, `included` as a set; links and meta are its own. Of its writes, the rows that they leave behind
-are compared and not the answers, which libraries word differently.
+A hand-written server must have the same bytes. Another library must have the same content: resources with their types,
+ids, attributes and linkage, and `included` as a set; links and meta may differ. After its writes the rows are compared
+and not the answers, because libraries word them differently.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def bytes_differ(ours: bytes, theirs: bytes) -> str:
 
 
 def without_new_ids(body: bytes, last: int) -> bytes:
-    """Ids above `last`, in the order in which they appear: a sequence may have gaps."""
+    """Replaces ids above `last` by their order of appearance, because a sequence may have gaps."""
     seen: dict[bytes, bytes] = {}
 
     def named(found: re.Match[bytes]) -> bytes:
@@ -36,7 +36,7 @@ def without_new_ids(body: bytes, last: int) -> bytes:
 
 
 def content_differs(ours: bytes, theirs: bytes) -> str:
-    """Of two documents of JSON:API. Raises ValueError for what is not JSON."""
+    """The first difference of two JSON:API documents. Raises ValueError for invalid JSON."""
     return next(_differences(json.loads(ours), json.loads(theirs)), "")
 
 

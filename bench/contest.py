@@ -1,8 +1,9 @@
-"""Requests to servers in turns. In: running servers on one database, the table of requests. Out: a row a request, with
-every sample. It must not know how servers are started, nor how figures are shown.
+"""Measures requests on several servers in turns. It takes running servers on one database and the table of requests,
+and returns a row for each request, with every sample. It must not know how servers are started, nor how figures are
+shown.
 
-Before a request is measured, all are asked for it once, and who answers something else than ours is left out of the
-row with the difference as the reason. Requests that write begin from the same rows each time.
+Before a request is measured, it is sent once to all servers. A server that answers differently from ours is left out of
+the row, with the difference as the reason. Requests that write begin with the same rows each time.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ Translate = Callable[[Request], Request | None]
 Say = Callable[[str], None]
 
 DELETED_PER_SECOND = 25_000
-"""Users made for DELETE: more than one core of anything here deletes, because each is asked for once. A server that is
-faster runs out of them, and its row is void."""
+"""Users created for DELETE: more than any server here can delete on one core, because each is deleted once. A faster
+server runs out of them, and its row is void.
+"""
 
 OVERTIME = 0.5
-"""Seconds by which a run of the load may be longer than it was asked to be."""
+"""Seconds by which a run of the load may be longer than requested."""
 
 WARM_ANSWERS, WARM_SECONDS = 50, 5.0
-"""Answers that come before the first round, and how long a run for them takes at most."""
+"""The number of answers before the first round, and the longest time for them."""
 
 
 FIRST = USERS + 1
 """The number of the first request of each run."""
 
 ENOUGH = 20
-"""Answers that a sample should have."""
+"""The number of answers that a sample should have."""
 
 
 class Entrant(msgspec.Struct, frozen=True):
-    """A running server and how it spells a request."""
+    """A running server, and the function that translates a request into its form."""
 
     running: Running
     translate: Translate
@@ -54,8 +56,10 @@ class Entrant(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """rounds: at the number of connections that ratios are taken at; other numbers have one. warm_up: whether a run of
-    the load comes first, or a few requests. most_seconds: how long a run may take to have enough answers."""
+    """How requests are measured. rounds: with the number of connections for ratios; other numbers have one round.
+    warm_up: whether a run of the load comes first, or a few requests. most_seconds: how long a run may take to have
+    enough answers.
+    """
 
     rounds: int
     seconds: float
@@ -65,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What all entrants have before them."""
+    """What all entrants share."""
 
     entrants: Sequence[Entrant]
     rows: Rows
@@ -76,12 +80,12 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def whole(request: Request) -> Request:
-    """A request as it is."""
+    """Returns the request unchanged."""
     return request
 
 
 def find_cursor(running: Running) -> str:
-    """Of the page that begins behind 29,990 computers, asked of a server that has cursors."""
+    """The cursor of the page after 29,990 computers, read from a server that has cursors."""
     after, left = "", DEEP_OFFSET
     with connected(running.port) as connection:
         while left:
@@ -94,13 +98,13 @@ def find_cursor(running: Running) -> str:
 
 
 def chosen(only: str) -> list[Request]:
-    """The requests whose name begins with one of the words, which commas part."""
+    """The requests whose name begins with one of the words, which are separated by commas."""
     words = tuple(word.strip() for word in only.split(",") if word.strip())
     return [request for request in REQUESTS if not words or request.name.startswith(words)]
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """A server, and the request as it spells it. samples: filled as the rounds are run."""
+    """A server and the request in its form. samples: filled during the rounds."""
 
     entrant: Entrant
     request: Request
@@ -112,7 +116,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def run_row(course: Course, request: Request) -> Row:
-    """Compares, then measures in turns; who begins changes with each round."""
+    """Compares the answers, then measures in turns; each round begins with another server."""
     connections = 1 if request.alone else CONNECTIONS
     spelt = [(entrant, entrant.translate(request)) for entrant in course.entrants]
     lanes = [Lane(entrant, own, []) for entrant, own in spelt if own is not None]
@@ -136,7 +140,7 @@ def _levels(plan: Plan, request: Request, connections: int) -> list[int]:
 
 
 def _measured(course: Course, lanes: list[Lane], request: Request, connections: int) -> dict[str, tuple[float, float]]:
-    """Fills the lanes. Returns what server and PostgreSQL hold in memory, MB, by the servers' names."""
+    """Fills the lanes. Returns the memory of the server and of PostgreSQL in MB, by the servers' names."""
     rates = {lane.name: _warm_up(course, lane, connections) for lane in lanes}
     for number, level in enumerate(_levels(course.plan, request, connections)):
         first = number % max(1, len(lanes))
@@ -150,9 +154,10 @@ def _measured(course: Course, lanes: list[Lane], request: Request, connections: 
 
 
 def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
-    """How long a run takes, so that slow answers are counted as well; None where even the longest would not do. Each
-    connection has its answer, unless there are more than ratios are taken at; better it has four, because what is half
-    done at the end counts for nothing."""
+    """How long a run takes, so that slow answers are counted too; None if even the longest run would be too short. Each
+    connection gets an answer, unless there are more connections than for ratios. Four answers each are better, because
+    a request that is unfinished at the end does not count.
+    """
     wanted, turn = max(ENOUGH, 4 * connections) / rate, connections / rate
     if turn > plan.most_seconds and connections > CONNECTIONS:
         return None
@@ -160,7 +165,7 @@ def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
 
 
 def _warm_up(course: Course, lane: Lane, connections: int) -> float:
-    """About how many requests a second it answers, once it has answered enough."""
+    """Warms up the server and returns its approximate requests per second."""
     if not course.plan.warm_up:
         return _rate_of_few(course, lane)
     sample = _run(course, lane, 1, connections)
@@ -170,7 +175,7 @@ def _warm_up(course: Course, lane: Lane, connections: int) -> float:
 
 
 def _rate_of_few(course: Course, lane: Lane) -> float:
-    """One at a time."""
+    """The rate of a few requests, one at a time."""
     _begin_anew(course, lane.request, 0)
     times: list[float] = []
     with connected(lane.entrant.running.port) as connection:
@@ -180,8 +185,9 @@ def _rate_of_few(course: Course, lane: Lane) -> float:
 
 
 def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample:
-    """One run of the load, with what it cost. The next server has the core for itself: this one has ended, by then,
-    what the load has begun and left, which of slow answers is seconds of work."""
+    """One run of the load, with its cost. It waits until the server has finished all requests of the run, which takes
+    seconds if answers are slow, so that the next server has the core for itself.
+    """
     _begin_anew(course, lane.request, whole_seconds(seconds) + OVERTIME)
     processes = (lane.entrant.running.processes, course.rows.processes)
     before = [each.cpu_seconds() for each in processes]
@@ -194,7 +200,7 @@ def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample
 
 
 def _begin_anew(course: Course, request: Request, seconds: float) -> None:
-    """The rows as they were loaded, and users to be deleted."""
+    """Restores the loaded rows, and creates users to be deleted."""
     if not request.writes:
         return
     course.rows.run(restore)
@@ -211,8 +217,9 @@ def _fault(lane: Lane) -> str:
 
 
 def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, str]:
-    """Why a server's figures would not count, by name; "" where they do. The first lane is ours. A write must leave the
-    same rows behind, too."""
+    """Why a server's figures do not count, by name; "" if they do. The first lane is ours. A write must also leave the
+    same rows.
+    """
     voids = {}
     answers: dict[str, tuple[Answer, str]] = {}
     for lane in lanes:

@@ -1,7 +1,8 @@
-"""Two comparisons of their own. In: a database, a server. Out: samples in turns.
+"""Two separate comparisons. They take a database and a server, and return samples in turns.
 
-Two workers, PostgreSQL and the load on two cores, beside pgbench with PostgreSQL on the same two, which sends SQL in
-which PostgreSQL makes the JSON. And so many adds in one request of atomic operations, beside as many POSTs.
+The first: two workers, PostgreSQL and the load on two cores, compared with pgbench and PostgreSQL on the same two, with
+SQL in which PostgreSQL makes the JSON. The second: many adds in one request of atomic operations, compared with the
+same number of POSTs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TWO_WORKERS = ("list-30-include", "list-1000-include")
 
 
 def two_workers(rows: Rows, cores: Cores, pgbench: str, seconds: float, rounds: int) -> list[TwoWorkers]:
-    """Everything is bound to the two cores, and to where it was afterwards. Raises StartFailed."""
+    """Pins everything to the two cores, and afterwards back to where it was. Raises StartFailed."""
     rows.processes.pin(cores.both)
     pin_own(cores.both)
     try:
@@ -44,7 +45,7 @@ def _pair(
 
 
 def batches(server: Running, rows: Rows, rounds: int) -> Batch:
-    """A turn of each comes first and does not count. Raises Refused."""
+    """Measures both in turns. The first turn of each does not count. Raises Refused."""
     many, one = BY_NAME["operations-1000"], BY_NAME["create"]
     together: list[float] = []
     single: list[float] = []

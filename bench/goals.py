@@ -1,7 +1,7 @@
-"""What is to be reached, in one place. In: `Figures`. Out: each goal beside what was measured.
+"""The goals, in one place. It takes `Figures` and returns each goal with its measured value.
 
-Ratios are of requests per second, at 16 connections, one worker each. The original counts only its page and is compared
-without a total; each floor is compared with an exact total and without one, and is held to the same number.
+Ratios are of requests per second, at 16 connections, with one worker each. The original counts only its page and is
+compared without a total. Each floor is compared with an exact total and without one, with the same goal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Sense = Literal["at least", "at most"]
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """requests: by name, each of which is to reach both."""
+    """A goal for some requests, by name. Each must reach both ratios."""
 
     requests: tuple[str, ...]
     over_original: float
@@ -36,29 +36,29 @@ RATIOS: tuple[Ratio, ...] = (
     Ratio(("operations-3",), 8, 0.8),
 )
 TWO_WORKERS = {"list-30-include": 0.5, "list-1000-include": 0.9}
-"""Of the transactions per second of pgbench, on SQL in which PostgreSQL makes the JSON."""
+"""Share of pgbench's transactions per second, with SQL in which PostgreSQL makes the JSON."""
 
 DEEP_PAGE_MS = 5.0
 """Page 3,000 of ten, in PostgreSQL."""
 
 TAIL = 3.0
-"""p99 over p50 of reading requests."""
+"""p99 divided by p50 of reading requests."""
 
 FIRST_BYTE_MS, GROWN_MB = 100.0, 64.0
-"""Of the whole table of 1,000,000 users in one answer."""
+"""For the whole table of 1,000,000 users in one answer."""
 
 CURSOR_PAGES = 3.0
-"""Any page by cursor, over the first."""
+"""Any page by cursor, relative to the first."""
 
 BATCH = 0.1
-"""1,000 adds in one request, over as many POSTs."""
+"""1,000 adds in one request, relative to the same number of POSTs."""
 
 
 BESIDE = {ORIGINAL: "over FastAPI-JSONAPI", PLAIN: "over the plain floor", FLOOR: "over the sharpest floor"}
 
 
 class Line(msgspec.Struct, frozen=True):
-    """measured: None where it was not."""
+    """A goal and its value. measured: None if it was not measured."""
 
     what: str
     sense: Sense

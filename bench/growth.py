@@ -1,5 +1,6 @@
-"""How cost grows with the table, and with the place of a page in it. In: running servers on a database of some size.
-Out: a figure a request and size, a page and a place, and the whole table in one answer.
+"""Measures how cost grows with the size of the table and with the position of a page. It takes running servers on a
+database of some size, and returns a figure for each request and size, for each page and position, and for the whole
+table in one answer.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ SIZED = (
     "boolean-filter",
     "sparse",
 )
-"""Requests that are asked over both sizes of table."""
+"""Requests that are measured with both sizes of the table."""
 
 SORTS = ("id", "last_name")
 STEP = 10_000
-"""Rows of each page on the way to a cursor that is far away."""
+"""Rows of each page on the way to a distant cursor."""
 
 _LEFT_OUT, _TURNS, _SECONDS = 5, 60, 2.0
 
@@ -43,7 +44,7 @@ _LEFT_OUT, _TURNS, _SECONDS = 5, 60, 2.0
 def at_size(
     names: Sequence[str], entrants: Sequence[Entrant], rows: Rows, seconds: float, say: Callable[[str], None]
 ) -> Iterator[AtSize]:
-    """By load over one connection; a server that refuses a request has no figure."""
+    """Measures with load over one connection; a server that refuses a request has no figure."""
     for name in names:
         for entrant in entrants:
             request = entrant.translate(BY_NAME[name])
@@ -66,7 +67,7 @@ def at_size(
 
 
 def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[Page]:
-    """Pages of ten of the users at places further and further behind, by number and by cursor."""
+    """Measures pages of ten users at increasing offsets, by number and by cursor."""
     offsets = [0, *(10**power for power in range(2, 7) if 10**power < users), users - 10]
     for sort in SORTS:
         cursors = _cursors(server, sort, offsets, say)
@@ -81,7 +82,7 @@ def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[P
 
 
 def _cursors(server: Running, sort: str, offsets: Sequence[int], say: Callable[[str], None]) -> dict[int, str]:
-    """The cursor behind so many rows, found by walking."""
+    """The cursors after these numbers of rows, found by reading page after page."""
     found, place, cursor = {0: ""}, 0, ""
     with connected(server.port) as connection:
         for offset in offsets[1:]:
@@ -97,7 +98,7 @@ def _cursors(server: Running, sort: str, offsets: Sequence[int], say: Callable[[
 
 
 def _milliseconds(server: Running, path: str, cursor: str = "") -> float:
-    """The median round trip over one connection, the first ones left out."""
+    """The median round trip over one connection, without the first ones."""
     request = Request("page", "page", "GET", path)
     times: list[float] = []
     end = time.monotonic() + _SECONDS
@@ -108,7 +109,9 @@ def _milliseconds(server: Running, path: str, cursor: str = "") -> float:
 
 
 def stream(server: Running, users: int) -> Stream:
-    """The whole table in one answer, and how much more memory the server holds meanwhile. Raises Refused, OSError."""
+    """Measures the whole table in one answer, and how much more memory the server holds meanwhile. Raises Refused,
+    OSError.
+    """
     with connected(server.port) as connection:
         ask(connection, BY_NAME["detail"])
         before = server.processes.memory_mb()

@@ -1,5 +1,5 @@
-"""Load by wrk: one request over and over. In: an address, a request, how long and how many connections. Out: a sample.
-It must not know which server answers.
+"""Creates load with wrk, by sending one request over and over. It takes an address, a request, the time and the number
+of connections, and returns a sample. It must not know which server answers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ WITHOUT_WRK = "wrk is not installed: `apt-get install wrk`, `brew install wrk`, 
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One run of wrk. errors: answers of 400 and above, and connections that failed. cpu_us, database_cpu_us: what the
-    server and PostgreSQL were busy for one request, which other work on the machine changes little."""
+    """One run of wrk. errors: answers of 400 and above, and failed connections. cpu_us, database_cpu_us: processor time
+    of the server and of PostgreSQL for one request, which depends little on other work on the machine.
+    """
 
     requests: int
     microseconds: int
@@ -36,20 +37,21 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def wrk_version() -> str:
-    """ "" when it is not installed."""
+    """The version of wrk, or "" if it is not installed."""
     if shutil.which("wrk") is None:
         return ""
     return subprocess.run(["wrk", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split(" [")[0]
 
 
 def whole_seconds(seconds: float) -> int:
-    """How long a run is that is asked for so many."""
+    """The whole seconds that wrk runs for this time."""
     return max(1, round(seconds))
 
 
 def send(url: str, request: Request, seconds: float, connections: int, first: int = 1, cursor: str = "") -> Sample:
-    """One thread and `connections` keep-alive connections to `http://host:port` for about so many seconds; wrk counts
-    whole ones. first: the number of the first request. Raises subprocess.CalledProcessError."""
+    """Sends load to `http://host:port` with one thread and `connections` keep-alive connections, for about this many
+    seconds; wrk counts whole ones. first: the number of the first request. Raises subprocess.CalledProcessError.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as body:
         body.write(request.body)
         body.flush()

@@ -1,6 +1,6 @@
-"""The figures as pictures, SVG and PNG. In: `Figures`. Out: files. It must not know how anything was measured.
+"""Draws the figures as SVG and PNG. It takes `Figures` and writes files. It must not know how anything was measured.
 
-What was not measured is not drawn: a picture without anything to show is not made.
+Figures that were not measured are not drawn, and empty plots are not written.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ STYLE: dict[Any, Any] = {
 LATENCIES = ("detail", "list-30", "list-30-include", "list-1000-include", "dotted-filter", "create")
 LEVELS = (1, 16, 64)
 TIMES = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
-"""Milliseconds that are marked."""
+"""Ticks in milliseconds."""
 
 Kinds = Sequence[tuple[str, str, str]]
 """Label, colour, mark."""
 
 
 def draw(figures: Figures, folder: Path, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """The files that were written."""
+    """Draws all plots and returns the files that were written."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures: Sequence[tuple[str, Callable[[Figures], Figure | None]]] = (
         ("ratios", ratios),
@@ -95,7 +95,7 @@ def _bare(axes: Axes, *, grid: Literal["x", "y"] = "x") -> None:
 
 
 def _head(figure: Figure, title: str, below: str, kinds: Kinds = ()) -> None:
-    """Above all axes, at the left edge: title, what is shown, and the servers' colours."""
+    """Writes title, description and the servers' colours above all axes, at the left edge."""
     width, inches = figure.get_size_inches()
     up = 0.32 if kinds else 0.0
     figure.text(0.01, 1 + (0.50 + up) / inches, title, fontsize=16, fontweight="bold", va="bottom")
@@ -108,7 +108,7 @@ def _head(figure: Figure, title: str, below: str, kinds: Kinds = ()) -> None:
 
 
 def _legend(axes: Axes, kinds: Kinds, *, up: float = 5) -> None:
-    """Words with a mark in their colour in a line above the axes, instead of a box."""
+    """A legend in a line above the axes, instead of a box."""
     right = 0.0
     for label, colour, mark in kinds:
         for text, ink, width in ((mark, colour, 14.0), (label, INK, 5.5 * len(label) + 18)):
@@ -137,7 +137,7 @@ def _servers(figures: Figures) -> Kinds:
 
 
 def ratios(figures: Figures) -> Figure | None:
-    """A row a request: over the other libraries at the left, over the floors at the right; the goals as ticks."""
+    """One row for each request: the other libraries at the left, the floors at the right; the goals as ticks."""
     rows = [row for row in figures.rows if row.total != "exact" and _best(row)]
     others = [server.name for server in figures.servers if server.name not in (OURS, *FLOORS)]
     if not rows:
@@ -172,7 +172,7 @@ def _over_others(axes: Axes, rows: Sequence[Row], others: Sequence[str], labels:
             at = place + (turn - (len(others) - 1) / 2) * height
             if ratio is not None:
                 axes.barh(at, ratio.middle - 1, height * 0.86, left=1, color=_colour(name))
-                # Behind the goal's tick where that stands in the way.
+                # After the goal's tick if they would overlap.
                 is_near = goal is not None and 1 < goal / ratio.middle < 1.4
                 right = goal if is_near and goal is not None else max(ratio.middle, 1)
                 axes.text(right * 1.05, at, f"{_times(ratio.middle)}x", va="center", fontsize=9.5)
@@ -188,7 +188,7 @@ def _times(ratio: float) -> str:
 
 
 def _over_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
-    """A bar for each floor, without a total; a dot for an exact one."""
+    """One bar for each floor, without a total; a dot for an exact total."""
     _bare(axes)
     exact = {row.request.removesuffix("-exact"): row for row in figures.rows if row.total == "exact"}
     floors = [server.name for server in figures.servers if server.name in FLOORS]
@@ -233,7 +233,7 @@ def _log(axes: Axes) -> None:
 
 
 def latency(figures: Figures) -> Figure | None:
-    """A panel a request: p50 over connections, and the way to p99 as a band."""
+    """One panel for each request: p50 by number of connections, with a band up to p99."""
     found = {row.request: row for row in figures.rows}
     rows = [found[name] for name in LATENCIES if name in found and _levels(found[name])]
     if not rows:
@@ -266,7 +266,7 @@ def _latencies(axes: Axes, row: Row) -> None:
         ]
         if points:
             levels, middles, highs = zip(*points, strict=True)
-            # Side by side, so that the hairs can be told apart.
+            # Side by side, so that the lines can be distinguished.
             places = [level * 1.09 ** (turn - (len(row.cells) - 1) / 2) for level in levels]
             over = 3 if name == OURS else 2
             axes.plot(places, middles, marker="o", color=_colour(name), linewidth=2, markersize=5, zorder=over)
@@ -284,7 +284,7 @@ def _latencies(axes: Axes, row: Row) -> None:
 
 
 def growth(figures: Figures) -> Figure | None:
-    """At the left what a request costs in a small and in a large table, at the right what a page costs far behind."""
+    """At the left the cost of a request in a small and a large table, at the right the cost of distant pages."""
     users = sorted({each.users for each in figures.sizes})
     if len(users) < 2:
         return None
@@ -332,7 +332,7 @@ def _pages(axes: Axes, pages: Sequence[Page]) -> None:
             axes.annotate(label, points[-1], color=colour, ha="right", fontweight="bold", **below)  # type: ignore[arg-type]
     axes.set_xscale("log")
     axes.set_yscale("log")
-    # The first page has no place on a logarithmic axis: it is drawn where ten rows come before.
+    # A logarithmic axis has no zero: the first page is drawn at ten rows.
     axes.set_xticks((10, 1000, 100_000), ("none", "1,000", "100,000"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} ms"))
@@ -345,7 +345,9 @@ def _pages(axes: Axes, pages: Sequence[Page]) -> None:
 
 
 def time(figures: Figures) -> Figure | None:
-    """A bar a request, of the stages as shares of its round trip; the sharpest floor's as a tick."""
+    """One bar for each request: the stages as shares of its round trip, and the sharpest floor's round trip as a
+    tick.
+    """
     stages = figures.stages
     if not stages:
         return None
@@ -366,7 +368,7 @@ def time(figures: Figures) -> Figure | None:
 
 
 def _stacked(axes: Axes, place: int, stages: Stages) -> None:
-    """Medians of parts do not quite add up to the median of the whole: the bar is made of the parts."""
+    """One bar made of the parts, because their medians do not add up exactly to the median of the whole."""
     begin, whole = 0.0, sum(getattr(stages, name) for name in STAGE_COLOURS)
     by_hand = None if stages.floor is None else stages.floor / stages.round_trip
     for name, colour in STAGE_COLOURS.items():

@@ -1,4 +1,4 @@
-"""The figures as Markdown and as JSON. In: `Figures`. Out: text. It must not know how anything was measured."""
+"""Writes the figures as Markdown and as JSON. It takes `Figures`. It must not know how anything was measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ MARKS = {True: "met", False: "**missed**", None: "not measured"}
 
 
 def write(figures: Figures, folder: Path) -> list[Path]:
-    """`figures.json`, with every sample, and `report.md`. Each is whole at any time, whatever ends this."""
+    """Writes `figures.json`, with every sample, and `report.md`. Each file is complete at any time, even after an
+    interruption.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     data, text = folder / "figures.json", folder / "report.md"
     _replace(data, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
@@ -31,7 +33,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Figures:
-    """Raises msgspec.ValidationError for a file of another form."""
+    """Reads a `figures.json`. Raises msgspec.ValidationError for a file of another form."""
     return msgspec.json.decode(path.read_bytes(), type=Figures)
 
 
@@ -95,7 +97,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits that count, as a person writes them."""
+    """A number with three significant digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -127,7 +129,7 @@ def _ratios(figures: Figures) -> str:
 
 
 def _notes(figures: Figures) -> str:
-    """Of each peer what it was given beyond its documentation, and why it has no figure for a request."""
+    """For each peer the settings beyond its documentation, and why it has no figure for a request."""
     names = {server.name for server in figures.servers}
     blocks = []
     for peer in PEERS:
@@ -147,7 +149,7 @@ def _ratio(row: Row, other: str) -> tuple[str, str]:
 
 
 def short(reason: str) -> str:
-    """One line that a table has room for."""
+    """The reason in one line that fits into a table."""
     line = " ".join(reason.split()).replace("|", "/")
     return line if len(line) <= 80 else f"{line[:77]}..."
 

@@ -1,12 +1,12 @@
-"""The requests that are measured: one table, a row a request, in the words of JSON:API. In: nothing. Out: method, path
-and body, for every server. It must not know which server is asked, nor how often.
+"""The table of measured requests, one row each, in terms of JSON:API. It gives method, path and body, for every server.
+It must not know which server is measured, nor how often.
 
-A path is kept as a person reads it and percent-encoded when it is sent. Path and body may hold
+A path is written readably here and percent-encoded when it is sent. Path and body may contain
 
     {n}       a number that no other request of the run sends
-    {user}    the id of a user that is there, in turn
-    {c1} {c2} {c3}   the ids of three computers that are there, others for each user
-    {cursor}  where page 3,000 of ten begins, as the server itself tells it
+    {user}    the id of an existing user, in turn
+    {c1} {c2} {c3}   the ids of three existing computers, others for each user
+    {cursor}  the start of page 3,000 of ten, as given by the server
 
 A list is there twice: with `page[total]=none`, and as `NAME-exact` with `page[total]=exact`.
 """
@@ -23,18 +23,19 @@ import msgspec
 MEDIA_TYPE = "application/vnd.api+json"
 
 USERS = 10_000
-"""Users that are there, with ids from 1, and three times as many computers."""
+"""The number of users, with ids from 1; there are three times as many computers."""
 
 ADDS = 1000
-"""Operations in the longest request, which is as many as `max_operations` allows."""
+"""Operations in the longest request: the most that `max_operations` allows."""
 
 DEEP_OFFSET = 29_990
 """Rows before page 3,000 of ten."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """name: one word, for options and files. label: for people. total: the `page[total]` of a list, or "". alone: so
-    long that it is sent over one connection only."""
+    """A request. name: one word, for options and files. label: for people. total: the `page[total]` of a list, or "".
+    alone: so long that it is sent over only one connection.
+    """
 
     name: str
     label: str
@@ -51,7 +52,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]:
-    """Path, percent-encoded, and body of the request that is sent as the `number`-th."""
+    """The percent-encoded path and the body of the `number`-th request."""
     user = number % USERS + 1
     values = {"{n}": str(number), "{user}": str(user), "{cursor}": cursor}
     values |= {f"{{c{place}}}": str(3 * (user - 1) + place) for place in (1, 2, 3)}
@@ -62,7 +63,7 @@ def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]
 
 
 def template(request: Request, cursor: str = "") -> str:
-    """The path, percent-encoded but for the places of numbers."""
+    """The percent-encoded path, in which the placeholders are kept."""
     path = quote(request.path.replace("{cursor}", cursor), safe="/?&=,")
     for name in ("n", "user"):
         path = path.replace(f"%7B{name}%7D", f"{{{name}}}")
@@ -70,7 +71,7 @@ def template(request: Request, cursor: str = "") -> str:
 
 
 def user_object(mark: str) -> dict[str, Any]:
-    """A user to be made; `mark` makes the email its own."""
+    """A user to create; `mark` makes the email unique."""
     return {
         "type": "user",
         "attributes": {
@@ -113,7 +114,7 @@ def _write(name: str, label: str, method: str, path: str, body: str = "") -> Req
 
 _DOTTED = _json([{"name": "group.name", "op": "eq", "val": "Group 7"}, {"name": "age", "op": "ge", "val": 40}])
 _ANY = _json([{"name": "computers", "op": "any", "val": {"name": "serial", "op": "startswith", "val": "SN-4"}}])
-# Without an age nobody matches: servers differ in where a descending sort has its nulls.
+# Users without an age do not match, because servers order nulls differently in a descending sort.
 _TREE = _json(
     [
         {

@@ -1,5 +1,5 @@
-"""What a run has found, as values. In: nothing. Out: the kinds of figure, and the medians and ratios that are read from
-them. It must not know how anything was measured, nor how it is shown.
+"""The results of a run, as values: the kinds of figures, and their medians and ratios. It must not know how anything
+was measured, nor how it is shown.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from bench.load import Sample
 
 OURS, FLOOR, PLAIN, ORIGINAL = "waterspout", "floor", "plain-floor", "fastapi-jsonapi"
 FLOORS = (PLAIN, FLOOR)
-"""Written by hand: as Tornado and asyncpg are taught, and as sharp as it gets."""
+"""The hand-written servers: one as Tornado and asyncpg document it, and one optimized as far as possible."""
 
 CONNECTIONS = 16
-"""What ratios are taken at; requests that are sent alone have one."""
+"""The number of connections for ratios; requests that are sent alone have one."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -31,8 +31,9 @@ def spread(values: list[float]) -> Spread:
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One request to one server: the rounds in the order in which they were run. void: why the figures do not count, or
-    why there are none. memory_mb: of the server, and of PostgreSQL, afterwards."""
+    """One request to one server: the rounds in order. void: why the figures do not count, or why there are none.
+    memory_mb: of the server, and of PostgreSQL, afterwards.
+    """
 
     samples: list[Sample] = []
     void: str = ""
@@ -47,13 +48,13 @@ class Cell(msgspec.Struct, frozen=True):
         return spread([sample.per_second for sample in samples]) if samples else None
 
     def median(self, field: str, connections: int) -> float | None:
-        """Of `p50_us`, `p99_us`, `cpu_us` or `database_cpu_us`."""
+        """The median of `p50_us`, `p99_us`, `cpu_us` or `database_cpu_us`."""
         samples = self.at(connections)
         return statistics.median(getattr(sample, field) for sample in samples) if samples else None
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One request: the cells by the servers' names. A server that has nothing of the kind has none."""
+    """One request: the cells by the servers' names. A server without such a request has no cell."""
 
     request: str
     label: str
@@ -63,8 +64,9 @@ class Row(msgspec.Struct, frozen=True):
     cells: dict[str, Cell]
 
     def ratio(self, server: str, other: str, *, of_cpu: bool = False) -> Spread | None:
-        """How many times as many requests a second `server` answers, round by round; of_cpu: for each second that the
-        server's core was busy."""
+        """How many times as many requests a second `server` answers, round by round. of_cpu: for each second of the
+        server's processor time.
+        """
         pairs = self._pairs(server, other)
         if of_cpu:
             found = [theirs.cpu_us / ours.cpu_us for ours, theirs in pairs if ours.cpu_us and theirs.cpu_us]
@@ -87,9 +89,10 @@ class Contender(msgspec.Struct, frozen=True):
 
 
 class Stages(msgspec.Struct, frozen=True):
-    """Where the time of one request goes: microseconds, medians, one connection. first: parsing, planning and compiling
-    of a shape that was never seen. plan: what stands in its place afterwards; for a write, decoding and planning. rest:
-    HTTP and the socket. floor: a whole round trip of the hand-written server."""
+    """The stages of one request: microseconds, medians, one connection. first: parsing, planning and compiling of a new
+    shape. plan: the same for a known shape; for a write, decoding and planning. rest: HTTP and the socket. floor: a
+    whole round trip of the hand-written server.
+    """
 
     request: str
     label: str
@@ -103,8 +106,9 @@ class Stages(msgspec.Struct, frozen=True):
 
 
 class Ceiling(msgspec.Struct, frozen=True):
-    """pgbench, on SQL alone. way: `same`, the statements that the server sends; `postgrest`, one statement in which
-    PostgreSQL makes the JSON."""
+    """A result of pgbench with only SQL. way: `same`, the statements that the server sends; `postgrest`, one statement
+    in which PostgreSQL makes the JSON.
+    """
 
     request: str
     label: str
@@ -116,7 +120,7 @@ class Ceiling(msgspec.Struct, frozen=True):
 
 
 class TwoWorkers(msgspec.Struct, frozen=True):
-    """Two workers, PostgreSQL and the load on two cores; and pgbench with PostgreSQL on the same."""
+    """Two workers, PostgreSQL and the load on two cores; and pgbench with PostgreSQL on the same two."""
 
     request: str
     label: str
@@ -130,7 +134,7 @@ class TwoWorkers(msgspec.Struct, frozen=True):
 
 
 class AtSize(msgspec.Struct, frozen=True):
-    """One request, one connection, so many users in the table."""
+    """One request over one connection, with this many users in the table."""
 
     request: str
     label: str
@@ -141,7 +145,7 @@ class AtSize(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of ten behind `offset` rows of `users`, milliseconds. by: `number` or `cursor`. sort: of the list."""
+    """A page of ten after `offset` rows of `users`, in milliseconds. by: `number` or `cursor`. sort: of the list."""
 
     users: int
     offset: int
@@ -151,7 +155,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """The whole table in one answer. grown_mb: what the server held at its height more than before."""
+    """The whole table in one answer. grown_mb: how much more memory the server held at most."""
 
     users: int
     first_byte_ms: float
@@ -161,7 +165,9 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """So many adds in one request of atomic operations, and as many POSTs on one connection: milliseconds by round."""
+    """This many adds in one request of atomic operations, and the same number of POSTs on one connection: milliseconds
+    by round.
+    """
 
     count: int
     together: list[float]
@@ -173,8 +179,9 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """facts: of the machine and of the software. missing: what was left out, and how to have it. bare_us: a round trip
-    to a handler of the floor that answers a constant; 0 where it was not measured."""
+    """All figures of a run. facts: of the machine and of the software. missing: what was left out, and how to install
+    it. bare_us: a round trip to a handler of the floor that answers a constant; 0 if it was not measured.
+    """
 
     command: str
     facts: dict[str, str]

@@ -1,8 +1,9 @@
-"""The rows of the benchmark. In: a connection to a migrated database. Out: 20 groups, so many users and three times as
-many computers, the same on every machine; and again the same after writes. It must not know a server.
+"""Creates the rows of the benchmark, and restores them after writes. It takes a connection to a migrated database, and
+loads 20 groups, a number of users and three times as many computers, the same on every machine. It must not know a
+server.
 
-PostgreSQL makes them by a hash of the id, because a million users are to take seconds. Last names and computers' names
-are unique, so that no sort that is measured leaves an order open which servers could choose differently.
+PostgreSQL creates them from a hash of the id, so that a million users take seconds. Last names and computers' names are
+unique, so that every measured sort has only one order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncpg
 
 GROUPS = 20
 SMALL, LARGE = 10_000, 1_000_000
-"""Users; there are three times as many computers."""
+"""Numbers of users; there are three times as many computers."""
 
 _FIRST = [
     "Ada",
@@ -111,12 +112,13 @@ _KEPT = {
     ],
     "computers": ["name", "serial", "owner_id"],
 }
-"""What requests write to, with the columns that they may change."""
+"""The tables that requests write to, with the columns that they may change."""
 
 
 async def load_rows(connection: asyncpg.Connection[Any], users: int) -> None:
-    """Ids run from 1 in each table. The indexes are made after the rows, which for a million takes a third of the
-    time."""
+    """Loads the rows. Ids start at 1 in each table. Indexes are created after the rows; for a million rows this takes a
+    third of the time.
+    """
     secondary = await connection.fetch(_SECONDARY)
     for drop, _ in secondary:
         await connection.execute(drop)
@@ -130,20 +132,20 @@ async def load_rows(connection: asyncpg.Connection[Any], users: int) -> None:
     await connection.execute("RESET maintenance_work_mem")
     await _set_sequences(connection, ("groups", *_KEPT))
     for table in _KEPT:
-        # What writes leave behind is cleared away between the rounds, and not in the middle of one.
+        # Dead rows are vacuumed between the rounds, and not in the middle of one.
         await connection.execute(f"ALTER TABLE public.{table} SET (autovacuum_enabled = false)")
     await connection.execute("VACUUM ANALYZE")
 
 
 async def keep_copies(connection: asyncpg.Connection[Any]) -> None:
-    """Of what requests write to, for `restore`."""
+    """Copies the tables that requests write to, for `restore`."""
     await connection.execute("CREATE SCHEMA kept")
     for table in _KEPT:
         await connection.execute(f"CREATE TABLE kept.{table} AS TABLE public.{table}")
 
 
 async def restore(connection: asyncpg.Connection[Any]) -> None:
-    """The rows as they were loaded, and the next ids; what was left behind is vacuumed."""
+    """Restores the loaded rows and the next ids, and vacuums the tables."""
     for table, columns in reversed(_KEPT.items()):
         await connection.execute(f"DELETE FROM public.{table} WHERE id > (SELECT max(id) FROM kept.{table})")
         kept = ", ".join(f"k.{column}" for column in columns)
@@ -156,7 +158,7 @@ async def restore(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def compact(connection: asyncpg.Connection[Any]) -> None:
-    """Without what writes and `restore` have left free in tables and indexes: they are as large as they were."""
+    """Frees the space that writes and `restore` left in tables and indexes, so that they have their first size."""
     await connection.execute("VACUUM FULL public.users, public.computers")
     await connection.execute("VACUUM ANALYZE public.users, public.computers")
 
@@ -169,7 +171,7 @@ async def _set_sequences(connection: asyncpg.Connection[Any], tables: Iterable[s
 
 
 async def make_users(connection: asyncpg.Connection[Any], first: int, count: int) -> None:
-    """Users to be deleted, with ids from `first`; nothing refers to them."""
+    """Creates users to be deleted, with ids from `first`; nothing refers to them."""
     await connection.execute(
         "INSERT INTO public.users (id, first_name, last_name, group_id)"
         " SELECT n, 'Gone', 'Soon ' || n, 1 FROM generate_series($1::bigint, $1 + $2 - 1) n",
@@ -180,5 +182,7 @@ async def make_users(connection: asyncpg.Connection[Any], first: int, count: int
 
 
 async def fingerprint(connection: asyncpg.Connection[Any]) -> str:
-    """Of everything in the tables that requests write to, but for the ids of new rows: a sequence may have gaps."""
+    """A hash of all rows in the tables that requests write to, without the ids of new rows, because a sequence may have
+    gaps.
+    """
     return " ".join([await connection.fetchval(text) for text in (_USERS_TEXT, _COMPUTERS_TEXT)])

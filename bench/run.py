@@ -1,7 +1,8 @@
-"""A whole run. In: options. Out: `Figures`. What is missing on this machine is said and left out; the rest is done.
+"""Does a whole run. It takes options and returns `Figures`. Tools that are missing on this machine are reported and
+their parts left out.
 
 The order: PostgreSQL with the smaller rows; the server, the floors and the peers on it, request by request in turns;
-where the time goes; pgbench on SQL alone; two workers; then the larger rows.
+the stages; pgbench with only SQL; two workers; then the larger rows.
 """
 
 from __future__ import annotations
@@ -52,19 +53,20 @@ EXPLAINED = (
     *("detail", "list-30", "list-30-include", "list-1000-include", "to-one-sorted", "dotted-filter", "deep-page"),
     *("create", "update", "operations-3"),
 )
-"""Requests whose time is looked into."""
+"""Requests whose stages are measured."""
 
 DEEP = "deep-page"
-"""What PostgreSQL alone takes for it is measured with one client, too."""
+"""PostgreSQL's time for this request is also measured with one client."""
 
 
 Keep = Callable[[Figures], None]
 
 
 class Options(msgspec.Struct, frozen=True):
-    """only: words with which the names of the requests begin, parted by commas. names: of the peers that take part.
-    folder: where their environments are. sizes: `small`, `large`. is_quick: everything once, without what differs in
-    its exact total alone."""
+    """The options of a run. only: prefixes of the names of requests, separated by commas. names: the peers that take
+    part. folder: where their environments are. sizes: `small`, `large`. is_quick: everything once, without requests
+    that differ only in their exact total.
+    """
 
     rounds: int = 3
     seconds: float = 1.0
@@ -78,8 +80,9 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What all parts of a run share. missing: is added to. say: what is being done, as it begins. tell: what was found,
-    line by line. keep: takes all that was found so far, after each part."""
+    """What all parts of a run share. missing: is appended to. say: reports the current step. tell: prints results, line
+    by line. keep: gets all figures so far, after each part.
+    """
 
     options: Options
     cores: Cores
@@ -95,7 +98,9 @@ Start = Callable[[Setting, Rows, ExitStack], Entrant | None]
 
 
 def run(options: Options, say: Say, tell: Say, keep: Keep) -> Figures:
-    """keep: is given the figures after each part, and the last, whole ones. Raises EmbeddedError, StartFailed."""
+    """Runs everything. keep: gets the figures after each part; the last ones are complete. Raises EmbeddedError,
+    StartFailed.
+    """
     begun, wrk = time.monotonic(), wrk_version()
     missing: list[str] = []
 
@@ -131,7 +136,7 @@ def _command() -> str:
 
 
 def _facts(cores: Cores, rows: Rows, wrk: str) -> dict[str, str]:
-    """Of the machine and the software."""
+    """Facts about the machine and the software."""
     settings = database_settings(rows)
     return {
         "processor": _processor(),
@@ -160,7 +165,7 @@ def _processor() -> str:
 
 
 def _install(setting: Setting) -> None:
-    """The environments of the peers, where they were asked for."""
+    """Creates the environments of the peers, if requested."""
     for peer in _peers(setting.options):
         if setting.options.is_installing:
             setting.say(f"installing {peer.label}")
@@ -176,7 +181,7 @@ def _peers(options: Options) -> list[peers.Peer]:
 
 @contextmanager
 def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
-    """Ours first. Who cannot be started is missing."""
+    """The running servers, ours first. A server that cannot be started is reported as missing."""
     cpus = setting.cores.server
     with ExitStack() as stack:
         setting.say("the servers")
@@ -215,7 +220,7 @@ def _peer(peer: peers.Peer, setting: Setting, rows: Rows, stack: ExitStack) -> E
 
 
 def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
-    """What is measured over 10,000 users."""
+    """Measures everything over 10,000 users."""
     options, plan = setting.options, _plan(setting.options)
     with _entrants(setting, rows) as entrants:
         ours, floor = entrants[0].running, next((each.running for each in entrants if each.name == FLOOR), None)
@@ -244,7 +249,7 @@ def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
 
 
 def _kept(setting: Setting, figures: Figures, **found: Any) -> Figures:
-    """The figures with what a part has found."""
+    """The figures with the results of a part; `keep` gets them too."""
     figures = msgspec.structs.replace(figures, **found)
     setting.keep(figures)
     return figures
@@ -267,7 +272,7 @@ def _requests(options: Options) -> list[Request]:
 
 
 def _told(setting: Setting, row: Row, place: int, requests: list[Request]) -> Row:
-    """A line about a row."""
+    """Prints a line about a row."""
     width = max(len(request.label) for request in requests)
     texts = []
     for name, cell in row.cells.items():
@@ -294,7 +299,7 @@ def _stages(setting: Setting, course: Course, ours: Running, floor: Running | No
 
 
 def _bare_us(floor: Running | None, seconds: float) -> float:
-    """0 where there is no floor, or none any more."""
+    """The round trip of an answer without a database; 0 if no floor runs."""
     if floor is not None:
         with suppress(OSError):
             return bare_round_trip(floor, seconds)
@@ -302,8 +307,9 @@ def _bare_us(floor: Running | None, seconds: float) -> float:
 
 
 def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterator[Ceiling]:
-    """pgbench in the server's place: on its core, with PostgreSQL on the others; over tables as the servers had them
-    when they read, before any of the writes."""
+    """Runs pgbench in place of the server: on its core, with PostgreSQL on the others, with the tables as they were
+    before any writes.
+    """
     cores, seconds = setting.cores, setting.options.seconds
     rows.run(compact)
     for request in _requests(setting.options):
@@ -320,7 +326,7 @@ def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterat
 
 
 def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
-    """What is measured over 1,000,000 users, and beside it over 10,000."""
+    """Measures everything over 1,000,000 users, and the same over 10,000."""
     setting.say(f"{LARGE:,} users and {3 * LARGE:,} computers")
     for each in (rows, larger(rows, LARGE)):
         with _entrants(setting, each) as entrants:
@@ -334,7 +340,7 @@ def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
 
 
 def _far_and_whole(setting: Setting, ours: Running, rows: Rows, figures: Figures) -> dict[str, Any]:
-    """Pages far behind, and the whole table in one answer."""
+    """Measures distant pages, and the whole table in one answer."""
     streams = list(figures.streams)
     found = list(pages(ours, rows.users, setting.say))
     with suppress(Refused, OSError):

@@ -1,6 +1,6 @@
-"""What is started for a run: PostgreSQL with the rows, and servers on it, each on its cores. In: a choice of cores.
-Out: a database URL, ports, and what the processes have used. Every server gets the same core; PostgreSQL and the load
-share the others. It must not know a request.
+"""Starts PostgreSQL with the rows, and servers on it, each on its cores. It returns a database URL, ports, and the
+processor time and memory of the processes. Every server gets the same core; PostgreSQL and the load share the others.
+It must not know a request.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cores(msgspec.Struct, frozen=True):
 
 
 class Processes(msgspec.Struct, frozen=True):
-    """A process and those that it started."""
+    """A process and its children."""
 
     pid: int
 
@@ -59,7 +59,7 @@ class Processes(msgspec.Struct, frozen=True):
         return []
 
     def cpu_seconds(self) -> float:
-        """What they have used of the cores so far, in the kernel's name too, with those that have ended."""
+        """Their processor time so far, in user and kernel mode, including processes that have ended."""
         total = 0.0
         for process in self.all():
             with suppress(psutil.NoSuchProcess):
@@ -69,7 +69,7 @@ class Processes(msgspec.Struct, frozen=True):
         return total
 
     def wait_until_idle(self) -> None:
-        """Until they use next to nothing of the cores, or for so long at most."""
+        """Waits until they use almost no processor time, or until the limit."""
         end, used = time.monotonic() + IDLE_SECONDS, self.cpu_seconds()
         while time.monotonic() < end:
             time.sleep(_LOOK_SECONDS)
@@ -78,7 +78,7 @@ class Processes(msgspec.Struct, frozen=True):
                 return
 
     def memory_mb(self) -> float:
-        """Resident; what several share counts once where the system tells it."""
+        """Resident memory; shared memory counts once if the system reports it."""
         total = 0.0
         for process in self.all():
             with suppress(psutil.Error):
@@ -94,7 +94,7 @@ class Processes(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server that answers on a port of the loopback. name: one word. label: for people."""
+    """A server on a port of the loopback interface. name: one word. label: for people."""
 
     name: str
     label: str
@@ -107,14 +107,14 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A database with rows, and the PostgreSQL that it is in."""
+    """A database with rows, and its PostgreSQL."""
 
     url: str
     users: int
     processes: Processes
 
     def run(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
-        """Work on a connection of its own."""
+        """Runs an async function on a new connection."""
 
         async def connected() -> Result:
             async with _connection(self.url) as connection:
@@ -140,25 +140,26 @@ def choose_cores() -> Cores:
 
 
 def pin_own(cpus: Cpus) -> None:
-    """This process, and what it starts from here on."""
+    """Pins this process and the processes that it starts from now on."""
     if HAS_PINS:
         os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
 def database(cores: Cores) -> Iterator[Rows]:
-    """The embedded PostgreSQL in a folder of its own, with the smaller rows. This process and what it starts from here
-    on run on the other cores. Raises EmbeddedError."""
+    """Starts the embedded PostgreSQL in a separate folder, with the smaller rows. This process, and those that it
+    starts from now on, run on the other cores. Raises EmbeddedError.
+    """
     pin_own(cores.others)
     with tempfile.TemporaryDirectory(prefix="waterspout-bench-") as folder:
-        # As root PostgreSQL runs as another user, who has to reach it.
+        # As root PostgreSQL runs as another user, who must be able to enter the folder.
         Path(folder).chmod(0o755)
         with embedded.start(Path(folder, "data"), say=lambda _: None) as server:
             yield _filled(server.dsn, SMALL)
 
 
 def larger(rows: Rows, users: int) -> Rows:
-    """Another database beside `rows`."""
+    """Creates another database beside `rows`."""
     name = f"rows_{users}"
 
     async def create(connection: asyncpg.Connection[Any]) -> None:
@@ -186,7 +187,7 @@ def _filled(url: str, users: int) -> Rows:
 
 
 def database_settings(rows: Rows) -> dict[str, str]:
-    """What makes writes durable, and what is shared by all."""
+    """The settings that make writes durable, and the size of the shared memory."""
 
     async def shown(connection: asyncpg.Connection[Any]) -> dict[str, str]:
         return {name: await connection.fetchval(f"SHOW {name}") for name in SETTINGS}
@@ -211,7 +212,7 @@ def free_port() -> int:
 
 
 class StartFailed(Exception):
-    """A server ended, or did not answer in time; with the end of what it said."""
+    """A server ended, or did not answer in time; with the end of its output."""
 
 
 @contextmanager
@@ -224,8 +225,9 @@ def running(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """A server on its core. What it logs goes to a file, as it would in earnest. port: where it will answer, or 0 for
-    one that prints its address. Raises StartFailed."""
+    """Runs a server on its core. Its log goes to a file, as in production. port: where it will answer, or 0 for one
+    that prints its address. Raises StartFailed.
+    """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,

@@ -1,7 +1,8 @@
-"""Load on a server that runs already. In: its URL. Out: a line a request: requests per second, p50, p99, errors.
+"""Measures a running server. It takes its URL and returns a line for each request: requests per second, p50, p99,
+errors.
 
-What is asked follows from the server's own answers: the requests of the table that it answers with a 2xx; where that is
-none, its collections, as its root links them. Nothing is written unless that was asked for.
+The requests follow from the server's own answers: those of the table that it answers with a 2xx; if there are none, its
+collections, as its root links them. It writes nothing unless requested.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from bench.load import Sample, send
 from bench.requests import MEDIA_TYPE, REQUESTS, Request, rendered
 
 MAKING = ("create", "operations-3", "operations-1000")
-"""Requests that write, but only resources of their own."""
+"""Requests that write, but only to resources that they create."""
 
 _SECONDS = 30
 
 
 class Line(msgspec.Struct, frozen=True):
-    """errors: one of them, and the figures do not count."""
+    """A result. With a single error the figures do not count."""
 
     request: str
     label: str
@@ -40,13 +41,13 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class NotReached(Exception):
-    """There is no server of JSON:API at the URL."""
+    """There is no JSON:API server at the URL."""
 
 
 def measure(
     url: str, *, seconds: float, connections: int, only: str, writes: bool, say: Callable[[str], None]
 ) -> Iterator[Line]:
-    """url: with the path that leads to the collections, if any. Raises NotReached."""
+    """Measures the server at a URL, which may have a path before those of the collections. Raises NotReached."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     origin, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     words = tuple(word.strip() for word in only.split(",") if word.strip())
@@ -54,7 +55,7 @@ def measure(
     for request, cursor in _fit(origin, prefix, words, writes=writes, first=first):
         say(request.label)
         level = 1 if request.alone else connections
-        # A run of its own for each request: emails are unique among all of them.
+        # A separate run for each request, because emails are unique among all of them.
         first += 10_000_000
         yield _line(request, level, send(origin, request, seconds, level, first, cursor))
 
@@ -68,8 +69,9 @@ def _line(request: Request, connections: int, sample: Sample) -> Line:
 def _fit(
     origin: str, prefix: str, words: tuple[str, ...], *, writes: bool, first: int
 ) -> Iterator[tuple[Request, str]]:
-    """Requests that are asked for and that the server answers, each with its cursor. The whole table, which may be
-    large, has to be asked for by its name."""
+    """The requests that the user chose and that the server answers, each with its cursor. The whole table, which may be
+    large, must be chosen by its name.
+    """
     _check(origin, f"{prefix}/")
     cursor, user = _cursor(origin, prefix), _first_id(origin, f"{prefix}/users")
     has_any = False
@@ -90,7 +92,9 @@ def _fit(
 
 
 def _of_root(origin: str, prefix: str) -> Iterator[Request]:
-    """Of each collection that the root links: a page, one with the first relationship included, and one resource."""
+    """For each collection that the root links: a page, a page with the first relationship included, and one
+    resource.
+    """
     links = (_document(origin, f"{prefix}/") or {}).get("links", {})
     paths = {str(urlsplit(link if isinstance(link, str) else link["href"]).path) for link in links.values() if link}
     for path in sorted(paths):
@@ -111,7 +115,7 @@ def _of_root(origin: str, prefix: str) -> Iterator[Request]:
 
 
 def _cursor(origin: str, prefix: str) -> str:
-    """Of the second page of computers; "" where there are no cursors."""
+    """The cursor of the second page of computers; "" if there are no cursors."""
     document = _document(origin, f"{prefix}/computers?page[size]=10&page[after]=") or {}
     following = (document.get("links") or {}).get("next")
     return parse_qs(urlsplit(following).query).get("page[after]", [""])[0] if isinstance(following, str) else ""
@@ -128,7 +132,7 @@ def _answers(origin: str, request: Request, number: int, cursor: str) -> bool:
 
 
 def _document(origin: str, path: str) -> Any:
-    """None where the answer is not a document."""
+    """The document of an answer, or None if it is not a document."""
     body = _answer(origin, "GET", quote(path, safe="/?&=,%"))
     try:
         return None if body is None else json.loads(body)

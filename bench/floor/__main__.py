@@ -1,4 +1,6 @@
-"""The command line of the floors. In: a database and how many connections to it. Out: a server on the loopback."""
+"""The command line of the floors. It takes a database and the number of connections, and runs a server on the loopback
+interface.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ HANDLERS: dict[str, type[Handler]] = {
 
 
 class Paths(Router):
-    """Looks a path up, which takes less than trying one pattern after another."""
+    """Looks a path up in a table, which is faster than trying one pattern after another."""
 
     def __init__(self, connections: Connections) -> None:
         self._application = Application(log_function=lambda _: None)
@@ -51,14 +53,14 @@ class Paths(Router):
 
 
 def plain_application(connections: Pooled) -> Application:
-    """As Tornado's documentation teaches: patterns, tried one after another, and its own access log."""
+    """An application as Tornado's documentation shows it: patterns, tried one after another, and its own access log."""
     context = {"connections": connections}
     patterns = {path.replace("{id}", r"(?P<own_id>\d+)"): handler for path, handler in HANDLERS.items()}
     return Application([(f"/{pattern}", handler, context) for pattern, handler in patterns.items()])
 
 
 async def opened(database_url: str, pool_size: int, *, is_plain: bool) -> tuple[Connections | Pooled, HTTPServer]:
-    """The connections, and the server on them, which does not listen yet."""
+    """Returns the connections and the server on them, which does not listen yet."""
     if is_plain:
         pooled = await open_pool(database_url, pool_size)
         return pooled, HTTPServer(plain_application(pooled))
@@ -67,15 +69,15 @@ async def opened(database_url: str, pool_size: int, *, is_plain: bool) -> tuple[
 
 
 async def serve(database_url: str, pool_size: int, *, is_plain: bool) -> None:
-    """Answers until SIGTERM, and then at once no more."""
+    """Answers until SIGTERM, and then stops at once."""
     connections, server = await opened(database_url, pool_size, is_plain=is_plain)
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)
     if is_plain:
-        # What makes Tornado's access log be written, to the standard error: a line for each request.
+        # Enables Tornado's access log on standard error: a line for each request.
         enable_pretty_logging()
     else:
-        # What is there now stays: a collection need not look at it.
+        # The present objects are never freed: the garbage collector need not check them.
         gc.collect()
         gc.freeze()
     print(f"the floor is ready on http://127.0.0.1:{sockets[0].getsockname()[1]}", flush=True)

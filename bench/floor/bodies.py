@@ -1,6 +1,6 @@
-"""The documents that the floor is sent, as Structs. In: bytes. Out: values, which PostgreSQL checks, and nobody else.
+"""The documents that the floor receives, as Structs. It takes bytes and returns values, which only PostgreSQL checks.
 
-Dates stay text. Members that are not read are passed over.
+Dates stay text. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class UserResource(msgspec.Struct, gc=False, tag_field="type", tag="user"):
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """In the order of the columns of an INSERT."""
+        """The values in the order of the columns of an INSERT."""
         return (*msgspec.structs.astuple(self.attributes), self.group_id)
 
 
 class ComputerResource(msgspec.Struct, gc=False, tag_field="type", tag="computer"):
-    """Its owner is the user that the operation before has made."""
+    """A computer whose owner is the user that the operation before created."""
 
     attributes: NewComputer
 
@@ -101,5 +101,5 @@ _encode = msgspec.json.Encoder().encode
 
 
 def rows_text(users: Sequence[UserResource]) -> str:
-    """Rows as PostgreSQL reads them from JSON."""
+    """Rows as JSON for PostgreSQL."""
     return _encode([UserRow(*user.values) for user in users]).decode()

@@ -1,8 +1,9 @@
-"""The connections of the floors. In: a database URL and how many. Out: rows, or a connection for a transaction.
+"""The connections of the floors. It takes a database URL and their number, and gives rows, or a connection for a
+transaction.
 
-`Connections` are the sharpest floor's: asyncpg's own pool makes a proxy at each acquire, a task and a timer at each
-release, and sends a reset query: more than a short statement itself costs. Nothing here leaves anything behind in a
-session, so a list of connections will do. `Pooled` are the plain floor's: that pool as it comes, but for the query.
+`Connections` is for the sharpest floor. asyncpg's own pool creates a proxy at each acquire, a task and a timer at each
+release, and sends a reset query, which costs more than a short statement. Nothing here changes a session, so a list of
+connections is enough. `Pooled` is for the plain floor: asyncpg's pool without the reset query.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-# asyncpg's classes have a parameter in their hints alone.
+# asyncpg's classes have a parameter only in their type hints.
 Own: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Connection: TypeAlias = "Own | PoolConnectionProxy[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -22,7 +23,7 @@ Row: TypeAlias = asyncpg.Record
 
 
 async def connect(url: str) -> Own:
-    """Every text is a fixed one, so its plan is made once: generic, and without a compiler."""
+    """Opens a connection. Every text is fixed, so its plan is made once: generic, and without JIT."""
     return await asyncpg.connect(
         url,
         statement_cache_size=256,
@@ -32,8 +33,7 @@ async def connect(url: str) -> Own:
 
 
 class Connections:
-    """All are open for as long as this is; the one that was used last is used next. One that broke is replaced when it
-    is taken."""
+    """A list of open connections; the last used one is used next. A broken one is replaced when it is acquired."""
 
     def __init__(self, url: str, connections: list[Own]) -> None:
         self._url = url
@@ -51,7 +51,7 @@ class Connections:
         return connection
 
     async def give_back(self, connection: Connection) -> None:
-        """One that was taken."""
+        """Returns an acquired connection."""
         assert isinstance(connection, asyncpg.Connection)
         self.give(connection)
 
@@ -88,7 +88,7 @@ class Connections:
             self.give(connection)
 
     async def close(self) -> None:
-        """Those that are idle."""
+        """Closes the idle connections."""
         for connection in self._idle:
             await connection.close()
 
@@ -98,7 +98,7 @@ async def open_connections(url: str, count: int) -> Connections:
 
 
 class Pooled:
-    """The same over asyncpg's pool, which replaces connections that broke by itself."""
+    """The same with asyncpg's pool, which replaces broken connections itself."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -128,4 +128,4 @@ async def open_pool(url: str, count: int) -> Pooled:
 
 
 async def _leave(_: Connection) -> None:
-    """In place of the query that resets a session: nothing here leaves anything behind in one."""
+    """Replaces the query that resets a session: nothing here changes one."""

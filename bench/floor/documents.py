@@ -1,7 +1,8 @@
-"""Resource objects and documents as bytes. In: rows by position. Out: what the server would write, byte for byte.
+"""Writes resource objects and documents as bytes. It takes rows by position and returns what the server would write,
+byte for byte.
 
-The text around the values is made once for each form of an object. It is joined by the id itself, which stands in it
-many times; the attributes of all rows are encoded by one call and split at the line ends, which JSON never holds raw.
+The text around the values is made once for each form of an object. It is joined by the id, which occurs in it many
+times. The attributes of all rows are encoded by one call and split at line breaks, which JSON never contains raw.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _encode, _encode_lines = _ENCODER.encode, _ENCODER.encode_lines
 
 
 class User(msgspec.Struct, gc=False):
-    """The dates are text already: PostgreSQL writes them as JSON:API has them, and Python makes no date of them."""
+    """The attributes of a user. The dates are text: PostgreSQL writes them as in JSON:API, and Python creates no date
+    objects.
+    """
 
     first_name: str
     last_name: str
@@ -47,10 +50,12 @@ class Group(msgspec.Struct, gc=False):
 
 
 class Form:
-    """Of one type with one set of relationships: `,{"type":"user","id":"7","attributes":{...},"relationships":...}`.
-    Each object is led by a comma, so that a document is joined at once, and no part of it twice.
+    """The text of objects of one type with one set of relationships:
+    `,{"type":"user","id":"7","attributes":{...},"relationships":...}`. Each object begins with a comma, so that a
+    document is joined in one call, and no part of it twice.
 
-    linked: the one relationship that has data, or ""."""
+    linked: the one relationship that has data, or "".
+    """
 
     def __init__(self, type_name: str, path: str, relationships: Sequence[str], linked: str = "") -> None:
         self.head = f',{{"type":"{type_name}","id":"'.encode()
@@ -85,7 +90,7 @@ def ids_of(rows: Sequence[Row]) -> list[bytes]:
 
 
 def users_of(rows: Sequence[Row], begin: int = 1) -> list[bytes]:
-    """The attributes, of rows in which they begin at that place."""
+    """The attributes of users, from rows in which they begin at this position."""
     end = begin + 10
     return _encode_lines([User(*row[begin:end]) for row in rows]).split(b"\n")
 
@@ -118,7 +123,7 @@ def linked_objects(
 
 
 def results(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> list[bytes]:
-    """Results of atomic operations, which show attributes alone."""
+    """Results of atomic operations, which show only attributes."""
     head = b',{"data":' + form.head[1:]
     return [head + own + _MID + one + b'},"meta":null}' for own, one in zip(ids, attributes, strict=False)]
 
@@ -147,7 +152,7 @@ LIST_HEAD = _HEAD + b"["
 
 
 def listed(objects: Sequence[bytes]) -> Sequence[bytes]:
-    """The first of them without its comma."""
+    """The objects, the first one without its comma."""
     return [objects[0][1:], *objects[1:]] if objects else ()
 
 
@@ -169,5 +174,5 @@ def compound_document(data: Sequence[bytes], included: Sequence[bytes], links: b
 
 
 def results_document(data: Sequence[bytes]) -> bytes:
-    """Of atomic operations."""
+    """The document of atomic operations."""
     return b'{"atomic:results":[' + b"".join(data)[1:] + b"]}"

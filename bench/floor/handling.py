@@ -1,4 +1,4 @@
-"""What the handlers of the floor have in common. In: the connections. Out: answers with the media type."""
+"""The base of the floor's handlers. It takes the connections, and answers with the media type."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Handler(RequestHandler):
         """A hash of every answer would only cost time."""
 
     def check_etag_header(self) -> bool:
-        """There is none to look for."""
+        """There is no ETag to check."""
         return False
 
 
 class BareHandler(Handler):
-    """Tornado alone: a small answer without a database."""
+    """Only Tornado: a small answer without a database."""
 
     def get(self) -> None:
         self.finish(document(b"null", b"/bare"))
 
 
 def found(row: Row | None) -> Row:
-    """Raises HTTPError, 404, where there is no such row."""
+    """Returns the row. Raises HTTPError, 404, if there is none."""
     if row is None:
         raise HTTPError(404)
     return row

@@ -1,5 +1,6 @@
-"""What a query string asks of a list, and the links and meta of its answer. In: path and query as they were sent. Out:
-an `Asked`, made once for each query, and bytes."""
+"""Parses the query string of a list, and writes the links and meta of its answer. It takes path and query as they were
+sent. It returns an `Asked`, made once for each query, and bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ _PLACES = ("page[number]", "page[after]")
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """parameters: as sent. url: path and query, without the place of the page and up to where one comes. links: those
-    to this page and to the first."""
+    """A parsed query. parameters: as sent. url: path and query, up to the position of the page. links: those to this
+    page and to the first.
+    """
 
     parameters: dict[str, str]
     size: int
@@ -58,7 +60,7 @@ def _query_text(parameters: dict[str, str]) -> str:
 
 
 def page_links(asked: Asked, total: int | None, *, has_more: bool) -> bytes:
-    """Of a page by its number."""
+    """The links of a page by number."""
     links, number = asked.links, asked.number
     if total is not None:
         links += b',"last":"%bpage%%5Bnumber%%5D=%d"' % (asked.url, -(-total // asked.size))
@@ -76,7 +78,9 @@ def page_meta(asked: Asked, count: int, total: int | None) -> bytes:
 
 
 def read_cursor(text: str) -> tuple[str, int]:
-    """Of a list in the order of its ids: the server's mark of that list, and the id of the row before the page."""
+    """The cursor of a list in the order of its ids: the server's mark of that list, and the id of the row before the
+    page.
+    """
     held = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     mark, _, own_id = msgspec.json.decode(held, type=tuple[str, str, str])
     return mark, int(own_id)

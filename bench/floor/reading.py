@@ -1,4 +1,4 @@
-"""The GET requests of the floor, a handler for each path. In: a request. Out: its document."""
+"""The GET requests of the floor, with a handler for each path. It takes a request and returns its document."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bench.floor.pages import Asked, asked_for, cursor_links, page_links, page_m
 from bench.floor.statements import Statements
 
 BATCH = 1000
-"""Rows that are in memory at once of an answer that is streamed."""
+"""Rows of a streamed answer that are in memory at once."""
 
 Part = tuple[Sequence[bytes], Sequence[bytes]]
 """Primary resource objects and included ones."""
@@ -54,25 +54,25 @@ class DetailHandler(Handler):
 
 class ListHandler(Handler):
     async def answer(self, asked: Asked, texts: Statements, *values: Any) -> None:
-        """A page of users."""
+        """Answers with a page of users."""
         rows = await self.page(asked, texts, *values)
         page = rows[: asked.size]
         self.finish(list_document(objects(USER, ids_of(page), users_of(page)), *ends(asked, rows, page)))
 
     async def page(self, asked: Asked, texts: Statements, *values: Any) -> list[Row]:
-        """The rows of the page, and the one after it if there is one."""
+        """The rows of the page, and the next row if there is one."""
         return await self.connections.fetch(texts[asked.is_counted] % (asked.size + 1, asked.offset), *values)
 
 
 def ends(asked: Asked, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Links and meta of a page whose rows carry the total, if there is one, at their end."""
+    """Links and meta of a page whose rows have the total, if there is one, as their last column."""
     total = page[0][-1] if asked.is_counted else None
     return page_links(asked, total, has_more=len(rows) > len(page)), page_meta(asked, len(page), total)
 
 
 @lru_cache(maxsize=1024)
 def filtered(text: str) -> tuple[Statements, tuple[Any, ...]]:
-    """The statement for a filter, and its values. Raises ValueError for any but these."""
+    """The statement for a filter, and its values. Raises ValueError for other filters."""
     match json.loads(text):
         case [{"name": "group.name", "op": "eq", "val": group}, {"name": "age", "op": "ge", "val": age}]:
             return statements.IN_GROUP, (group, age)
@@ -100,7 +100,7 @@ def like(begin: str) -> str:
 
 
 class UsersHandler(ListHandler):
-    """What is sorted is the filter tree alone, as its statement has it."""
+    """Users. Only the filter tree is sorted, in its statement."""
 
     async def get(self) -> None:
         asked = asked_for(self.request.path, self.request.query)
@@ -136,7 +136,7 @@ class UsersHandler(ListHandler):
         try:
             count = await self._stream(connection)
         except BaseException:
-            # A document that has begun must not be taken for a whole one.
+            # An incomplete document must not look complete.
             self.detach().close()
             raise
         finally:
@@ -161,7 +161,9 @@ def page_links_of_all(asked: Asked) -> bytes:
 
 
 def with_computers(users: Sequence[Row], computers: Sequence[Row]) -> Part:
-    """computers: in the order of their owners, which is that of the users, and then of their ids."""
+    """Users with their computers. computers: in the order of their owners, which is that of the users, and then of
+    their ids.
+    """
     ids = ids_of(computers)
     owned: dict[int, list[bytes]] = {row[0]: [] for row in users}
     for row, own in zip(computers, ids, strict=True):
@@ -172,7 +174,7 @@ def with_computers(users: Sequence[Row], computers: Sequence[Row]) -> Part:
 
 
 class ComputersHandler(ListHandler):
-    """What is sorted is the page with owners alone, by name."""
+    """Computers. Only the page with owners is sorted, by name."""
 
     async def get(self) -> None:
         asked = asked_for(self.request.path, self.request.query)
@@ -203,11 +205,11 @@ class ComputersHandler(ListHandler):
 
 
 OWNER, OWNERS_GROUP = 3, 14
-"""Where the columns of a computer's owner begin, and of the owner's group."""
+"""The positions of the columns of a computer's owner, and of the owner's group."""
 
 
 def with_owners(rows: Sequence[Row]) -> Part:
-    """Each owner once, in the order in which they are met."""
+    """Computers with their owners: each owner once, in first-seen order."""
     owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
     users = list(owners.values())
     ids = [b"%d" % own for own in owners]
@@ -215,7 +217,7 @@ def with_owners(rows: Sequence[Row]) -> Part:
 
 
 def with_owners_and_groups(rows: Sequence[Row]) -> Part:
-    """The owners, and then their groups."""
+    """Computers with their owners, and then the owners' groups."""
     owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
     users = list(owners.values())
     groups = {row[OWNERS_GROUP]: row[OWNERS_GROUP + 1] for row in users if row[OWNERS_GROUP] is not None}

@@ -1,7 +1,7 @@
-"""The SQL of the floor's GET requests. In: nothing. Out: texts, each of which is a whole answer, and so one snapshot.
+"""The SQL of the floor's GET requests: texts, each of which is a whole answer, and so one snapshot.
 
-A total rides along as a column, a to-one include as the columns of a join, a to-many include as the rows of a union.
-`%d` stand for the limit and the offset: they are written into the text, so that a plan is made for them, once.
+A total is a column, a to-one include is the columns of a join, and a to-many include is the rows of a union. `%d` are
+the limit and the offset: they are written into the text, so that it is planned for them, once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ Statements = tuple[str, str]
 
 
 def _counted(sql: str, matching: str) -> Statements:
-    """sql: with `{total}` behind the columns of the primary rows. matching: all of them, as FROM and WHERE."""
+    """The statement without and with a total. sql: with `{total}` after the columns of the primary rows. matching: all
+    of them, as FROM and WHERE.
+    """
     return sql.replace("{total}", ""), sql.replace("{total}", f", (SELECT count(*) {matching}) AS total")
 
 
@@ -32,7 +34,7 @@ RELATED = _counted(f"{_USERS} WHERE u.group_id = $1 ORDER BY u.id LIMIT %d OFFSE
 _IN_GROUP = "u.group_id = (SELECT g.id FROM groups g WHERE g.name = $1) AND u.age >= $2"
 IN_GROUP = _counted(f"{_USERS} WHERE {_IN_GROUP} ORDER BY u.id LIMIT %d OFFSET %d", f"FROM users u WHERE {_IN_GROUP}")
 
-# OFFSET 0 keeps the planner from making a join of it, for which it would read all computers before the first user.
+# OFFSET 0 prevents a join, for which the planner would read all computers before the first user.
 _OWNS = "EXISTS (SELECT FROM computers c WHERE c.owner_id = u.id AND c.serial LIKE $1 OFFSET 0)"
 OWNING = _counted(
     f"{_USERS} WHERE {_OWNS} ORDER BY u.id LIMIT %d OFFSET %d",
@@ -58,7 +60,7 @@ WITH_COMPUTERS = (
     _counted(_WITH_COMPUTERS.replace("{empty}", ", NULL"), "FROM users")[1],
 )
 
-# The page is found by the ids alone, which stand in the index: rows before it are not visited.
+# The page is found by the ids alone, from the index: the rows before it are not read.
 COMPUTERS = _counted(
     "SELECT c.id, c.name, c.serial{total} FROM computers c"
     " WHERE c.id = ANY(ARRAY(SELECT id FROM computers ORDER BY id LIMIT %d OFFSET %d)) ORDER BY c.id",

@@ -1,6 +1,6 @@
-"""The writing requests of the floor. In: a request. Out: its document, once what it shows has been committed.
+"""The writing requests of the floor. It takes a request and returns its document after the commit.
 
-A statement by itself is its own transaction; it is as durable as any. Constraints are the tables' own.
+A single statement is its own transaction; it is as durable as any. Constraints are those of the tables.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ SELECT owner.*, false AS is_computer FROM owner
 UNION ALL SELECT made.*, {", ".join(["NULL"] * 8)}, true FROM made ORDER BY is_computer, id
 """
 
-# Writes of one user's computers wait here for each other: each then sees what the one before has left.
+# Writes of one user's computers wait here for each other: each sees the result of the one before.
 BEGIN_WITH_OWNER = "BEGIN; SELECT FROM users WHERE id = %d FOR NO KEY UPDATE"
-# Both those that come and those that go are locked, in the order of their ids, so that two writes cannot deadlock.
+# Added and removed rows are locked in the order of their ids, so that two writes cannot deadlock.
 REPLACE_COMPUTERS = """
 WITH there AS (
     SELECT id FROM computers WHERE id = ANY($2) OR owner_id = $1 ORDER BY id FOR NO KEY UPDATE
@@ -124,7 +124,7 @@ class LinkageHandler(Handler):
 
 
 async def _replace(connection: Connection, owner_id: int, wanted: Sequence[int]) -> None:
-    """What is linked after it is what is wanted: it needs not be read again. Raises HTTPError, 404."""
+    """Replaces the links. The result is what was wanted, so it need not be read again. Raises HTTPError, 404."""
     try:
         status = await connection.execute(BEGIN_WITH_OWNER % owner_id)
         if status != "SELECT 1" or await connection.fetchval(REPLACE_COMPUTERS, owner_id, wanted) != len(wanted):
@@ -136,7 +136,7 @@ async def _replace(connection: Connection, owner_id: int, wanted: Sequence[int])
 
 
 class OperationsHandler(Handler):
-    """Adds of users, or of one user and then of computers that are owned by its lid."""
+    """Adds of users, or of one user and then of computers owned by its lid."""
 
     async def post(self) -> None:
         added = [one.data for one in read_operations(self.request.body).operations]

@@ -1,9 +1,8 @@
-"""What a user would pick instead: the same resources over the same tables, by other libraries.
+"""The peers: other libraries that serve the same resources over the same tables.
 
-In: a request of `bench.requests`, a folder for the peers' own environments. Out: a command that starts a server on one
-worker, and the request as that server understands it. A server listens on 127.0.0.1 and is ready when it accepts
-connections. It may be more than one program: what it uses is the sum over the process that was started and its
-children. Who measures it is not known here.
+A peer has a command that starts a server with one worker, and the form of each request that this server understands. A
+server listens on 127.0.0.1 and is ready when it accepts connections. It may be more than one program: its figures are
+the sum over the started process and its children. This module does not know who measures it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from bench.requests import Request
 
 _HERE = Path(__file__).parent
 FOLDER = Path(".venv-bench")
-"""Where the environments are, unless another folder is named: in the working folder."""
+"""The default folder for the environments, in the working folder."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """name: one word, for options and folders. requirements: a file of pinned packages. program: run by the Python of
-    the peer's own environment. environment: variables that it needs beside those that are there. missing: by the name
-    of a request, why `translate` gives None; see `why_missing`. notes: sentences for the report.
+    """A library to compare with. name: one word, for options and folders. requirements: a file of pinned packages.
+    program: run by the Python of the peer's own environment. environment: additional variables that it needs. missing:
+    by the name of a request, why `translate` returns None; see `why_missing`. notes: sentences for the report.
     """
 
     name: str
@@ -66,20 +65,22 @@ PEERS: tuple[Peer, ...] = (
 
 
 def why_missing(peer: Peer, request: Request) -> str:
-    """Why the peer has nothing of the kind. Raises KeyError where it has."""
+    """Why the peer has no such request. Raises KeyError if it has one."""
     if request.total == "exact" and "exact" in peer.missing:
         return peer.missing["exact"]
     return peer.missing[request.name.removesuffix("-exact")]
 
 
 def python_of(peer: Peer, folder: Path = FOLDER) -> Path:
-    """The peer's Python, which is there once `install` has made it. A link, by whose place it finds its packages."""
+    """The peer's Python, which exists after `install`. It is a symbolic link, and finds its packages by the link's
+    path.
+    """
     return folder.absolute() / peer.name / "bin" / "python"
 
 
 def install(peer: Peer, folder: Path = FOLDER) -> Path:
-    """Make the peer's environment with the Python that runs this, or leave the one that is there if it has the same
-    requirements; return its Python. Raises subprocess.CalledProcessError, after pip has said why.
+    """Creates the peer's environment with the Python that runs this, or keeps the existing one if it has the same
+    requirements. Returns its Python. Raises subprocess.CalledProcessError, after pip has said why.
     """
     python = python_of(peer, folder)
     installed = python.parents[1] / "requirements.txt"

@@ -1,5 +1,5 @@
-"""Django REST framework JSON:API's spelling of the requests. In: a request. Out: the one that does the same there, or
-None. It must not import the library, which lives in an environment of its own.
+"""Translates the requests for Django REST framework JSON:API. It takes a request and returns the one that does the same
+there, or None. It must not import the library, which is in a separate environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MISSING = {
     "operations-3": "no atomic operations",
     "operations-1000": "no atomic operations",
 }
-"""Why there is no such request. A name stands for the request with an exact total as well."""
+"""Why there is no such request. A name also stands for the request with an exact total."""
 
 NOTES = (
     "The library counts always: `page[total]=none` is answered by a paginator that does not, as many users write one.",
@@ -23,7 +23,7 @@ NOTES = (
     "The any-filter is an EXISTS of its own: django-filter's join would give a user once for each computer.",
     "The whole table is a page of a million rows.",
 )
-"""What is not obvious in the requests and in how the server is set up, for a report."""
+"""Notes for the report on the requests and the server's settings."""
 
 _FILTERS = {
     "dotted-filter": "filter[group.name]=Group 7&filter[age.gte]=40",

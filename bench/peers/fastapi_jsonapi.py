@@ -1,5 +1,5 @@
-"""FastAPI-JSONAPI's spelling of the requests. In: a request. Out: the one that does the same there, or None. It must
-not import the library, which lives in an environment of its own.
+"""Translates the requests for FastAPI-JSONAPI. It takes a request and returns the one that does the same there, or
+None. It must not import the library, which is in a separate environment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MISSING = {
     "exact": "its `meta.count` is the number of rows on the page",
     "deep-cursor": "it has pages by number only",
 }
-"""Why there is no such request; `exact` is for all that ask for an exact total."""
+"""Why there is no such request; `exact` is for all requests with an exact total."""
 
 NOTES = (
     "A page without `sort` comes in no order of rows, so `sort=id` is asked for.",
@@ -24,7 +24,7 @@ NOTES = (
     "3.0.0 documents `any` and lacks it: here it is a custom filter, the library's own means to add one.",
     "It counts the rows of each page in a statement of its own, which is its default.",
 )
-"""What is not obvious in the requests and in how the server is set up, for a report."""
+"""Notes for the report on the requests and the server's settings."""
 
 
 def translate(request: Request) -> Request | None:

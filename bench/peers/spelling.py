@@ -1,4 +1,4 @@
-"""What the peers' spellings have in common: paths without a total, sorts that leave no choice."""
+"""Functions that translate requests for all peers: paths without a total, sorts with only one order."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def without_total(request: Request) -> Request:
 
 
 def ending_in_id(request: Request) -> Request:
-    """Sorted by the id after its own keys, where it has any, as this server sorts without being told."""
+    """Adds the id to the request's sort keys, if it has any, as this server does itself."""
     path = re.sub(r"([?&]sort=[^&]+)", r"\1,id", request.path)
     return msgspec.structs.replace(request, path=path)
