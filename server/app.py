@@ -82,7 +82,7 @@ class Routes:
         self.gauges = Gauges(engine, database, self.running)
         # What makes a transform will do for its class.
         transforms: list[Any] = [*cors.transforms(settings.cors_origins), *compression.transforms(settings.compression)]
-        self.application = Application(transforms=transforms, log_function=database.watch.end)
+        self.application = Application(transforms=transforms, log_function=database.telemetry.end)
 
     def find_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         match = self._match(request, self._read_path(request))
@@ -170,7 +170,7 @@ def _server(
     balance: Balance | None = None,
 ) -> Server:
     """Bodies are measured by the handlers, which answer with a document."""
-    meter = app.database.watch.meter
+    meter = app.database.telemetry.meter
     for reason in Reason:
         # A graph of what has not happened yet is a line at zero.
         meter.add(CLOSED, reason, amount=0.0)
@@ -183,5 +183,5 @@ def _server(
         balance=balance,
         is_trusted=trusted_peer_check(settings.trusted_proxies),
         closings=Closings(partial(meter.add, CLOSED)),
-        on_refused=app.database.watch.record_refusal,
+        on_refused=app.database.telemetry.record_refusal,
     )

@@ -40,7 +40,7 @@ class Gauges:
         self._engine = engine
         self._database = database
         self._running = running
-        self._meter = database.watch.meter
+        self._meter = database.telemetry.meter
 
     async def run(self) -> None:
         """Update the gauges for ever, and measure the lag of the event loop."""

@@ -35,8 +35,8 @@ class Health:
     def __init__(self, database: Database) -> None:
         self._is_stopping = False
         self._database = database
-        self._watch = database.watch
-        self._watch.meter.put(metrics.STOPPING, 0.0)
+        self._telemetry = database.telemetry
+        self._telemetry.meter.put(metrics.STOPPING, 0.0)
         self._pinged_at = float("-inf")
         self._ping: asyncio.Task[None] | None = None
         self._was_ready = True
@@ -49,7 +49,7 @@ class Health:
     @is_stopping.setter
     def is_stopping(self, is_stopping: bool) -> None:
         self._is_stopping = is_stopping
-        self._watch.meter.put(metrics.STOPPING, float(is_stopping))
+        self._telemetry.meter.put(metrics.STOPPING, float(is_stopping))
 
     async def check(self) -> Literal["ready", "busy"]:
         """The status. Busy: every connection of the pool is in use, and requests wait for one.
@@ -72,7 +72,7 @@ class Health:
             self._ping.cancel()
 
     def _check_worker(self) -> None:
-        if self._watch.counters.is_stopping:
+        if self._telemetry.counters.is_stopping:
             raise NotReady("The server is stopping.")
 
     async def _wait_for_ping(self) -> None:

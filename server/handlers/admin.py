@@ -52,6 +52,6 @@ class MetricsHandler(AdminHandler):
 
     async def get(self) -> None:
         self.gauges.update()
-        shown = expose(self.database.watch.counters.read(), self.request.headers.get("Accept", ""))
+        shown = expose(self.database.telemetry.counters.read(), self.request.headers.get("Accept", ""))
         self.set_header("Content-Type", shown.media_type)
         self.finish_document(shown.text)

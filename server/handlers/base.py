@@ -86,7 +86,7 @@ class Handler(Receiving):
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
         self.database = database
-        self.watch = database.watch
+        self.telemetry = database.telemetry
         self.route = route
         if route is not None and route.resource is not None:
             self.resource = route.resource
@@ -97,7 +97,7 @@ class Handler(Receiving):
 
     def prepare(self) -> None:
         """Whatever can be said against a request without its body is said here, before the body arrives."""
-        self.watch.begin(self)
+        self.telemetry.begin(self)
         self._begin_work()
         headers, method = self.request.headers, self.request.method or ""
         settings = self.engine.settings
@@ -379,7 +379,7 @@ class Handler(Receiving):
         """There will be no answer, or no end of one: for logs and figures it had this status."""
         if not self._finished:
             self.set_status(status, "")
-            self.watch.end(self)
+            self.telemetry.end(self)
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         return answer(error, self.request_id)

@@ -40,7 +40,7 @@ from tornado.httputil import split_host_and_port
 
 from querybuild.errors import SHOWN_CHARACTERS
 from server.observing.slow import shape_of
-from server.observing.watch import TRACES_SECONDS, UNMATCHED, Watched
+from server.observing.telemetry import TRACES_SECONDS, UNMATCHED, ObservedHandler
 
 _shape_of = lru_cache(maxsize=512)(shape_of)
 
@@ -68,7 +68,7 @@ class Tracer:
         """Send all spans now."""
         self.provider.force_flush()
 
-    def begin(self, handler: Watched, route: str) -> None:
+    def begin(self, handler: ObservedHandler, route: str) -> None:
         """Begin the span of a request. To be called in its task, so that spans of custom code become child spans."""
         parent = extract(handler.request.headers)
         name = f"{handler.request.method} {route}"
@@ -76,7 +76,7 @@ class Tracer:
         handler.span = span
         context.attach(set_span_in_context(span, parent))
 
-    def end(self, handler: Watched, end: float) -> None:
+    def end(self, handler: ObservedHandler, end: float) -> None:
         """End the span of a request, and add the spans of its stages. end: by time.perf_counter."""
         span: Span | None = handler.span
         if span is None or not span.is_recording():
@@ -114,7 +114,7 @@ def open_tracer() -> Tracer:
     return tracer
 
 
-def _request_attributes(handler: Watched, route: str) -> dict[str, AttributeValue]:
+def _request_attributes(handler: ObservedHandler, route: str) -> dict[str, AttributeValue]:
     request = handler.request
     host, port = split_host_and_port(request.host)
     attributes: dict[str, AttributeValue] = {

@@ -14,7 +14,7 @@ import asyncpg
 
 from serializers.errors import answer_too_large
 from server.observing import metrics
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.postgres.meter import Meter
 
 RESET = (
@@ -34,7 +34,7 @@ class Connection(asyncpg.Connection):
     """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
     custom code has used it, it is fully reset."""
 
-    watch: Watch | None = None
+    telemetry: Telemetry | None = None
     _meter: Meter
     _needs_reset = False
     _is_leaving = False
@@ -67,7 +67,7 @@ class Connection(asyncpg.Connection):
         return status
 
     async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
-        """Executes every other statement, and reports it to the watch."""
+        """Executes every other statement, and reports it to the telemetry."""
         begin = time.perf_counter()
         try:
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
@@ -82,15 +82,15 @@ class Connection(asyncpg.Connection):
             self.statement_finished(query, begin)
 
     def statement_finished(self, query: str, begin: float) -> None:
-        """Reports a finished statement to the watch. begin: by time.perf_counter."""
-        if self.watch is not None:
-            self.watch.record_statement(query, begin)
+        """Reports a finished statement to the telemetry. begin: by time.perf_counter."""
+        if self.telemetry is not None:
+            self.telemetry.record_statement(query, begin)
 
-    def on_open(self, watch: Watch) -> None:
+    def on_open(self, telemetry: Telemetry) -> None:
         """Prepares a newly opened connection."""
-        self.watch = watch
+        self.telemetry = telemetry
         self._meter = Meter(self)
-        watch.count(metrics.OPENED)
+        telemetry.count(metrics.OPENED)
 
     def limit_received(self, most_bytes: int) -> Meter:
         """A context manager whose statements may receive so many bytes together. More raise AnswerTooLarge."""
@@ -128,8 +128,8 @@ class Connection(asyncpg.Connection):
 
     def mark_lost(self) -> None:
         """Counts the connection as lost, unless we have closed it."""
-        if self.watch is not None and not self._is_leaving:
-            self.watch.count(metrics.LOST)
+        if self.telemetry is not None and not self._is_leaving:
+            self.telemetry.count(metrics.LOST)
         self._is_leaving = True
 
     def _cleanup(self) -> None:

@@ -24,7 +24,7 @@ from server.clients import current_client
 from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
 from server.limits import max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, SendCheck, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
     GONE,
@@ -105,11 +105,11 @@ class Database:
         probe: Probe,
         settings: Settings,
         streams: int,
-        watch: Watch | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        self.watch = watch or Watch(settings)
+        self.telemetry = telemetry or Telemetry(settings)
         share = max_connections_per_client(settings, pool.get_max_size())
-        self._pool = Pool(pool, self.watch, share, allows_borrowing=settings.max_requests_per_client is None)
+        self._pool = Pool(pool, self.telemetry, share, allows_borrowing=settings.max_requests_per_client is None)
         self._probe = probe
         self._is_unreachable = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
@@ -141,13 +141,13 @@ class Database:
         except pg.TooManyConnectionsError as error:
             # PostgreSQL answers, and the pool's open connections still work.
             if not self._pool.figures().is_open:
-                self.watch.record_failure(error)
+                self.telemetry.record_failure(error)
                 raise translate(error) from error
         except TimeoutError as error:
-            self.watch.record_failure(error)
+            self.telemetry.record_failure(error)
             raise Unavailable("The database does not answer in time; try again.") from error
         except FAILURES as error:
-            self.watch.record_failure(error)
+            self.telemetry.record_failure(error)
             raise _unreachable() from error
 
     @asynccontextmanager
@@ -169,7 +169,7 @@ class Database:
         try:
             connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
         except NotOpened as error:
-            self.watch.record_failure(error)
+            self.telemetry.record_failure(error)
             self._log_availability(error)
             raise _unreachable() from error
         except ConnectionShareUsed as error:
@@ -177,14 +177,14 @@ class Database:
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
-            self.watch.record_failure(error)
+            self.telemetry.record_failure(error)
             self._log_availability(error)
             if isinstance(error, (pg.PostgresConnectionError, pg.AdminShutdownError, ConnectionResetError)):
                 raise NeverSent from error
             is_full = isinstance(error, pg.TooManyConnectionsError)
             raise (translate(error) if is_full else _unreachable()) from error
         finally:
-            self.watch.record_acquire(begin)
+            self.telemetry.record_acquire(begin)
         self._log_availability(None)
         return connection
 
@@ -234,7 +234,7 @@ class Database:
             options += f"; SET LOCAL statement_timeout={milliseconds(timeout_seconds)}"
 
         async def as_stream(connection: Connection) -> Result:
-            self.watch.count(metrics.STREAMS)
+            self.telemetry.count(metrics.STREAMS)
             await connection.execute(f"{idle_timeout}; {options}")
             try:
                 return await work(connection)
@@ -338,7 +338,7 @@ class Database:
     async def _handle_error(self, error: BaseException, connection: Connection) -> None:
         """Retires the connection, and others, if the error says that they are of no use. Raises ConnectionLost."""
         is_known = isinstance(error, ConnectionLost)
-        self.watch.record_failure(error)
+        self.telemetry.record_failure(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
             if await self._is_read_only(connection):
                 await self._pool.retire_all(connection, READ_ONLY_RETIRE_SECONDS)
@@ -447,14 +447,14 @@ def _answer_to(lost: ConnectionLost) -> ApiError:
     return _unreachable()
 
 
-async def open_database(url: str, settings: Settings, size: int, watch: Watch | None = None) -> Database:
-    """The database, with a pool of `size` connections. watch: the worker's. Raises asyncpg's errors if the database
+async def open_database(url: str, settings: Settings, size: int, telemetry: Telemetry | None = None) -> Database:
+    """The database, with a pool of `size` connections. telemetry: the worker's. Raises asyncpg's errors if the database
     cannot be reached."""
-    watch = watch or Watch(settings)
+    telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
 
     async def begin(connection: Any) -> None:
-        connection.on_open(watch)
+        connection.on_open(telemetry)
 
     pool = await asyncpg.create_pool(
         url,
@@ -473,7 +473,7 @@ async def open_database(url: str, settings: Settings, size: int, watch: Watch | 
     )
     # The probe has its own list of hosts: it finds the host that answers, whatever the pool tried last.
     probe = Probe(partial(connector(url, settings), **session))
-    return Database(pool, probe, settings, max_streams_per_worker(settings, size), watch)
+    return Database(pool, probe, settings, max_streams_per_worker(settings, size), telemetry)
 
 
 async def open_alone(url: str, settings: Settings) -> Connection:

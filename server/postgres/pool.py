@@ -18,7 +18,7 @@ import msgspec
 from asyncpg import exceptions as pg
 
 from server.observing.supervision import Supervised
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, is_open, retire
 from server.postgres.shares import Shares
 
@@ -82,14 +82,14 @@ class Pool:
     def __init__(
         self,
         pool: asyncpg.Pool[Any],
-        watch: Watch,
+        telemetry: Telemetry,
         max_per_client: int | None = None,
         *,
         allows_borrowing: bool = False,
     ) -> None:
         """max_per_client: how many connections one client may hold; None for all."""
         self._pool = pool
-        self._watch = watch
+        self._telemetry = telemetry
         self._places = pool.get_max_size()
         self._ready: list[Connection] = []
         self._fewest_ready = 0
@@ -232,7 +232,7 @@ class Pool:
         if self._turns.waiting:
             self._hand_on()
         if self._trimming is None:
-            self._trimming = self._watch.supervise("pool", self._trim)
+            self._trimming = self._telemetry.supervise("pool", self._trim)
 
     async def release(self, connection: Connection, client: str | None = None) -> None:
         """Takes back a connection in any state: asyncpg awaits a cancelled statement, and resets the session."""

@@ -4,8 +4,8 @@ What comes in: settings, and a function that reads them again. What goes out: a 
 
 The master holds the listening sockets and the embedded PostgreSQL, and forks a generation: a process that loads the
 declarations, checks the database against them, and runs the workers. SIGHUP starts a new generation, whose workers
-replace the old ones one by one. SIGUSR2 starts the program again, with the same sockets. The master itself loads no
-code of the user.
+replace the old ones one by one. SIGUSR2 starts the program again, with the same sockets. The master
+itself loads no code of the user.
 
 It must not know: HTTP, an event loop, what workers do.
 """
@@ -77,9 +77,9 @@ def _exit_on_signal(number: int, _: object) -> NoReturn:
 class _Master:
     """The master process.
 
-    current: the generation that answers. starting: the one that will replace it. stopping: older ones that have been
-    told to stop. replaced_workers: how many workers of the current generation were stopped for workers of the starting
-    one."""
+    current: the generation that answers. starting: the generation that will replace it. stopping: older ones that have
+    been told to stop. replaced_workers: how many workers of the current generation were stopped for workers of the
+    starting generation."""
 
     def __init__(self, inherited: Inherited, read_settings: ReadSettings, supervise: Supervise | None) -> None:
         self.inherited = inherited
@@ -114,17 +114,17 @@ class _Master:
                 self._reload()
             if self.signals.take(signal.SIGUSR2):
                 self._start_successor()
-            for one in self._all():
-                self._handle_reports(one)
+            for generation in self._all():
+                self._handle_reports(generation)
             self._reap()
             if self.current is None and self.starting is None and self.restart_at <= time.monotonic():
                 self._start_generation(self.read_settings)
             self._check_health()
             seconds = CHECK_SECONDS if self.supervise_database is None else SUPERVISE_SECONDS
-            self.signals.wait(time.monotonic() + seconds, [one.reports.read for one in self._all()])
+            self.signals.wait(time.monotonic() + seconds, [generation.reports.read for generation in self._all()])
 
     def _all(self) -> list[GenerationHandle]:
-        return [one for one in (self.current, self.starting, *self.stopping) if one is not None]
+        return [generation for generation in (self.current, self.starting, *self.stopping) if generation is not None]
 
     def _start_generation(self, read_settings: ReadSettings) -> None:
         """Raises StartError if no generation has answered yet."""
@@ -137,23 +137,23 @@ class _Master:
         self.count += 1
         # While another generation answers, the workers are started one by one, as the others stop.
         workers = settings.workers if self.current is None else 1
-        made = GenerationHandle(self.count, settings.worker_timeout_seconds)
+        handle = GenerationHandle(self.count, settings.worker_timeout_seconds)
 
         def run_child() -> None:
             self.parent_pipe.close_in_child()
-            made.reports.as_writer()
-            context = WorkerContext(made.number, made.reports, self.inherited.counters)
+            handle.reports.as_writer()
+            context = WorkerContext(handle.number, handle.reports, self.inherited.counters)
             run_generation(self.inherited, settings, workers, context, self.parent_pipe)
 
         try:
-            made.pid = fork(f"generation {self.count}", self.signals, run_child)
+            handle.pid = fork(f"generation {self.count}", self.signals, run_child)
         except OSError as error:
-            made.reports.as_reader()
-            made.reports.close()
+            handle.reports.as_reader()
+            handle.reports.close()
             raise StartError(f"cannot start a process: {error.strerror}") from error
-        made.reports.as_reader()
+        handle.reports.as_reader()
         # Only now: its pid was 0 before, which stands for the whole process group in waitpid and kill.
-        self.starting = made
+        self.starting = handle
 
     def _reload(self) -> None:
         self._notify(RELOADING=1, STATUS="loads the settings")
@@ -170,7 +170,8 @@ class _Master:
         self.replaced_workers = 0
 
     def _start_failed(self, reason: str) -> None:
-        """Raises StartError if no generation has answered yet. Otherwise the old one stays, or the start is retried."""
+        """Raises StartError if no generation has answered yet. Otherwise the old generation stays, or the start is
+        retried."""
         if not self.has_answered:
             raise StartError(reason)
         self.restart_at = time.monotonic() + RESTART_SECONDS
@@ -190,28 +191,28 @@ class _Master:
             except OSError as error:
                 log.error("the new program cannot be started: %s", error)
 
-    def _handle_reports(self, one: GenerationHandle) -> None:
-        for _ in one.read_reports():
-            if one is not self.starting:
+    def _handle_reports(self, generation: GenerationHandle) -> None:
+        for _ in generation.read_reports():
+            if generation is not self.starting:
                 continue
-            if self.current is None or len(one.alive) >= one.workers:
-                self._promote(one)
+            if self.current is None or len(generation.alive) >= generation.workers:
+                self._promote(generation)
             else:
-                os.kill(one.pid, ADD_WORKER)
+                os.kill(generation.pid, ADD_WORKER)
                 # A worker that was restarted has already replaced one.
-                if self.replaced_workers < len(one.alive) < self.current.workers:
+                if self.replaced_workers < len(generation.alive) < self.current.workers:
                     self.replaced_workers += 1
                     os.kill(self.current.pid, REMOVE_WORKER)
 
-    def _promote(self, one: GenerationHandle) -> None:
+    def _promote(self, generation: GenerationHandle) -> None:
         """Make a generation the current one, because its workers answer, and stop the one before."""
-        before, self.current, self.starting = self.current, one, None
+        before, self.current, self.starting = self.current, generation, None
         self.replaced_workers = 0
         if before is not None:
             self._stop_generation(before)
-        if len(one.alive) < one.workers:
+        if len(generation.alive) < generation.workers:
             # There was no generation to replace worker by worker: start all workers now.
-            os.kill(one.pid, RESTORE_WORKERS)
+            os.kill(generation.pid, RESTORE_WORKERS)
         if not self.has_answered:
             self.has_answered = True
             say(f"waterspout is ready on {self._address()}")
@@ -219,7 +220,7 @@ class _Master:
                 with suppress(ProcessLookupError):
                     os.kill(self.predecessor, signal.SIGTERM)
         else:
-            log.warning("generation %d answers", one.number)
+            log.warning("generation %d answers", generation.number)
         self._notify(READY=1, STATUS=self._status())
 
     def _status(self) -> str:
@@ -235,38 +236,38 @@ class _Master:
         address = self.inherited.listening.address
         return address if address.startswith("unix:") else address + self.inherited.settings.path_prefix
 
-    def _stop_generation(self, one: GenerationHandle) -> None:
-        os.kill(one.pid, signal.SIGTERM)
-        self.stopping.append(one)
+    def _stop_generation(self, generation: GenerationHandle) -> None:
+        os.kill(generation.pid, signal.SIGTERM)
+        self.stopping.append(generation)
 
     def _reap(self) -> None:
         if self.successor is not None and (how := poll_exit(self.successor)) is not None:
             log.error("the new program ended: %s", how)
             self.successor = None
-        for one in self._all():
-            if (how := poll_exit(one.pid)) is not None:
+        for generation in self._all():
+            if (how := poll_exit(generation.pid)) is not None:
                 # Read the reason of a failure. Workers that report ready now are gone, so they replace none.
-                for _ in one.read_reports():
+                for _ in generation.read_reports():
                     pass
-                one.reports.close()
-                self._ended(one, how)
+                generation.reports.close()
+                self._ended(generation, how)
 
-    def _ended(self, one: GenerationHandle, how: str) -> None:
-        if one in self.stopping:
-            self.stopping.remove(one)
-        elif one is self.starting:
+    def _ended(self, generation: GenerationHandle, how: str) -> None:
+        if generation in self.stopping:
+            self.stopping.remove(generation)
+        elif generation is self.starting:
             self.starting = None
-            reason = one.failure or f"generation {one.number} ended with {how}"
+            reason = generation.failure or f"generation {generation.number} ended with {how}"
             self._restore_workers()
             self._start_failed(reason)
         else:
             self.current = None
-            self._current_ended(one, how)
+            self._current_ended(generation, how)
 
-    def _current_ended(self, one: GenerationHandle, how: str) -> None:
+    def _current_ended(self, generation: GenerationHandle, how: str) -> None:
         """Raises StartError if it happens too often."""
-        self.failures = self.failures + 1 if one.age_seconds < EARLY_SECONDS else 0
-        log.error("generation %d ended: %s; a new one is started", one.number, one.failure or how)
+        self.failures = self.failures + 1 if generation.age_seconds < EARLY_SECONDS else 0
+        log.error("generation %d ended: %s; a new one is started", generation.number, generation.failure or how)
         self._notify(STATUS="restarts its workers")
         if self.failures == MAX_FAILURES:
             raise StartError(f"the workers ended {MAX_FAILURES} times in a row, the last time with {how}")
@@ -274,9 +275,9 @@ class _Master:
 
     def _check_health(self) -> None:
         """Kill workers whose event loops hang, and feed the watchdog of systemd."""
-        for one in self._all():
-            for pid in one.pop_hung():
-                log.error("worker with pid %d has not reported for %g s and is killed", pid, one.timeout_seconds)
+        for generation in self._all():
+            for pid in generation.pop_hung():
+                log.error("worker with pid %d has not reported for %g s and is killed", pid, generation.timeout_seconds)
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         if self.current is None:
@@ -300,18 +301,18 @@ class _Master:
             self.inherited.counters.mark_stopping()
         # A socket that is still open would accept connections that nobody answers.
         self.inherited.listening.close()
-        for one in self._all():
-            os.kill(one.pid, signal.SIGTERM)
+        for generation in self._all():
+            os.kill(generation.pid, signal.SIGTERM)
         self._wait_for(self._all())
         self.signals.close()
         self.parent_pipe.close()
 
-    def _wait_for(self, ones: list[GenerationHandle]) -> None:
+    def _wait_for(self, generations: list[GenerationHandle]) -> None:
         deadline = time.monotonic() + GENERATION_SECONDS
-        while ones := [one for one in ones if poll_exit(one.pid) is None]:
+        while generations := [generation for generation in generations if poll_exit(generation.pid) is None]:
             if time.monotonic() >= deadline:
-                for one in ones:
-                    os.kill(one.pid, signal.SIGKILL)
+                for generation in generations:
+                    os.kill(generation.pid, signal.SIGKILL)
                 deadline = float("inf")
             self.signals.wait(min(deadline, time.monotonic() + CHECK_SECONDS))
 

@@ -15,7 +15,7 @@ unit).
 """
 
 from server.http.connections import CLOSING_SECONDS
-from server.observing.watch import TRACES_SECONDS
+from server.observing.telemetry import TRACES_SECONDS
 
 STOP_REASON_SECONDS = 0.1
 FINISH_SECONDS = 25.0

@@ -26,7 +26,7 @@ from server.http.connections import Server
 from server.limits import share
 from server.live_schema import LiveSchema
 from server.observing.shared_counters import SharedCounters
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.postgres.database import open_database
 from server.processes import memory
 from server.processes.listening import Listening
@@ -55,8 +55,8 @@ async def run_worker(
 ) -> None:
     """Answer requests until SIGTERM, then finish the requests in flight."""
     context.reports.begun()
-    watch = Watch(settings, context.counters, context.generation)
-    database = await open_database(url, settings, share(settings.pool_size, settings.workers), watch)
+    telemetry = Telemetry(settings, context.counters, context.generation)
+    database = await open_database(url, settings, share(settings.pool_size, settings.workers), telemetry)
     app = make_app(settings, declared.catalog, schema, database, declared.routes)
     server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)
     _listen(server, listening.main)
@@ -68,11 +68,11 @@ async def run_worker(
     # SIGINT is ignored: the parent passes it on as SIGTERM, after it has marked the stop of the whole server.
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     memory.tune_memory()
-    watch.log_unhandled_errors()
+    telemetry.log_unhandled_errors()
     tasks = [
-        watch.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
-        watch.supervise("gauges", app.gauges.run),
-        watch.supervise("reports", partial(_send_heartbeats, context.reports)),
+        telemetry.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
+        telemetry.supervise("gauges", app.gauges.run),
+        telemetry.supervise("reports", partial(_send_heartbeats, context.reports)),
     ]
     context.reports.ready()
     try:
@@ -82,7 +82,7 @@ async def run_worker(
         for task in tasks:
             task.stop()
         app.gauges.update()
-        watch.close()
+        telemetry.close()
 
 
 async def _stop(

@@ -171,7 +171,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._running: list[tuple[Server, Database, Api]] = []
-        self._watches: list[asyncio.Task[None]] = []
+        self._timeout_tasks: list[asyncio.Task[None]] = []
 
     async def start(
         self, url: str, catalog: Catalog, routes: Sequence[tuple[str, type[CustomHandler]]] = (), **settings: Any
@@ -184,7 +184,7 @@ class Servers:
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
         app = make_app(chosen, catalog, schema, database, patterns)
         server = make_server(app, chosen)
-        self._watches.append(asyncio.ensure_future(enforce_timeouts([server], app.running, chosen)))
+        self._timeout_tasks.append(asyncio.ensure_future(enforce_timeouts([server], app.running, chosen)))
         sockets = bind_sockets(0, "127.0.0.1")
         server.add_sockets(sockets)
         api = Api(sockets[0].getsockname()[1], url)
@@ -193,8 +193,8 @@ class Servers:
         return api
 
     async def stop(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
+        for task in self._timeout_tasks:
+            task.cancel()
         for server, database, api in self._running:
             await api.close()
             server.stop()

@@ -212,7 +212,7 @@ async def test_the_database_is_gone(start: Start, database_url: str, postgres_ur
 async def test_a_server_that_stops(api: Api) -> None:
     """It is not ready at once, whatever the last ping said. Other requests are answered."""
     assert shown(await api.get("/-/ready")) == (200, READY)
-    api.app.database.watch.counters.mark_stopping()
+    api.app.database.telemetry.counters.mark_stopping()
     answer = await api.get("/-/ready")
     assert (*shown(answer), answer.headers["Retry-After"]) == (503, [STOPPING], "1")
     assert shown(await api.get("/-/live")) == (200, LIVE)

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.postgres import pool as pools
 from server.postgres.connection import Connection, is_open
 from server.postgres.database import open_database
@@ -27,7 +27,7 @@ async def opened(
 ) -> AsyncIterator[tuple[Pool, Any]]:
     """A pool, and asyncpg's below it."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
-    pool = Pool(below, Watch(Settings()), max_per_client, allows_borrowing=allows_borrowing)
+    pool = Pool(below, Telemetry(Settings()), max_per_client, allows_borrowing=allows_borrowing)
     try:
         yield pool, below
     except BaseException:

@@ -144,7 +144,7 @@ async def test_the_longest_stop_stays_within_its_limit(database_url: str, monkey
     for name, seconds in times.items():
         monkeypatch.setattr(worker, name, seconds)
     monkeypatch.setattr(connections, "CLOSING_SECONDS", 0.2)
-    monkeypatch.setattr("server.observing.watch._tracer", SlowTracer)
+    monkeypatch.setattr("server.observing.telemetry._tracer", SlowTracer)
     monkeypatch.setattr(worker.memory, "tune_memory", lambda: None)
     settings = Settings(port=0, admin_port=0, database_url=database_url, tracing=True)
     listening, declared, counters = listen(settings), declarations(settings), SharedCounters()

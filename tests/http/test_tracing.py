@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from tornado.ioloop import IOLoop
 
-from server.observing.watch import Watch
+from server.observing.telemetry import Telemetry
 from server.resources import built_in
 from server.settings import Settings, StartError
 from tests.http.conftest import Api, Start
@@ -30,7 +30,7 @@ Spans = Callable[[], list[ReadableSpan]]
 
 class Traced(CustomHandler):
     async def get(self) -> None:
-        trace.get_tracer("own", tracer_provider=self.watch.tracer.provider).start_span("work of its own").end()
+        trace.get_tracer("own", tracer_provider=self.telemetry.tracer.provider).start_span("work of its own").end()
         self.finish("done")
 
 
@@ -44,12 +44,12 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 @pytest.fixture
 def api(io_loop: IOLoop, start: Start, database_url: str, exporter: InMemorySpanExporter) -> Iterator[Api]:
     made = io_loop.run_sync(lambda: start(database_url, built_in(), [("/own", Traced)], tracing=True))
-    tracer = made.app.database.watch.tracer
+    tracer = made.app.database.telemetry.tracer
     assert tracer is not None
     tracer.flush()
     exporter.clear()
     yield made
-    made.app.database.watch.close()
+    made.app.database.telemetry.close()
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def spans(api: Api, exporter: InMemorySpanExporter) -> Spans:
     """Those that have ended."""
 
     def ended() -> list[ReadableSpan]:
-        assert api.app.database.watch.tracer is not None
-        api.app.database.watch.tracer.flush()
+        assert api.app.database.telemetry.tracer is not None
+        api.app.database.telemetry.tracer.flush()
         return list(exporter.get_finished_spans())
 
     return ended
@@ -164,9 +164,9 @@ async def test_methods_that_nobody_knows(api: Api, spans: Spans) -> None:
 
 def test_nothing_is_imported_without_the_setting() -> None:
     program = (
-        "import sys; import server.processes.worker; from server.observing.watch import Watch;"
+        "import sys; import server.processes.worker; from server.observing.telemetry import Telemetry;"
         "from server.settings import Settings;"
-        "Watch(Settings()); print([name for name in sys.modules if name.startswith('opentelemetry')])"
+        "Telemetry(Settings()); print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
@@ -175,4 +175,4 @@ def test_nothing_is_imported_without_the_setting() -> None:
 def test_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "server.observing.tracing", None)
     with pytest.raises(StartError, match=r"install waterspout\[tracing\]"):
-        Watch(Settings(tracing=True))
+        Telemetry(Settings(tracing=True))

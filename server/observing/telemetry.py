@@ -42,7 +42,7 @@ _FROM_THE_DATABASE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Int
 log = logging.getLogger("server")
 
 
-class Watched(RequestHandler):
+class ObservedHandler(RequestHandler):
     """A handler with the facts that are recorded. stages: each with its begin, by time.perf_counter. sent_bytes: of the
     body. is_quiet: whether the access log has this request only at level debug."""
 
@@ -54,7 +54,7 @@ class Watched(RequestHandler):
     span: Any = None
 
 
-class Watch:
+class Telemetry:
     """Records what happens in one worker. To be created when the worker does not fork any more. generation: of the
     settings and declarations."""
 
@@ -78,7 +78,7 @@ class Watch:
         if self.tracer is not None:
             self.tracer.close()
 
-    def begin(self, handler: Watched) -> None:
+    def begin(self, handler: ObservedHandler) -> None:
         """A request begins. To be called in the task that answers it."""
         route = UNMATCHED if handler.route is None else handler.route.shape
         current.set(CurrentRequest(handler.request_id, route))
@@ -87,7 +87,7 @@ class Watch:
 
     def end(self, handler: RequestHandler) -> None:
         """Record a request, when its response has been handed over to the connection."""
-        assert isinstance(handler, Watched)
+        assert isinstance(handler, ObservedHandler)
         route = UNMATCHED if handler.route is None else handler.route.shape
         now, request, meter = time.perf_counter(), handler.request, self.meter
         meter.request(route, request.method or "", handler.get_status(), request.request_time(), handler.sent_bytes)
