@@ -25,7 +25,7 @@ from server.embedded.postgres import EmbeddedError
 
 OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}
-SAY_SECONDS = 10.0
+PROGRESS_SECONDS = 10.0
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in a shell."""
 
@@ -45,7 +45,7 @@ class Progress:
         line = f"{(now - self.begun) / 60:5.1f} min  {what}"
         if self.is_watched:
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-        elif now - self.said > SAY_SECONDS:
+        elif now - self.said > PROGRESS_SECONDS:
             click.echo(line, err=True)
             self.said = now
 
@@ -62,7 +62,7 @@ def _connections(_: click.Context, __: click.Parameter, text: str) -> tuple[int,
     try:
         levels = tuple(int(word) for word in text.split(","))
     except ValueError:
-        raise click.BadParameter("numbers, parted by commas") from None
+        raise click.BadParameter("numbers, separated by commas") from None
     if min(levels) < 1:
         raise click.BadParameter("at least 1")
     return levels
@@ -96,7 +96,7 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     "--output", default=OUTPUT, type=click.Path(path_type=Path), show_default=True, help="Folder for the figures."
 )
 @click.option(
-    "--redraw", type=click.Path(path_type=Path, exists=True), help="Report and plots anew, from a figures.json."
+    "--redraw", type=click.Path(path_type=Path, exists=True), help="Write report and plots again, from a figures.json."
 )
 @click.option("--writes", is_flag=True, help="With a URL: requests that make resources as well.")
 @click.option("--json", "is_json", is_flag=True, help="With a URL: JSON instead of a table.")

@@ -79,7 +79,7 @@ class Course(msgspec.Struct, frozen=True):
     say: Say
 
 
-def whole(request: Request) -> Request:
+def unchanged(request: Request) -> Request:
     """Returns the request unchanged."""
     return request
 
@@ -176,7 +176,7 @@ def _warm_up(course: Course, lane: Lane, connections: int) -> float:
 
 def _rate_of_few(course: Course, lane: Lane) -> float:
     """The rate of a few requests, one at a time."""
-    _begin_anew(course, lane.request, 0)
+    _restore_rows(course, lane.request, 0)
     times: list[float] = []
     with connected(lane.entrant.running.port) as connection:
         while len(times) < 5 and sum(times) < 1:
@@ -188,7 +188,7 @@ def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample
     """One run of the load, with its cost. It waits until the server has finished all requests of the run, which takes
     seconds if answers are slow, so that the next server has the core for itself.
     """
-    _begin_anew(course, lane.request, whole_seconds(seconds) + OVERTIME)
+    _restore_rows(course, lane.request, whole_seconds(seconds) + OVERTIME)
     processes = (lane.entrant.running.processes, course.rows.processes)
     before = [each.cpu_seconds() for each in processes]
     sample = send(lane.entrant.running.url, lane.request, seconds, connections, FIRST, course.cursor)
@@ -199,7 +199,7 @@ def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample
     return msgspec.structs.replace(sample, cpu_us=cpu_us, database_cpu_us=database_cpu_us)
 
 
-def _begin_anew(course: Course, request: Request, seconds: float) -> None:
+def _restore_rows(course: Course, request: Request, seconds: float) -> None:
     """Restores the loaded rows, and creates users to be deleted."""
     if not request.writes:
         return
@@ -224,7 +224,7 @@ def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, 
     answers: dict[str, tuple[Answer, str]] = {}
     for lane in lanes:
         course.say(f"{request.label}: {lane.entrant.running.label}, is it the same")
-        _begin_anew(course, request, 0)
+        _restore_rows(course, request, 0)
         try:
             with connected(lane.entrant.running.port) as connection:
                 answer = ask(connection, lane.request, FIRST, course.cursor)

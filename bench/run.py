@@ -25,7 +25,7 @@ from bench import peers
 from bench.breakdown import bare_round_trip, break_down
 from bench.ceilings import POSTGREST, WITHOUT_PGBENCH, Script, find_pgbench, run_script, same_script
 from bench.client import Refused
-from bench.contest import Course, Entrant, Plan, Say, chosen, find_cursor, run_row, whole
+from bench.contest import Course, Entrant, Plan, Say, chosen, find_cursor, run_row, unchanged
 from bench.duels import batches, two_workers
 from bench.growth import SIZED, at_size, pages, stream
 from bench.load import WITHOUT_WRK, wrk_version
@@ -186,7 +186,7 @@ def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
     with ExitStack() as stack:
         setting.say("the servers")
         ours = stack.enter_context(running(OURS, "waterspout", server_command(rows.url), cpus))
-        entrants = [Entrant(ours, whole)]
+        entrants = [Entrant(ours, unchanged)]
         starts: list[Start] = [_plain_floor, _floor, *(partial(_peer, peer) for peer in _peers(setting.options))]
         for start in starts:
             try:
@@ -200,12 +200,12 @@ def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
 
 def _plain_floor(setting: Setting, rows: Rows, stack: ExitStack) -> Entrant:
     command = floor_command(rows.url, is_plain=True)
-    return Entrant(stack.enter_context(running(PLAIN, "the plain floor", command, setting.cores.server)), whole)
+    return Entrant(stack.enter_context(running(PLAIN, "the plain floor", command, setting.cores.server)), unchanged)
 
 
 def _floor(setting: Setting, rows: Rows, stack: ExitStack) -> Entrant:
     command = floor_command(rows.url)
-    return Entrant(stack.enter_context(running(FLOOR, "the sharpest floor", command, setting.cores.server)), whole)
+    return Entrant(stack.enter_context(running(FLOOR, "the sharpest floor", command, setting.cores.server)), unchanged)
 
 
 def _peer(peer: peers.Peer, setting: Setting, rows: Rows, stack: ExitStack) -> Entrant | None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from bench.__main__ import main
 from bench.ceilings import find_pgbench, run_script, same_script
 from bench.client import ask, connected
-from bench.contest import Course, Entrant, Plan, find_cursor, run_row, whole
+from bench.contest import Course, Entrant, Plan, find_cursor, run_row, unchanged
 from bench.growth import pages, stream
 from bench.requests import BY_NAME, REQUESTS, USERS, Request
 from bench.rows import compact, fingerprint, keep_copies, load_rows, make_users, restore
@@ -129,7 +129,7 @@ def not_there(request: Request) -> Request:
 
 def course(running: Running, rows: Rows, *others: Entrant, has_load: bool = False) -> Course:
     plan = Plan(rounds=1, seconds=1, connections=(16,), warm_up=False)
-    return Course((Entrant(running, whole), *others), rows, plan, has_load, "", lambda _: None)
+    return Course((Entrant(running, unchanged), *others), rows, plan, has_load, "", lambda _: None)
 
 
 def test_who_answers_something_else_is_left_out(running: Running, bench_rows: Rows) -> None:
@@ -150,7 +150,7 @@ def test_who_answers_something_else_is_left_out(running: Running, bench_rows: Ro
 
 def test_a_write_must_leave_the_same_rows(running: Running, bench_rows: Rows) -> None:
     peer, same = (msgspec.structs.replace(running, name=name) for name in ("peer", "same"))
-    others = (Entrant(peer, with_other_age), Entrant(same, whole), Entrant(running, lambda _: None))
+    others = (Entrant(peer, with_other_age), Entrant(same, unchanged), Entrant(running, lambda _: None))
     found = run_row(course(running, bench_rows, *others), BY_NAME["create"])
     assert {name: cell.void for name, cell in found.cells.items()} == {
         "waterspout": "",

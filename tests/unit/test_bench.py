@@ -293,7 +293,7 @@ def test_plots(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--peers", "x"], "x is none of fastapi-jsonapi, django-jsonapi"),
-        (["--connections", "a"], "numbers, parted by commas"),
+        (["--connections", "a"], "numbers, separated by commas"),
         (["--connections", "0"], "at least 1"),
     ],
 )
