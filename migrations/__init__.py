@@ -1,21 +1,20 @@
-"""The schema in plain numbered SQL, and the runner that applies it.
+"""Applies migrations: numbered files of plain SQL.
 
-In: a folder of migrations (the built-in catalogue's own is `BUILT_IN`) and an asyncpg connection. Out: the
-database as the files describe it, and a record there of what was applied. Knows asyncpg alone: no resource,
-no setting.
+In: a folder of migrations (`BUILT_IN` for the built-in resources) and an asyncpg connection. Out: the database as the
+files describe it, and a table in it that records what was applied. It knows only asyncpg: no resource, no setting.
 
     migrations = load(BUILT_IN)
     state = await status(connection, migrations)    # what is applied, pending, ahead of us
     applied = await up(connection, migrations, say=print)
 
-`files` reads a folder, `statements` takes a text apart, `record` compares the folder with a database, `locks` waits,
-`runner` applies.
+`files` reads a folder, `statements` splits SQL into statements, `record` compares the folder with a database, `locks`
+waits for locks, `runner` applies files.
 """
 
 import importlib.resources
 
 from migrations.files import Migration, MigrationError, load, new
-from migrations.locks import Connect, Patience
+from migrations.locks import Connect, LockWait
 from migrations.record import Applied, Status, compare, status, verify
 from migrations.runner import script, up
 
@@ -23,9 +22,9 @@ __all__ = [
     "BUILT_IN",
     "Applied",
     "Connect",
+    "LockWait",
     "Migration",
     "MigrationError",
-    "Patience",
     "Status",
     "compare",
     "load",
@@ -36,5 +35,5 @@ __all__ = [
     "verify",
 ]
 
-# A folder, or a part of the archive that the program in one file is.
+# A folder, or a part of the archive if the program is one file.
 BUILT_IN = importlib.resources.files(__name__)

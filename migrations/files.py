@@ -1,11 +1,9 @@
-"""A folder of numbered SQL files.
+"""Reads a folder of numbered SQL files, and creates the next file. Must not know a database.
 
-In: a folder. Out: its `Migration`s in order, and the next file, begun. Must not know a database.
-
-What a file says to the runner stands on its first lines, a mark each:
+A file tells the runner how to run it by marks on its first lines, one a line:
 
     -- waterspout: no-transaction           its statements run one by one, outside a transaction
-    -- waterspout: breaks-older-servers     servers that do not have this file must not start any more
+    -- waterspout: breaks-older-servers     servers without this file must not start any more
 """
 
 import hashlib
@@ -44,7 +42,7 @@ HEAD = f"""\
 
 
 class MigrationError(RuntimeError):
-    """Files and database do not go together, or a file failed. The message is whole, and for a person."""
+    """Files and database do not match, or a file failed. The message is complete, and meant for people."""
 
 
 @dataclass(frozen=True)
@@ -60,30 +58,31 @@ class Migration:
 
     @cached_property
     def statements(self) -> tuple[statements.Statement, ...]:
+        """The statements of the file, in order."""
         return statements.split(self.sql)
 
 
 def load(folder: Traversable) -> tuple[Migration, ...]:
     """The migrations of a folder in order, numbered from 0001 without a gap.
 
-    Files whose names do not begin with a digit and end in `.sql` (schema.sql, notes) are left alone. Raises
-    MigrationError for a folder that cannot be read or holds none, a gap, a number taken twice, a name that
-    is almost one of ours, a mark that there is not or that is in the wrong place, and a text that is not UTF-8.
+    Files whose names do not begin with a digit and end in `.sql` (schema.sql, notes) are ignored. Raises MigrationError
+    for a folder that cannot be read or has no migrations, a gap, a number that is used twice, a name that is almost a
+    migration's, an unknown or misplaced mark, and a text that is not UTF-8.
     """
     migrations = _load(folder)
     if not migrations:
-        raise MigrationError(f"{folder} holds no migrations; the first would be called 0001_<what>.sql")
+        raise MigrationError(f"{folder} has no migrations; the first one is named 0001_<what>.sql")
     return migrations
 
 
 def new(folder: Path, what: str) -> Path:
-    """Writes the next file, which is a head of comments and no statement yet, and returns its path.
+    """Writes the next file, which contains only comments, and returns its path.
 
-    The folder is made if its parent is there. Raises MigrationError as `load` does, and for a name that is none.
+    Creates the folder if its parent exists. Raises MigrationError like `load`, and for an invalid name.
     """
     what = what.strip().replace(" ", "_")
     if not WHAT.fullmatch(what):
-        raise MigrationError(f"{what!r} cannot be in the name of a file; take letters of a-z, digits, _ and -")
+        raise MigrationError(f"{what!r} is not allowed in a file name; use the letters a-z, digits, _ and -")
     try:
         folder.mkdir(exist_ok=True)
         number = len(_load(folder)) + 1
@@ -101,9 +100,9 @@ def _load(folder: Traversable) -> tuple[Migration, ...]:
     migrations = tuple(_read(path) for path in _numbered(folder))
     for expected, (before, migration) in enumerate(zip((None, *migrations), migrations, strict=False), 1):
         if before is not None and before.number == migration.number:
-            raise MigrationError(f"{before.name} and {migration.name} have the same number; one must move on")
+            raise MigrationError(f"{before.name} and {migration.name} have the same number: renumber one of them")
         if migration.number != expected:
-            raise MigrationError(f"{folder} lacks {expected:04}_<what>.sql: the next file is {migration.name}")
+            raise MigrationError(f"{folder} has no {expected:04}_<what>.sql: the next file is {migration.name}")
     return migrations
 
 
@@ -114,7 +113,7 @@ def _numbered(folder: Traversable) -> list[Traversable]:
         raise MigrationError(f"the migrations folder {folder} cannot be read: {error.strerror}") from error
     for path in found:
         if not NAME.fullmatch(path.name):
-            raise MigrationError(f"{path.name} looks like a migration, which would be called NNNN_<what>.sql")
+            raise MigrationError(f"{path.name} looks like a migration, but its name must be NNNN_<what>.sql")
     return sorted(found, key=lambda path: path.name)
 
 
@@ -138,7 +137,7 @@ def _read(path: Traversable) -> Migration:
 
 
 def _marks(name: str, sql: str) -> set[str]:
-    """Of the first lines. A mark that would not be seen is refused: who wrote it relies on it."""
+    """The marks on the first lines. An unknown or misplaced mark is an error, because its author relies on it."""
     found: set[str] = set()
     is_head = True
     for number, line in enumerate(sql.split("\n"), 1):
@@ -149,6 +148,6 @@ def _marks(name: str, sql: str) -> set[str]:
         if mark not in MARKS:
             raise MigrationError(f"{name}, line {number} is {mark!r}; a mark is {' or '.join(map(repr, MARKS))}")
         if not is_head:
-            raise MigrationError(f"{name}, line {number}: a mark stands on the first lines, before all else")
+            raise MigrationError(f"{name}, line {number}: marks must be on the first lines, before everything else")
         found.add(mark)
     return found

@@ -1,10 +1,10 @@
-"""The record that a database keeps of what was applied to it, and how it compares with a folder.
+"""Reads and writes the table of applied migrations, and compares it with a folder.
 
-In: an asyncpg connection and the `Migration`s of a folder. Out: the `Status` of the database against them, or what is
-wrong. Must not know how a file is applied.
+In: an asyncpg connection and the `Migration`s of a folder. Out: the `Status` of the database, or its faults. Must not
+know how a file is applied.
 
-The record is the table `public.waterspout_migrations`. Its last column came later than the others: a table without it
-is read as if nothing in it broke older servers, and gets it from the next run that has something to apply.
+The table is `public.waterspout_migrations`. Its last column was added later. A table without it is read as if no file
+broke older servers. The next run that applies a file adds the column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ UPGRADE = """\
 ALTER TABLE public.waterspout_migrations ADD COLUMN IF NOT EXISTS breaks_older_servers boolean NOT NULL DEFAULT false"""
 INSERT = """\
 INSERT INTO public.waterspout_migrations (number, name, checksum, breaks_older_servers) VALUES ($1, $2, $3, $4)"""
-# Through JSON, because the column may not be there.
+# Through JSON, because the column may be missing.
 SELECT = """\
 SELECT number, name, checksum, applied_at, coalesce((to_jsonb(record) ->> 'breaks_older_servers')::boolean, false)
 FROM public.waterspout_migrations record ORDER BY number"""
@@ -45,7 +45,7 @@ SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('public.wat
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """One row of the record."""
+    """One applied migration: a row of the table."""
 
     number: int
     name: str
@@ -56,7 +56,8 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A database against a folder: files on record, files to apply, what is on record beyond the folder."""
+    """A database compared with a folder. applied, pending: files of the folder. ahead: migrations that were applied and
+    that the folder does not have."""
 
     applied: tuple[Migration, ...]
     pending: tuple[Migration, ...]
@@ -64,27 +65,26 @@ class Status:
 
     @property
     def breaking(self) -> tuple[Applied, ...]:
-        """What was applied that servers without its file cannot live with."""
+        """The applied migrations that break servers without their files."""
         return tuple(row for row in self.ahead if row.breaks_older_servers)
 
 
 async def status(conn: Connection, migrations: Sequence[Migration]) -> Status:
-    """What a database has of these migrations. Reads the record alone, takes no lock, writes nothing.
+    """Compares a database with these migrations. Reads only the table, takes no lock, writes nothing.
 
-    `ahead` is no error: while a fleet is being updated, the database is migrated before the last old server
-    goes. Raises MigrationError for a file that was changed, removed or renamed after it was applied, and
-    for a record that has a gap.
+    `ahead` is not an error: during a rolling update the database is migrated before the last old server stops. Raises
+    MigrationError for a file that was changed, removed or renamed after it was applied, and for a gap in the table.
     """
     return compare(migrations, await read(conn))
 
 
 async def verify(conn: Connection, migrations: Sequence[Migration]) -> tuple[str, ...]:
-    """All that `status` would refuse, a line each, in the order of the numbers. Writes nothing."""
+    """All faults that `status` would raise, in the order of the numbers. Writes nothing."""
     return tuple(faults(migrations, await read(conn)))
 
 
 def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Status:
-    """As `status`, for a record that was read before."""
+    """Like `status`, for rows that were read before."""
     for fault in faults(migrations, record):
         raise MigrationError(fault)
     count = len(record)
@@ -92,14 +92,14 @@ def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Statu
 
 
 async def read(conn: Connection) -> tuple[Applied, ...]:
-    """In the order of the numbers; none where the table is not there yet."""
+    """The applied migrations in the order of their numbers; none if the table does not exist yet."""
     if not await conn.fetchval(EXISTS):
         return ()
     return tuple(Applied(*row) for row in await conn.fetch(SELECT))
 
 
 def faults(migrations: Sequence[Migration], record: Sequence[Applied]) -> Iterator[str]:
-    """What does not go together, in order."""
+    """The differences between files and table that are errors, in order."""
     files = {migration.number: migration for migration in migrations}
     expected = 1
     for row in record:
@@ -126,7 +126,7 @@ def _file_faults(migrations: Sequence[Migration], migration: Migration, row: App
 
 
 async def ensure(conn: Connection) -> None:
-    """Makes the table, or gives it the column it lacks. For who holds the lock of the runners."""
+    """Creates the table, or adds its missing column. The caller must hold the advisory lock of the runners."""
     if not await conn.fetchval(EXISTS):
         await conn.execute(CREATE)
     elif not await conn.fetchval(HAS_LAST_COLUMN):
@@ -134,12 +134,13 @@ async def ensure(conn: Connection) -> None:
 
 
 async def insert(conn: Connection, migration: Migration) -> None:
+    """Records an applied migration."""
     values = (migration.number, migration.name, migration.checksum, migration.breaks_older_servers)
     await conn.execute(INSERT, *values)
 
 
 def insert_text(migration: Migration) -> str:
-    """The same as a text, for a script. Name and checksum hold no quotes."""
+    """The statement of `insert` as text, for a script. Name and checksum contain no quotes."""
     statement = INSERT
     values = (migration.number, repr(migration.name), repr(migration.checksum), migration.breaks_older_servers)
     for place, value in enumerate(values, 1):

@@ -1,13 +1,12 @@
-"""Applies numbered SQL files to a PostgreSQL, each once.
+"""Applies numbered SQL files to a database, each once.
 
-In: the `Migration`s of a folder and an asyncpg connection. Out: what `up` applied now, or the `script` that it would
-run. Must not know what the files are about, nor any setting.
+In: the `Migration`s of a folder and an asyncpg connection. Out: what `up` applied, or the `script` that it would run.
+Must not know what the files do, nor any setting.
 
-A file runs in one transaction together with its row in the record, so that it is applied as a whole or not at all,
-unless it is marked `-- waterspout: no-transaction`. The statements of such a file (CREATE INDEX CONCURRENTLY, say) run
-one by one, each committed by itself, and it is on record when the last of them is done. It is written so that it may
-run again: what it has done by the time it fails stays done.
-"""
+A file runs in one transaction together with its row in the table of applied migrations, so it is applied completely or
+not at all. The statements of a file marked `-- waterspout: no-transaction` (such as CREATE INDEX CONCURRENTLY) run one
+by one, each committed by itself, and the file is recorded after the last one. If it fails, its earlier statements stay
+done, so such a file must be written to run again."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import asyncpg
 
 from migrations import locks, record
 from migrations.files import NO_TRANSACTION, Migration, MigrationError
-from migrations.locks import Connect, Patience, Run, Say
+from migrations.locks import Connect, LockWait, Run, Say
 from migrations.record import Connection
 from migrations.statements import Statement, is_ended
 
@@ -31,58 +30,58 @@ async def up(
     migrations: Sequence[Migration],
     *,
     say: Say | None = None,
-    patience: Patience | None = None,
+    lock_wait: LockWait | None = None,
     connect: Connect | None = None,
 ) -> tuple[Migration, ...]:
-    """Applies what is pending, in order, and returns it. `say` gets one line for each file, and for each wait.
+    """Applies the pending files in order, and returns them. `say` gets one line for each file, and for each wait.
 
-    Any number of servers may call this at once: they take turns, and each file is applied once. The
-    connection must be a session of its own, outside a transaction (not one of a pooler that lends single
-    transactions), with no `command_timeout` shorter than the longest file. Its settings are put back as they
-    were. `connect` opens another connection to the same database; with it a wait is told with who is waited for.
+    Any number of servers may call this at once: they take turns, and each file is applied once. The connection must be
+    a session of its own, outside a transaction, not behind a pooler in transaction mode, and without a
+    `command_timeout` shorter than the longest file. Its settings are restored. `connect` opens another connection to
+    the same database; with it, waits are reported with the blocking sessions.
 
-    Raises MigrationError as `status` does, for a file that did not get its locks in time, and for one that fails,
-    which then leaves nothing of itself behind; the files before it stay applied.
+    Raises MigrationError like `status`, for a file that did not get its locks in time, and for a file that fails. A
+    failed file is rolled back; the files before it stay applied.
     """
     if conn.is_in_transaction():
         raise RuntimeError("migrations need a connection that is outside a transaction")
     if not (await record.status(conn, migrations)).pending:
         return ()
-    run = Run(conn, patience or Patience(), say or (lambda _: None), connect)
-    async with locks.alone(run):
+    run = Run(conn, lock_wait or LockWait(), say or (lambda _: None), connect)
+    async with locks.hold_runner_lock(run):
         await _ensure_record(run)
         pending = (await record.status(conn, migrations)).pending
         for migration in pending:
             await _apply(run, migration)
-            run.tell(f"applied {migration.name}")
+            run.say(f"applied {migration.name}")
         return pending
 
 
-async def script(conn: Connection, migrations: Sequence[Migration], *, patience: Patience | None = None) -> str:
-    """What `up` would run, in order, as a text for psql. Writes nothing; empty when nothing is pending.
+async def script(conn: Connection, migrations: Sequence[Migration], *, lock_wait: LockWait | None = None) -> str:
+    """What `up` would run, in order, as a script for psql; empty if nothing is pending. Writes nothing.
 
-    Raises MigrationError as `status` does, and for a file that holds no statement.
+    Raises MigrationError like `status`, and for a file without a statement.
     """
     pending = (await record.status(conn, migrations)).pending
     if not pending:
         return ""
-    patience = patience or Patience()
-    parts = [f"-- the table of applied migrations\n{text};\n" for text in await _record_texts(conn)]
+    lock_wait = lock_wait or LockWait()
+    parts = [f"-- the table of applied migrations\n{text};\n" for text in await _record_statements(conn)]
     for migration in pending:
         _check_statements(migration)
-        parts.append("\n".join(_script_of(migration, patience)))
+        parts.append("\n".join(_script_lines(migration, lock_wait)))
     return "\n".join(parts)
 
 
-async def _record_texts(conn: Connection) -> list[str]:
+async def _record_statements(conn: Connection) -> list[str]:
     if not await conn.fetchval(record.EXISTS):
         return [record.CREATE]
     return [] if await conn.fetchval(record.HAS_LAST_COLUMN) else [record.UPGRADE]
 
 
-def _script_of(migration: Migration, patience: Patience) -> Iterator[str]:
+def _script_lines(migration: Migration, lock_wait: LockWait) -> Iterator[str]:
     local = "LOCAL " if migration.in_transaction else ""
-    seconds = patience.lock_timeout_seconds if local else patience.wait_seconds
+    seconds = lock_wait.lock_timeout_seconds if local else lock_wait.wait_seconds
     settings = locks.SESSION | {"lock_timeout": locks.milliseconds(seconds)}
     yield f"-- {migration.name}: " + ("one transaction" if local else "no transaction, one statement after another")
     if local:
@@ -99,25 +98,25 @@ def _script_of(migration: Migration, patience: Patience) -> Iterator[str]:
 
 async def _ensure_record(run: Run) -> None:
     try:
-        await locks.patiently(run, "the table of applied migrations", lambda: record.ensure(run.conn))
+        await locks.retry_for_locks(run, "the table of applied migrations", lambda: record.ensure(run.conn))
     except asyncpg.PostgresError as error:
-        raise MigrationError(f"the table of applied migrations cannot be made: {_postgres_words(error)}") from error
+        raise MigrationError(f"the table of applied migrations cannot be made: {_postgres_message(error)}") from error
 
 
 def _check_statements(migration: Migration) -> None:
-    """An empty file on record could never be filled."""
+    """Raises MigrationError for an empty file: once recorded, it could never be filled."""
     if not migration.statements:
-        raise MigrationError(f"{migration.name} holds no statement yet")
+        raise MigrationError(f"{migration.name} has no statement yet")
 
 
 async def _apply(run: Run, migration: Migration) -> None:
     _check_statements(migration)
     try:
-        await locks.pin(run.conn)
+        await locks.apply_session_settings(run.conn)
         if migration.in_transaction:
-            await locks.patiently(run, migration.name, lambda: _run_in_transaction(run.conn, migration))
+            await locks.retry_for_locks(run, migration.name, lambda: _run_in_transaction(run.conn, migration))
         else:
-            await _run_alone(run, migration)
+            await _run_without_transaction(run, migration)
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         if run.conn.is_closed():
             raise MigrationError(f"{migration.name}: the connection to PostgreSQL was lost") from error
@@ -127,22 +126,22 @@ async def _apply(run: Run, migration: Migration) -> None:
 
 
 async def _run_in_transaction(conn: Connection, migration: Migration) -> None:
-    # What the file sets for its session must not outlive an attempt that is rolled back, nor leak into the next file:
-    # a SET is undone by the rollback, and the next file is pinned anew.
+    # Session settings of the file must not outlive a rolled-back attempt or leak into the next file: the rollback
+    # undoes a SET, and the settings are applied again before the next file.
     async with conn.transaction():
-        await conn.execute(_as_block(migration))
+        await conn.execute(_as_do_block(migration))
         await record.insert(conn, migration)
 
 
-def _as_block(migration: Migration) -> str:
-    # EXECUTE takes any number of statements and refuses BEGIN, COMMIT, ROLLBACK and the like before they do
-    # harm. Sent bare, a COMMIT in the file would end our transaction, and half a file would stay. A text
-    # cannot hold its own checksum, so the quotes cannot meet in it.
+def _as_do_block(migration: Migration) -> str:
+    # EXECUTE runs any number of statements, and refuses BEGIN, COMMIT, ROLLBACK and the like. Without it, a COMMIT in
+    # the file would end our transaction, and half a file would stay applied. A text cannot contain its own checksum, so
+    # it cannot contain the quotes.
     do, quote = f"$do_{migration.checksum}$", f"$sql_{migration.checksum}$"
     return f"DO {do}BEGIN EXECUTE {quote}{migration.sql}{quote}; END{do}"
 
 
-async def _run_alone(run: Run, migration: Migration) -> None:
+async def _run_without_transaction(run: Run, migration: Migration) -> None:
     invalid_before = await _invalid_indexes(run.conn)
     for done, statement in enumerate(migration.statements):
         try:
@@ -152,60 +151,62 @@ async def _run_alone(run: Run, migration: Migration) -> None:
                 raise
             new = [name for name in await _invalid_indexes(run.conn) if name not in invalid_before]
             said = _failure(migration, error, statement) if isinstance(error, asyncpg.PostgresError) else str(error)
-            raise MigrationError(said + _left(migration, done, new)) from error
-    # CREATE INDEX CONCURRENTLY IF NOT EXISTS passes over what an earlier run left.
-    left = [name for name, bare in (await _invalid_indexes(run.conn)).items() if _names(migration, bare)]
+            raise MigrationError(said + _leftovers(migration, done, new)) from error
+    # CREATE INDEX CONCURRENTLY IF NOT EXISTS skips an invalid index that an earlier run left.
+    left = [name for name, bare in (await _invalid_indexes(run.conn)).items() if _mentions(migration, bare)]
     if left:
-        raise MigrationError(f"{migration.name} is not applied" + _left(migration, 0, left))
+        raise MigrationError(f"{migration.name} is not applied" + _leftovers(migration, 0, left))
     await record.insert(run.conn, migration)
 
 
 async def _run_statement(run: Run, migration: Migration, statement: Statement) -> None:
     if {"COPY", "STDIN"} <= set(statement.words):
-        raise MigrationError(f"{_place(migration, statement.line)}: COPY of data is not for migrations")
+        raise MigrationError(f"{_place(migration, statement.line)}: COPY of data is not supported in migrations")
     if "CONCURRENTLY" in statement.words:
-        # It waits for older transactions, and no request waits behind it. A short limit would leave one invalid index
-        # after the other.
-        await locks.limit(run.conn, run.patience.wait_seconds)
-        async with locks.looking(run, migration.name, locks.Sight()):
+        # It waits for older transactions, and blocks no requests. Each attempt with a short timeout would leave an
+        # invalid index.
+        await locks.set_lock_timeout(run.conn, run.lock_wait.wait_seconds)
+        async with locks.report_blockers(run, migration.name, locks.Blockers()):
             await run.conn.fetch(statement.sql)
     else:
-        await locks.patiently(run, _place(migration, statement.line), lambda: run.conn.fetch(statement.sql))
+        await locks.retry_for_locks(run, _place(migration, statement.line), lambda: run.conn.fetch(statement.sql))
     if run.conn.is_in_transaction():
         await run.conn.execute("ROLLBACK")
-        raise MigrationError(f"{_place(migration, statement.line)}: a marked file begins no transaction")
+        raise MigrationError(f"{_place(migration, statement.line)}: a marked file must not begin a transaction")
 
 
 async def _invalid_indexes(conn: Connection) -> dict[str, str]:
-    """What CREATE INDEX CONCURRENTLY and the like left half made: qualified and quoted name -> bare name."""
+    """Invalid indexes, which a failed CREATE INDEX CONCURRENTLY leaves: qualified and quoted name -> bare name."""
     return {row["name"]: row["bare"] for row in await conn.fetch(INVALID_INDEXES)}
 
 
-def _names(migration: Migration, bare: str) -> bool:
+def _mentions(migration: Migration, bare: str) -> bool:
     return re.search(rf"(?<![\w$]){re.escape(bare)}(?![\w$])", migration.sql, re.IGNORECASE) is not None
 
 
-def _left(migration: Migration, done: int, invalid: Sequence[str]) -> str:
-    """What a run that failed left behind, and what to do about it."""
+def _leftovers(migration: Migration, done: int, invalid: Sequence[str]) -> str:
+    """A message about what a failed run left behind, and what to do about it."""
     text = ""
     if done:
-        text += f". What came before in the file is done and stays ({done} of {len(migration.statements)} statements)"
+        text += (
+            f". The statements before it in the file stay applied ({done} of {len(migration.statements)} statements)"
+        )
     if invalid:
         drops = "; ".join(f"DROP INDEX CONCURRENTLY {name}" for name in invalid)
-        text += f". Half made and invalid: {', '.join(invalid)}. Drop it, unless the file does so itself: {drops}"
+        text += f". Left behind invalid: {', '.join(invalid)}. Drop it, unless the file does so itself: {drops}"
     return text + (". The next run begins with the first statement of the file" if done or invalid else "")
 
 
 def _failure(migration: Migration, error: asyncpg.PostgresError, statement: Statement | None = None) -> str:
     place = _place(migration, _line(migration, error, statement))
-    return f"{place}: {_postgres_words(error)}{_advice(error)}"
+    return f"{place}: {_postgres_message(error)}{_advice(error)}"
 
 
 def _place(migration: Migration, line: int | None) -> str:
     return f"{migration.name}, line {line}" if line else migration.name
 
 
-def _postgres_words(error: asyncpg.PostgresError) -> str:
+def _postgres_message(error: asyncpg.PostgresError) -> str:
     return ". ".join(part.rstrip(".") for part in (error.message, error.detail, error.hint) if part)
 
 
@@ -218,9 +219,9 @@ def _line(migration: Migration, error: asyncpg.PostgresError, statement: Stateme
 
 
 def _advice(error: asyncpg.PostgresError) -> str:
-    # PostgreSQL's words may be translated; the name of the function that speaks is not.
+    # PostgreSQL's messages may be translated; the name of the source function is not.
     if isinstance(error, asyncpg.ActiveSQLTransactionError):
         return f". What cannot run in a transaction has its own file, whose first line is {NO_TRANSACTION!r}"
     if error.server_source_function == "exec_stmt_dynexecute":
-        return ". The transaction is the runner's; COPY of data and SELECT INTO are not for migrations either"
+        return ". The transaction is the runner's; COPY of data and SELECT INTO are not supported in migrations either"
     return ""

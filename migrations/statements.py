@@ -1,7 +1,7 @@
-"""Takes an SQL text apart into its statements.
+"""Splits an SQL text into its statements.
 
 In: the text of a file. Out: each `Statement` with the line that it begins on. Must not know what a statement means.
-What psql has besides SQL (backslash commands, the data of COPY FROM STDIN) is not read.
+psql's additions to SQL (backslash commands, the data of COPY FROM STDIN) are not supported.
 
 Source: PostgreSQL, "4.1. Lexical Structure"; where a statement ends, `src/fe_utils/psqlscan.l`.
 """
@@ -25,14 +25,14 @@ TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 COMMENT_EDGE = re.compile(r"/\*|\*/")
-# A body in plain SQL, BEGIN ATOMIC ... END, holds semicolons of its own.
+# A body in plain SQL, BEGIN ATOMIC ... END, contains semicolons.
 ROUTINE = re.compile(r"CREATE (OR REPLACE )?(FUNCTION|PROCEDURE) ")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`sql` is from its first word on, without the semicolon; `line` counts from 1. `words` are its names and keywords
-    in capitals, in order, without what is quoted."""
+    """One statement. `sql` begins with its first word and has no semicolon; `line` counts from 1. `words` are its names
+    and keywords in capitals, in order, without quoted ones."""
 
     sql: str
     line: int
@@ -41,6 +41,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A token of the text. `kind` is a group name of TOKEN, or None; `begin` is its offset."""
+
     kind: str | None
     text: str
     begin: int
@@ -51,7 +53,7 @@ class Token:
 
 
 def split(sql: str) -> tuple[Statement, ...]:
-    """The statements of a text in order; one that is nothing but comments is none.
+    """The statements of a text in order. Text with only comments is not a statement.
 
     >>> [statement.sql for statement in split("SELECT 1; -- one\\nSELECT ';' ;")]
     ['SELECT 1', "SELECT ';'"]
@@ -68,7 +70,7 @@ def split(sql: str) -> tuple[Statement, ...]:
 
 
 def is_ended(sql: str) -> bool:
-    """Whether what is written after the text would be another statement."""
+    """Whether the text ends with a semicolon, so that more text would be another statement."""
     seen = [token.text for token in _tokens(sql) if token.kind not in ("blank", "comment")]
     return seen[-1:] == [";"]
 
@@ -81,7 +83,7 @@ def _tokens(sql: str) -> Iterator[Token]:
 
 
 def _end(sql: str, match: re.Match[str]) -> int:
-    """Where the token ends: a comment and a dollar quote go on until they are closed, or to the end of the text."""
+    """The end of a token. An unclosed comment or dollar quote runs to the end of the text."""
     if match.lastgroup == "comment":
         return _comment_end(sql, match.end())
     if match.lastgroup == "dollar":
@@ -99,7 +101,7 @@ def _comment_end(sql: str, place: int) -> int:
 
 
 def _is_open(tokens: list[Token]) -> bool:
-    """Whether a semicolon after these is inside of parentheses or of the body of a routine."""
+    """Whether a semicolon after these tokens is inside parentheses or the body of a routine."""
     texts = [token.text for token in tokens]
     if texts.count("(") > texts.count(")"):
         return True

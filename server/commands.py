@@ -44,7 +44,7 @@ def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
 
     async def work(connection: Connection, url: str) -> None:
         if dry_run:
-            script = await migrations.script(connection, files, patience=migrating.patience(settings))
+            script = await migrations.script(connection, files, lock_wait=migrating.lock_wait(settings))
             print(script or "-- nothing to apply", end="" if script else "\n")
         elif not await migrating.apply(connection, url, settings, files, say):
             print("nothing to apply")

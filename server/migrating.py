@@ -14,16 +14,16 @@ from typing import Any
 import asyncpg
 
 import migrations
-from migrations import Migration, Patience, Status
+from migrations import LockWait, Migration, Status
 from server.postgres.database import open_alone
 from server.settings import Settings, StartError
 
 log = logging.getLogger("server")
 
 
-def patience(settings: Settings) -> Patience:
+def lock_wait(settings: Settings) -> LockWait:
     """How long migrations wait, by the settings."""
-    return Patience(settings.migration_lock_timeout_seconds, settings.migration_wait_seconds)
+    return LockWait(settings.migration_lock_timeout_seconds, settings.migration_wait_seconds)
 
 
 def refuse_pooler(settings: Settings) -> None:
@@ -50,7 +50,7 @@ async def apply(
         connection,
         files,
         say=say,
-        patience=patience(settings),
+        lock_wait=lock_wait(settings),
         connect=lambda: open_alone(url, settings),
     )
 

@@ -86,13 +86,13 @@ async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSche
 
 
 @pytest.mark.parametrize("resource", CERTAIN, ids=lambda resource: resource.table)
-async def test_what_a_constraint_keeps_unique(things_url: str, resource: Resource) -> None:
+async def test_columns_that_a_constraint_keeps_unique(things_url: str, resource: Resource) -> None:
     schema, _ = await live(things_url, resource)
     assert (schema.faults, schema.warnings, schema.unenforced_keys) == ((), (), {})
 
 
 @pytest.mark.parametrize("resource", UNCERTAIN, ids=lambda resource: resource.table)
-async def test_what_no_constraint_keeps_unique_is_a_warning(things_url: str, resource: Resource) -> None:
+async def test_columns_that_no_constraint_keeps_unique_are_a_warning(things_url: str, resource: Resource) -> None:
     schema, found = await live(things_url, resource)
     kind = {"heirs": "inherited table", "stored": "materialized view", "dated": "table", "computed": "table"}.get(
         resource.table, "view"

@@ -112,7 +112,7 @@ REFUSED: list[tuple[dict[str, Any], list[Error]]] = [
 
 
 @pytest.mark.parametrize(("sent", "expected"), REFUSED, ids=[str(sent) for sent, _ in REFUSED])
-async def test_what_a_column_does_not_take(api: Api, sent: dict[str, Any], expected: list[Error]) -> None:
+async def test_values_that_a_column_refuses(api: Api, sent: dict[str, Any], expected: list[Error]) -> None:
     await api.sql("INSERT INTO items (name) VALUES ('Bea')")
     create = Refused("POST", "/items", document("item", sent), expected)
     # The second is of a known form.
@@ -124,7 +124,7 @@ async def test_what_a_column_does_not_take(api: Api, sent: dict[str, Any], expec
     assert [one["detail"] for one in answer.errors] == [one["detail"] for one in expected]
 
 
-async def test_what_it_takes(api: Api) -> None:
+async def test_values_that_a_column_accepts(api: Api) -> None:
     """Blanks that are too many are cut off, and digits after the point are rounded, by PostgreSQL."""
     sent = {
         "short": "abc  ",

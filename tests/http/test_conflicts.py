@@ -84,7 +84,7 @@ async def test_a_unique_pair(api: Api) -> None:
     )
 
 
-async def test_linkage_to_what_is_not_there(api: Api) -> None:
+async def test_linkage_to_a_missing_resource(api: Api) -> None:
     await create_household(api)
     detail = "There is no {} with the id “9”."
     await check_refused(
@@ -145,7 +145,7 @@ async def test_a_group_and_its_first_user_at_once(api: Api) -> None:
         await api.sql("DELETE FROM groups")
 
 
-async def test_a_constraint_that_is_looked_at_when_all_is_written(api: Api) -> None:
+async def test_a_deferred_constraint(api: Api) -> None:
     """Deferred constraints fail the COMMIT, and not the statement."""
     await api.sql("ALTER TABLE groups DROP CONSTRAINT groups_name_key")
     await api.sql("ALTER TABLE groups ADD CONSTRAINT groups_name_key UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")

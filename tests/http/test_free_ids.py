@@ -61,14 +61,14 @@ async def test_every_third_number_is_taken(api: Api) -> None:
     assert max(made) < 400
 
 
-async def test_a_long_run_is_taken(api: Api) -> None:
+async def test_a_long_run_of_taken_ids(api: Api) -> None:
     """The first create pays for all of the run: later ones find the sequence behind it."""
     await api.sql("INSERT INTO persons (id, name) SELECT n, 'mine' FROM generate_series(2, 20000) n")
     made = await create_six_at_a_time(api, 30)
     assert sorted(made) == [1, *range(20001, 20030)]
 
 
-async def test_a_run_that_is_longer_than_one_create_passes_over(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_of_taken_ids_longer_than_one_create_skips(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes one of the lowest numbers that are free, or one by chance."""
     monkeypatch.setattr("server.free_ids.MAX_DRAWN", 10)
     monkeypatch.setattr("server.free_ids.LOWEST_TRIED", 20)
@@ -171,7 +171,7 @@ async def test_the_last_numbers_of_int_are_taken(start: Start, database_url: str
     assert [await create(api, "/things", "thing") for _ in range(3)] == [2**31 - 2, 1, 2]
 
 
-async def test_a_sequence_that_the_role_may_not_ask(start: Start, database_url: str) -> None:
+async def test_a_sequence_that_the_role_may_not_use(start: Start, database_url: str) -> None:
     """An identity column needs no right on its sequence: the table alone tells which numbers are free."""
     api = await thing_server(start, database_url, IDS["identity"][0], "1, 2, 4, 6, 7, 8")
     await api.sql("REVOKE ALL ON SEQUENCE things_id_seq FROM CURRENT_USER")

@@ -133,7 +133,7 @@ async def test_one_client_holds_its_share_of_the_pool(
     assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * (share + 3)
 
 
-async def test_who_holds_its_share_too_long_is_told_so(start: Start, database_url: str) -> None:
+async def test_a_client_that_waits_for_its_own_share_gets_429(start: Start, database_url: str) -> None:
     """A 429 for the client that has its share, a 503 for one that has not where the pool is empty."""
     api = await start(database_url, built_in(), pool_size=2, acquire_timeout_seconds=0.2, **PROXIED)
     async with holder(api) as watcher:
@@ -170,7 +170,7 @@ async def test_many_short_reads_of_one_client_are_never_refused(start: Start, da
     assert [share.held for share in api.app.database._pool._turns._shares.values()] == [0]
 
 
-async def test_what_waits_for_its_client_is_not_at_work(start: Start, database_url: str) -> None:
+async def test_a_request_that_waits_for_its_client_is_not_at_work(start: Start, database_url: str) -> None:
     """Half a body, and an answer that is not read: otherwise a few slow clients would keep out all others."""
     api = await start(database_url, built_in(), max_requests=1)
     await create_photos(api, 8)
@@ -184,7 +184,7 @@ async def test_what_waits_for_its_client_is_not_at_work(start: Start, database_u
     assert (await api.get("/groups")).status == 200
 
 
-async def test_whose_client_has_gone_is_not_at_work(start: Start, database_url: str) -> None:
+async def test_a_request_whose_client_has_gone_is_not_at_work(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), max_requests=1)
     async with holder(api) as watcher:
         async with connected(api.port) as wire:

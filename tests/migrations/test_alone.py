@@ -11,7 +11,7 @@ UNIQUE = "CREATE UNIQUE INDEX CONCURRENTLY {}a_id_key ON a (id);"
 DROP = "DROP INDEX CONCURRENTLY IF EXISTS a_id_key;\n"
 INVALID = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 ADVICE = (
-    "Half made and invalid: public.a_id_key. Drop it, unless the file does so itself: "
+    "Left behind invalid: public.a_id_key. Drop it, unless the file does so itself: "
     "DROP INDEX CONCURRENTLY public.a_id_key. The next run begins with the first statement of the file"
 )
 
@@ -37,14 +37,14 @@ async def test_one_statement_after_another(database, connect, folder):
     assert await record(conn) == [(1, "0001_i.sql")]
 
 
-async def test_what_was_done_and_what_is_half_made_is_said_and_not_on_record(database, connect, folder):
+async def test_a_failed_file_without_transaction_reports_what_it_left_and_is_not_recorded(database, connect, folder):
     conn = await connect(database)
     await conn.execute(DUPLICATES)
     text = f"{MARK}CREATE TABLE IF NOT EXISTS b ();\n\n{UNIQUE.format('')}\nCREATE TABLE c ();"
     migrations = load(folder({"0001_i.sql": text}))
     assert await failing(conn, migrations) == (
         '0001_i.sql, line 4: could not create unique index "a_id_key". Key (id)=(1) is duplicated. '
-        f"What came before in the file is done and stays (1 of 3 statements). {ADVICE}"
+        f"The statements before it in the file stay applied (1 of 3 statements). {ADVICE}"
     )
     assert await tables(conn) == ["a", "b"]
     assert await conn.fetchval(INVALID) == "a_id_key"
@@ -65,7 +65,7 @@ async def test_a_file_that_drops_first_runs_again_as_it_is(database, connect, fo
     assert await conn.fetchval(INVALID) is None
 
 
-async def test_an_invalid_index_is_not_taken_for_one_that_exists(database, connect, folder):
+async def test_an_invalid_index_does_not_count_as_existing(database, connect, folder):
     conn = await connect(database)
     await conn.execute(DUPLICATES)
     migrations = load(folder({"0001_i.sql": MARK + UNIQUE.format("IF NOT EXISTS ")}))
@@ -78,7 +78,7 @@ async def test_an_invalid_index_is_not_taken_for_one_that_exists(database, conne
     assert await up(conn, migrations) == migrations
 
 
-async def test_what_others_left_invalid_is_none_of_its_business(database, connect, folder):
+async def test_invalid_indexes_of_others_are_ignored(database, connect, folder):
     conn = await connect(database)
     await conn.execute(DUPLICATES)
     assert "is duplicated" in await failing(conn, load(folder({"0001_i.sql": MARK + UNIQUE.format("")})))
@@ -87,12 +87,12 @@ async def test_what_others_left_invalid_is_none_of_its_business(database, connec
     assert await conn.fetchval(INVALID) == "a_id_key"
 
 
-async def test_a_transaction_of_its_own_is_refused_and_undone(database, connect, folder):
+async def test_a_file_that_begins_a_transaction_is_refused_and_rolled_back(database, connect, folder):
     conn = await connect(database)
     migrations = load(folder({"0001_i.sql": f"{MARK}CREATE TABLE a ();\nBEGIN;\nCREATE TABLE b ();\nCOMMIT;"}))
     assert await failing(conn, migrations) == (
-        "0001_i.sql, line 3: a marked file begins no transaction. What came before in the file is done and stays "
-        "(1 of 4 statements). The next run begins with the first statement of the file"
+        "0001_i.sql, line 3: a marked file must not begin a transaction. The statements before it in the file stay "
+        "applied (1 of 4 statements). The next run begins with the first statement of the file"
     )
     assert await tables(conn) == ["a"]
     assert not conn.is_in_transaction()

@@ -177,7 +177,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("delete", "left"), LEFT.items())
-async def test_what_goes_with_a_row(catalogue, connect, delete, left):
+async def test_rows_that_are_deleted_with_a_row(catalogue, connect, delete, left):
     conn = await connect(catalogue)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)
@@ -185,7 +185,7 @@ async def test_what_goes_with_a_row(catalogue, connect, delete, left):
     assert {table: await conn.fetchval(f"SELECT count(*) FROM {table}") for table in left} == left
 
 
-async def test_computers_live_on_without_their_owner(catalogue, connect):
+async def test_computers_stay_when_their_owner_is_deleted(catalogue, connect):
     conn = await connect(catalogue)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)
@@ -194,7 +194,7 @@ async def test_computers_live_on_without_their_owner(catalogue, connect):
     assert [tuple(row) for row in rows] == [(1, None), (2, None)]
 
 
-async def test_a_group_with_users_stays(catalogue, connect):
+async def test_a_group_with_users_cannot_be_deleted(catalogue, connect):
     conn = await connect(catalogue)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)

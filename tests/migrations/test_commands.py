@@ -69,7 +69,7 @@ async def test_from_nothing_to_applied(on, database, connect, folder):
     assert await record(conn) == [(1, "0001_a.sql"), (2, "0002_b.sql")]
 
 
-async def test_a_wait_is_told_and_its_end_is_an_exit_code(on, database, connect, folder):
+async def test_a_wait_is_reported_and_its_timeout_is_an_exit_code(on, database, connect, folder):
     holder = await connect(database)
     await holder.execute("CREATE TABLE a ()")
     await holder.execute("BEGIN; LOCK TABLE a IN ACCESS SHARE MODE")
@@ -93,7 +93,7 @@ async def test_nothing_is_applied_through_a_pooler(on, database, connect, folder
     assert await tables(await connect(database)) == []
 
 
-async def test_verify_misses_the_last_file(on, database, connect, folder):
+async def test_verify_reports_a_missing_last_file(on, database, connect, folder):
     await up(await connect(database), load(folder(TWO)))
     path = folder({"0001_a.sql": TWO["0001_a.sql"]})
     assert on(path, "migrate", "verify") == (
@@ -183,7 +183,7 @@ def cars(folder):
     return ("--migrations", path, "--resources", f"{path}/declared.py:catalog")
 
 
-async def test_check_tells_what_does_not_fit_and_what_is_missing(database, connect, cars):
+async def test_check_reports_what_does_not_match_and_what_is_missing(database, connect, cars):
     conn = await connect(database)
     at_url = ("--database-url", database)
     code, output, errors = run("check", *at_url, *cars)

@@ -24,7 +24,7 @@ def test_files_come_in_order_with_their_checksums(folder):
     [b"SELECT 1;\r\nSELECT 2;\r\n", b"\xef\xbb\xbfSELECT 1;\nSELECT 2;\n"],
     ids=["carriage returns", "byte order mark"],
 )
-def test_what_an_editor_or_a_checkout_does_to_line_ends_changes_nothing(folder, text):
+def test_line_ends_do_not_change_the_checksum(folder, text):
     assert load(folder({"0001_a.sql": text})) == load(folder({"0001_a.sql": "SELECT 1;\nSELECT 2;\n"}))
 
 
@@ -41,7 +41,7 @@ def test_what_an_editor_or_a_checkout_does_to_line_ends_changes_nothing(folder, 
         ("", True, False),
     ],
 )
-def test_marks_are_the_first_lines(folder, text, in_transaction, breaks_older_servers):
+def test_marks_are_read_from_the_first_lines(folder, text, in_transaction, breaks_older_servers):
     [migration] = load(folder({"0001_a.sql": text}))
     assert (migration.in_transaction, migration.breaks_older_servers) == (in_transaction, breaks_older_servers)
 
@@ -49,25 +49,25 @@ def test_marks_are_the_first_lines(folder, text, in_transaction, breaks_older_se
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "{folder} holds no migrations; the first would be called 0001_<what>.sql"),
-        ({"schema.sql": ""}, "{folder} holds no migrations; the first would be called 0001_<what>.sql"),
+        ({}, "{folder} has no migrations; the first one is named 0001_<what>.sql"),
+        ({"schema.sql": ""}, "{folder} has no migrations; the first one is named 0001_<what>.sql"),
         (
             {"0001_a.sql": "", "0003_c.sql": ""},
-            "{folder} lacks 0002_<what>.sql: the next file is 0003_c.sql",
+            "{folder} has no 0002_<what>.sql: the next file is 0003_c.sql",
         ),
-        ({"0002_b.sql": ""}, "{folder} lacks 0001_<what>.sql: the next file is 0002_b.sql"),
-        ({"0000_z.sql": ""}, "{folder} lacks 0001_<what>.sql: the next file is 0000_z.sql"),
+        ({"0002_b.sql": ""}, "{folder} has no 0001_<what>.sql: the next file is 0002_b.sql"),
+        ({"0000_z.sql": ""}, "{folder} has no 0001_<what>.sql: the next file is 0000_z.sql"),
         (
             {"0001_a.sql": "", "0002_b.sql": "", "0002_c.sql": ""},
-            "0002_b.sql and 0002_c.sql have the same number; one must move on",
+            "0002_b.sql and 0002_c.sql have the same number: renumber one of them",
         ),
         (
             {"0001_a.sql": "", "2_b.sql": ""},
-            "2_b.sql looks like a migration, which would be called NNNN_<what>.sql",
+            "2_b.sql looks like a migration, but its name must be NNNN_<what>.sql",
         ),
         (
             {"0001_a.SQL": ""},
-            "0001_a.SQL looks like a migration, which would be called NNNN_<what>.sql",
+            "0001_a.SQL looks like a migration, but its name must be NNNN_<what>.sql",
         ),
         ({"0001_a.sql": b"SELECT '\xff'"}, "0001_a.sql is not UTF-8 text (byte 8)"),
         (
@@ -77,22 +77,22 @@ def test_marks_are_the_first_lines(folder, text, in_transaction, breaks_older_se
         ),
         (
             {"0001_a.sql": f"-- an index\n{LONE}SELECT 1"},
-            "0001_a.sql, line 2: a mark stands on the first lines, before all else",
+            "0001_a.sql, line 2: marks must be on the first lines, before everything else",
         ),
         (
             {"0001_a.sql": f"{LONE}SELECT 1;\n{BREAKS}SELECT 2"},
-            "0001_a.sql, line 3: a mark stands on the first lines, before all else",
+            "0001_a.sql, line 3: marks must be on the first lines, before everything else",
         ),
     ],
 )
-def test_a_folder_that_cannot_be_right_is_refused(folder, files, message):
+def test_an_invalid_folder_is_refused(folder, files, message):
     path = folder(files)
     with pytest.raises(MigrationError) as caught:
         load(path)
     assert str(caught.value) == message.format(folder=path)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(MigrationError) as caught:
         load(tmp_path / "nowhere")
     expected = f"the migrations folder {tmp_path / 'nowhere'} cannot be read: No such file or directory"
@@ -106,7 +106,7 @@ def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path):
     assert str(caught.value) == "0001_a.sql cannot be read: Is a directory"
 
 
-def test_the_next_file_is_begun(tmp_path):
+def test_new_writes_the_next_file(tmp_path):
     path = tmp_path / "schema"
     first = new(path, "create users")
     assert first == path / "0001_create_users.sql"
@@ -121,15 +121,15 @@ def test_the_next_file_is_begun(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["", " ", "a/b", "../a", "a.sql", "größe", "a\nb", "a\0b"])
-def test_a_name_that_is_none_is_refused(tmp_path, what):
-    with pytest.raises(MigrationError, match="cannot be in the name of a file"):
+def test_an_invalid_name_is_refused(tmp_path, what):
+    with pytest.raises(MigrationError, match="is not allowed in a file name"):
         new(tmp_path, what)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_next_file_is_not_begun_after_a_gap(folder):
+def test_new_refuses_a_folder_with_a_gap(folder):
     path = folder({"0001_a.sql": "", "0003_c.sql": ""})
-    with pytest.raises(MigrationError, match="lacks 0002"):
+    with pytest.raises(MigrationError, match="has no 0002"):
         new(path, "d")
     assert sorted(os.listdir(path)) == ["0001_a.sql", "0003_c.sql"]
 
@@ -142,7 +142,7 @@ def test_the_last_number_is_the_last(folder, monkeypatch):
         new(path, "c")
 
 
-def test_where_nothing_can_be_written_it_says_so(tmp_path):
+def test_new_reports_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(MigrationError) as caught:
         new(tmp_path / "file" / "schema", "a")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from migrations import MigrationError, Patience, load, status, up
+from migrations import LockWait, MigrationError, load, status, up
 from tests.migrations.test_runner import advisory_locks, record
 
 BUSY = "CREATE TABLE busy (id int); INSERT INTO busy SELECT generate_series(1, 100)"
@@ -59,11 +59,11 @@ async def read_again_and_again(conn, waits):
 async def test_readers_of_a_busy_table_are_answered_while_a_migration_waits_for_it(database, connect, folder):
     conn, readers, waits, said = await connect(database), [await connect(database) for _ in range(3)], [], Said()
     await conn.execute(BUSY)
-    migrations, patience = load(folder(ADD_COLUMN)), Patience(lock_timeout_seconds=0.2, wait_seconds=DEADLINE_SECONDS)
+    migrations, lock_wait = load(folder(ADD_COLUMN)), LockWait(lock_timeout_seconds=0.2, wait_seconds=DEADLINE_SECONDS)
     async with holding(database):
         began = time.perf_counter()
         reading = [asyncio.create_task(read_again_and_again(reader, waits)) for reader in readers]
-        run = asyncio.create_task(up(conn, migrations, say=said.append, patience=patience))
+        run = asyncio.create_task(up(conn, migrations, say=said.append, lock_wait=lock_wait))
         await said.until(3, "no lock within 0.2 s; again in")
         held_seconds = time.perf_counter() - began
     assert await run == migrations
@@ -76,14 +76,14 @@ async def test_readers_of_a_busy_table_are_answered_while_a_migration_waits_for_
     assert said[-1] == "applied 0001_add.sql"
 
 
-async def test_when_time_is_up_it_says_who_was_in_the_way_and_has_changed_nothing(database, connect, folder):
+async def test_a_timeout_reports_the_blocking_session_and_changes_nothing(database, connect, folder):
     conn, said = await connect(database), Said()
     await conn.execute(BUSY)
     migrations = load(folder({"0001_a.sql": "CREATE TABLE a (id int)", "0002_b.sql": ADD_COLUMN["0001_add.sql"]}))
-    patience = Patience(lock_timeout_seconds=0.4, wait_seconds=0.6)
+    lock_wait = LockWait(lock_timeout_seconds=0.4, wait_seconds=0.6)
     async with holding(database) as holder:
         with pytest.raises(MigrationError) as caught:
-            await up(conn, migrations, say=said.append, patience=patience, connect=lambda: asyncpg.connect(database))
+            await up(conn, migrations, say=said.append, lock_wait=lock_wait, connect=lambda: asyncpg.connect(database))
     seen = (
         rf"waits for the lock on public\.busy of process {holder.get_server_pid()} \(report, in a transaction for 0 s\)"
     )
@@ -97,7 +97,7 @@ async def test_when_time_is_up_it_says_who_was_in_the_way_and_has_changed_nothin
     assert (await status(conn, migrations)).pending == migrations[1:]
 
 
-async def test_a_connection_that_cannot_be_had_is_no_reason_to_fail(database, connect, folder):
+async def test_a_run_continues_without_the_second_connection(database, connect, folder):
     conn, said = await connect(database), Said()
     await conn.execute(BUSY)
 
@@ -105,10 +105,10 @@ async def test_a_connection_that_cannot_be_had_is_no_reason_to_fail(database, co
         said.append("asked")
         raise ConnectionRefusedError
 
-    patience = Patience(lock_timeout_seconds=0.1)
+    lock_wait = LockWait(lock_timeout_seconds=0.1)
     async with holding(database):
         run = asyncio.create_task(
-            up(conn, load(folder(ADD_COLUMN)), say=said.append, patience=patience, connect=refused)
+            up(conn, load(folder(ADD_COLUMN)), say=said.append, lock_wait=lock_wait, connect=refused)
         )
         await said.until(1, "again in")
     await run
@@ -119,9 +119,9 @@ async def test_a_connection_that_cannot_be_had_is_no_reason_to_fail(database, co
 async def test_ten_servers_at_once_wait_for_a_busy_table_and_change_it_once(database, connect, folder):
     conns, said = [await connect(database) for _ in range(10)], Said()
     await conns[0].execute(BUSY)
-    migrations, patience = load(folder(ADD_COLUMN)), Patience(lock_timeout_seconds=0.1)
+    migrations, lock_wait = load(folder(ADD_COLUMN)), LockWait(lock_timeout_seconds=0.1)
     async with holding(database):
-        runs = [asyncio.create_task(up(conn, migrations, say=said.append, patience=patience)) for conn in conns]
+        runs = [asyncio.create_task(up(conn, migrations, say=said.append, lock_wait=lock_wait)) for conn in conns]
         await said.until(1, "again in")
         await said.until(9, "waiting for another server")
     assert sorted(await asyncio.gather(*runs), key=len) == [()] * 9 + [migrations]
@@ -150,7 +150,7 @@ async def test_a_deadlock_is_tried_again(database, connect, folder):
     await conn.execute("CREATE TABLE first (); CREATE TABLE second (); CREATE SEQUENCE tries")
     migrations = load(folder({"0001_a.sql": INTO_DEADLOCK}))
     await other.execute("BEGIN; LOCK TABLE second")
-    run = asyncio.create_task(up(conn, migrations, say=said.append, patience=Patience(lock_timeout_seconds=10)))
+    run = asyncio.create_task(up(conn, migrations, say=said.append, lock_wait=LockWait(lock_timeout_seconds=10)))
     while not await other.fetchval("SELECT is_called FROM tries"):
         assert not run.done()
     await other.execute("LOCK TABLE first")
@@ -166,10 +166,10 @@ async def test_an_index_built_concurrently_waits_for_older_transactions_as_long_
     conn, said = await connect(database), Said()
     await conn.execute(BUSY)
     migrations = load(folder({"0001_i.sql": INDEX}))
-    patience = Patience(lock_timeout_seconds=0.1, wait_seconds=DEADLINE_SECONDS)
+    lock_wait = LockWait(lock_timeout_seconds=0.1, wait_seconds=DEADLINE_SECONDS)
     async with holding(database) as holder:
         run = asyncio.create_task(
-            up(conn, migrations, say=said.append, patience=patience, connect=lambda: asyncpg.connect(database))
+            up(conn, migrations, say=said.append, lock_wait=lock_wait, connect=lambda: asyncpg.connect(database))
         )
         await said.until(1, "waits")
         # Nobody who reads or writes stands behind it.
@@ -184,15 +184,15 @@ async def test_an_index_built_concurrently_waits_for_older_transactions_as_long_
     assert await conn.fetchval("SELECT indisvalid FROM pg_index WHERE indexrelid = 'busy_id_idx'::regclass")
 
 
-async def test_an_index_whose_time_is_up_is_named(database, connect, folder):
+async def test_an_index_that_timed_out_is_named(database, connect, folder):
     conn = await connect(database)
     await conn.execute(BUSY)
     migrations = load(folder({"0001_i.sql": INDEX}))
     async with holding(database):
         with pytest.raises(MigrationError) as caught:
-            await up(conn, migrations, patience=Patience(wait_seconds=0.1))
+            await up(conn, migrations, lock_wait=LockWait(wait_seconds=0.1))
     assert str(caught.value) == (
-        "0001_i.sql, line 2: canceling statement due to lock timeout. Half made and invalid: public.busy_id_idx. Drop "
+        "0001_i.sql, line 2: canceling statement due to lock timeout. Left behind invalid: public.busy_id_idx. Drop "
         "it, unless the file does so itself: DROP INDEX CONCURRENTLY public.busy_id_idx. The next run begins with the "
         "first statement of the file"
     )
@@ -200,11 +200,11 @@ async def test_an_index_whose_time_is_up_is_named(database, connect, folder):
     assert await up(conn, migrations) == migrations
 
 
-async def test_settings_of_the_session_hold_for_no_file_and_come_back(database, connect, folder):
+async def test_session_settings_do_not_affect_files_and_are_restored(database, connect, folder):
     conn = await connect(database)
     names = ("lock_timeout", "statement_timeout")
     await conn.execute("SET lock_timeout = '1h'; SET statement_timeout = '100ms'")
     sleepy = "SELECT pg_sleep(0.2); CREATE TABLE a AS SELECT current_setting('lock_timeout') AS during"
-    await up(conn, load(folder({"0001_a.sql": sleepy})), patience=Patience(lock_timeout_seconds=1.5))
+    await up(conn, load(folder({"0001_a.sql": sleepy})), lock_wait=LockWait(lock_timeout_seconds=1.5))
     assert await conn.fetchval("SELECT during FROM a") == "1500ms"
     assert [await conn.fetchval(f"SHOW {name}") for name in names] == ["1h", "100ms"]

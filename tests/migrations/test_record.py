@@ -29,7 +29,7 @@ async def with_old_table(conn, migrations):
         await conn.execute(INSERT_OLD, migration.number, migration.name, migration.checksum)
 
 
-async def test_a_file_that_breaks_older_servers_is_seen_by_those_that_do_not_have_it(database, connect, folder):
+async def test_servers_without_a_breaking_file_see_that_it_was_applied(database, connect, folder):
     conn = await connect(database)
     newer = {**TWO, "0003_c.sql": f"{BREAKS}DROP TABLE a", "0004_d.sql": "SELECT 1"}
     await up(conn, load(folder(newer)))
@@ -40,7 +40,7 @@ async def test_a_file_that_breaks_older_servers_is_seen_by_those_that_do_not_hav
     assert (await status(conn, load(folder({**newer, "0005_e.sql": "SELECT 1"})))).breaking == ()
 
 
-async def test_a_table_of_before_is_read_as_it_is_and_gets_the_column_from_a_run(database, connect, folder):
+async def test_an_older_table_is_read_and_upgraded_by_a_run(database, connect, folder):
     conn = await connect(database)
     migrations = load(folder({**TWO, "0003_c.sql": f"{BREAKS}SELECT 1"}))
     await with_old_table(conn, migrations[:2])
@@ -58,7 +58,7 @@ async def test_a_table_of_before_is_read_as_it_is_and_gets_the_column_from_a_run
     ]
 
 
-async def test_a_runner_of_before_can_write_into_the_table_of_today(database, connect, folder):
+async def test_an_older_runner_can_write_into_the_present_table(database, connect, folder):
     conn = await connect(database)
     migrations = load(folder({**TWO, "0003_c.sql": "SELECT 1"}))
     await up(conn, migrations[:2])
@@ -66,7 +66,7 @@ async def test_a_runner_of_before_can_write_into_the_table_of_today(database, co
     assert (await status(conn, migrations)).pending == ()
 
 
-async def test_verify_tells_all_that_is_wrong(database, connect, folder):
+async def test_verify_reports_all_faults(database, connect, folder):
     conn = await connect(database)
     texts = {f"000{number}_{name}.sql": f"SELECT {number}" for number, name in enumerate("abcdef", 1)}
     await up(conn, load(folder(texts)))
@@ -98,7 +98,7 @@ async def test_verify_tells_all_that_is_wrong(database, connect, folder):
     assert str(caught.value) == lines[0]
 
 
-async def test_verify_has_nothing_to_say_of_what_is_right(database, connect, folder):
+async def test_verify_reports_nothing_for_a_matching_record(database, connect, folder):
     conn = await connect(database)
     assert await verify(conn, load(folder(TWO))) == ()
     await up(conn, load(folder({**TWO, "0003_c.sql": "SELECT 1"})))

@@ -97,7 +97,7 @@ async def test_status_writes_nothing(database, connect, folder):
     assert await conn.fetchval("SELECT to_regclass('public.waterspout_migrations')") is None
 
 
-async def test_a_database_ahead_of_the_folder_is_no_error(database, connect, folder):
+async def test_a_database_ahead_of_the_folder_is_not_an_error(database, connect, folder):
     conn = await connect(database)
     await up(conn, load(folder({**TWO, "0003_c.sql": "SELECT 1"})))
     migrations = load(folder({"0001_a.sql": TWO["0001_a.sql"]}))
@@ -176,7 +176,7 @@ FAILURES = [
         (
             text,
             "0002_b.sql: EXECUTE of transaction commands is not implemented. "
-            "The transaction is the runner's; COPY of data and SELECT INTO are not for migrations either",
+            "The transaction is the runner's; COPY of data and SELECT INTO are not supported in migrations either",
         )
         for text in (
             "BEGIN; CREATE TABLE b (id int); COMMIT;",
@@ -193,7 +193,7 @@ FAILURES = [
     (
         "CREATE TABLE b (id int); COPY b FROM STDIN;",
         "0002_b.sql: cannot COPY to/from client in PL/pgSQL. "
-        "The transaction is the runner's; COPY of data and SELECT INTO are not for migrations either",
+        "The transaction is the runner's; COPY of data and SELECT INTO are not supported in migrations either",
     ),
     (
         "CREATE TABLE b (id int); CREATE INDEX CONCURRENTLY ON a (id);",
@@ -210,14 +210,14 @@ FAILURES = [
     ),
     (
         "-- waterspout: no-transaction\nBEGIN; CREATE TABLE b (id int); COMMIT",
-        "0002_b.sql, line 2: a marked file begins no transaction",
+        "0002_b.sql, line 2: a marked file must not begin a transaction",
     ),
     (
         "-- waterspout: no-transaction\n\nCOPY a FROM STDIN",
-        "0002_b.sql, line 3: COPY of data is not for migrations",
+        "0002_b.sql, line 3: COPY of data is not supported in migrations",
     ),
-    ("", "0002_b.sql holds no statement yet"),
-    ("-- nothing here\n;", "0002_b.sql holds no statement yet"),
+    ("", "0002_b.sql has no statement yet"),
+    ("-- nothing here\n;", "0002_b.sql has no statement yet"),
 ]
 
 
@@ -259,7 +259,7 @@ async def test_a_marked_file_runs_outside_a_transaction(database, connect, folde
         "CREATE TYPE mood AS ENUM ('glad'); ALTER TYPE mood ADD VALUE 'sad';",
     ],
 )
-async def test_sql_of_every_kind_goes_through(database, connect, folder, text):
+async def test_sql_of_every_kind_is_applied(database, connect, folder, text):
     conn = await connect(database)
     await up(conn, load(folder({"0001_a.sql": text})))
     assert await record(conn) == [(1, "0001_a.sql")]
@@ -289,7 +289,7 @@ async def test_the_second_server_waits_and_says_so(database, connect, folder):
     assert said == ["waiting for another server that is applying migrations"]
 
 
-async def test_a_cancelled_run_leaves_nothing_and_lets_go_of_the_lock(database, connect, folder):
+async def test_a_cancelled_run_is_rolled_back_and_releases_the_lock(database, connect, folder):
     conn, holder = await connect(database), await connect(database)
     migrations = load(folder({"0001_a.sql": "CREATE TABLE a (id int); LOCK TABLE gate"}))
     await close_gate(holder)
@@ -338,7 +338,7 @@ async def test_a_lost_connection_names_the_file_and_leaves_nothing(database, con
     assert await advisory_locks(holder) == 0
 
 
-async def test_names_without_a_schema_mean_public_and_the_path_comes_back(database, connect, folder):
+async def test_names_without_a_schema_mean_public_and_search_path_is_restored(database, connect, folder):
     conn = await connect(database)
     await conn.execute("CREATE SCHEMA mine; SET search_path = mine, public; CREATE TEMP TABLE a (id int)")
     # The first file's own SET must not leak into the second, and the session's own table a must not be taken for ours.
@@ -353,7 +353,7 @@ async def test_names_without_a_schema_mean_public_and_the_path_comes_back(databa
     assert await conn.fetchval("SHOW search_path") == "mine, public"
 
 
-async def test_where_the_record_cannot_be_made_it_says_so(database, connect, folder):
+async def test_a_record_that_cannot_be_created_is_reported(database, connect, folder):
     conn = await connect(database)
     await conn.execute("SET default_transaction_read_only = on")
     with pytest.raises(MigrationError) as caught:

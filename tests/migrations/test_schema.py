@@ -23,7 +23,7 @@ SESSION = re.compile(
 )
 
 
-async def test_the_migrations_add_up_to_schema_sql(catalogue, connect):
+async def test_the_migrations_produce_schema_sql(catalogue, connect):
     major = (await connect(catalogue)).get_server_version().major
     schema = HEAD + normalised(dump(pg_dump_for(major), catalogue))
     path = BUILT_IN / "schema.sql"

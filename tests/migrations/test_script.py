@@ -2,7 +2,7 @@
 
 import subprocess
 
-from migrations import BUILT_IN, Patience, load, script, status, up
+from migrations import BUILT_IN, LockWait, load, script, status, up
 from tests.migrations.test_runner import TWO, tables
 from tests.migrations.test_schema import pg_programs
 
@@ -18,7 +18,7 @@ async def test_the_script_is_what_would_run(database, connect, folder):
     migrations = load(folder({**FILES, "0001_a.sql": TWO["0001_a.sql"]}))
     await up(conn, migrations[:1])
     await conn.execute("SET default_transaction_read_only = on")
-    text = await script(conn, migrations, patience=Patience(lock_timeout_seconds=1.5, wait_seconds=60))
+    text = await script(conn, migrations, lock_wait=LockWait(lock_timeout_seconds=1.5, wait_seconds=60))
     assert text == (
         "-- 0002_i.sql: no transaction, one statement after another\n"
         "SET search_path = public, pg_temp;\n"
@@ -44,7 +44,7 @@ async def test_the_script_is_what_would_run(database, connect, folder):
     )
 
 
-async def test_psql_makes_of_it_what_a_run_would(database, connect, folder):
+async def test_psql_applies_the_script_like_a_run(database, connect, folder):
     conn = await connect(database)
     migrations = load(folder(FILES))
     text = await script(conn, migrations)

@@ -43,7 +43,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "statements", "ended"), TEXTS)
-def test_a_text_is_taken_apart_where_postgresql_would(text, statements, ended):
+def test_a_text_is_split_like_postgresql_does(text, statements, ended):
     if statements is None:
         statements = [text.removesuffix("; x"), "x"]
     assert [statement.sql for statement in split(text)] == statements

@@ -203,7 +203,7 @@ def test_messages(io_loop: IOLoop, things_url: str) -> None:
     assert io_loop.run_sync(told) == [[f"resource “thing”: {one}" for one in expected] for _, expected in CASES]
 
 
-async def test_a_materialized_view_takes_no_writes(things_url: str) -> None:
+async def test_a_materialized_view_is_not_writable(things_url: str) -> None:
     [fault] = await faults(things_url, thing(NAME, table="stored"))
     assert fault == (
         "resource “thing”: the materialized view “stored” takes no inserts and no updates and no deletes: "
@@ -338,7 +338,7 @@ async def test_a_server_that_writes_nothing_needs_no_privileges_to_write(things_
     assert await faults(things_url, thing(NAME, table="summed"), is_read_only=True) == []
 
 
-async def test_all_faults_are_told_together(things_url: str) -> None:
+async def test_all_faults_are_reported_together(things_url: str) -> None:
     found = await faults(
         things_url,
         thing(Attribute("nane", TEXT), table="bare"),

@@ -82,6 +82,6 @@ async def test_filters(connection: Any) -> None:
     assert found == [(name, op, value, "22") for name, op, value in FILTERS]
 
 
-async def test_extremes_that_are_taken(connection: Any) -> None:
+async def test_extreme_values_are_accepted(connection: Any) -> None:
     found = [(name, await refusal(insert(connection, name, value))) for name, value in TAKEN]
     assert found == [(name, "") for name, _ in TAKEN]

@@ -62,7 +62,7 @@ def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, give
     assert system.hard == hard
 
 
-def test_a_system_that_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_raise_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As macOS does not, whatever its hard limit says."""
     System(monkeypatch, 256, resource.RLIM_INFINITY, is_strict=True)
     assert raise_descriptors() == 256
