@@ -65,7 +65,7 @@ def _read(element: ColumnType, value: Any) -> list[Any]:
 
 
 def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
-    if not any(isinstance(item, list) for item in items):
+    if list not in map(type, items):
         return [None if item is None else element.from_json(item) for item in items]
     lengths = {len(item) if isinstance(item, list) else 0 for item in items}
     if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:

@@ -6,7 +6,7 @@ It must not know: routes, documents, the database.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any
 
 from querybuild.errors import ApiError, release_frames
@@ -29,7 +29,7 @@ class Receiving(ObservedHandler):
     # What a request without a body never sets.
     body_bytes = 0
     _running: Running
-    _chunks: Sequence[bytes] = ()
+    _chunks: list[bytes] = []  # noqa: RUF012 - it is replaced, and never changed while it is empty
     _received_bytes = 0
     _is_refused = False
 
@@ -42,19 +42,19 @@ class Receiving(ObservedHandler):
             raise _no_room()
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        self._received_bytes += len(chunk)
+        self._received_bytes = received = self._received_bytes + len(chunk)
         if self._is_refused or self.request.method not in self.body_methods:
             return None
-        if self._received_bytes > self.engine.settings.max_body_bytes:
+        if received > self.engine.settings.max_body_bytes:
             self.answer_error(self._too_large())
         elif not self._running.bodies.hold(self, len(chunk)):
             self.answer_error(_no_room())
-        else:
-            if not isinstance(self._chunks, list):
-                self._chunks = []
+        elif self._chunks:
             self._chunks.append(chunk)
             if len(self._chunks) == MOST_CHUNKS:
                 self._join_chunks()
+        else:
+            self._chunks = [chunk]
         return None
 
     @property
@@ -64,13 +64,13 @@ class Receiving(ObservedHandler):
 
     def take_body(self) -> bytes:
         """The body, which is not kept any more: what is made of it needs memory of its own."""
-        body, self._chunks = self.body, ()
+        body, self._chunks = self.body, []
         return body
 
     def drop_body(self) -> None:
         """What has come is needed no more, and neither is the rest."""
         self._is_refused = True
-        self._chunks = ()
+        self._chunks = []
         self._running.bodies.release(self)
 
     @property
