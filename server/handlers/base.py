@@ -124,13 +124,12 @@ class Handler(Receiving):
             raise Overloaded("The server has too much to do; try again.")
         if running.is_at_client_limit(client):
             raise too_many_requests()
-        if self.request.has_body:
-            self.request._body_future.add_done_callback(self._begin_whole)
-        else:
+        if not self.request.has_body:
             running.begin(self)
 
-    def _begin_whole(self, arrived: asyncio.Future[None]) -> None:
-        if arrived.exception() is None and not self._finished:
+    def body_arrived(self) -> None:
+        """All of the body is there, of a request that announced one."""
+        if not self._finished:
             self._running.begin(self)
 
     def check_method(self) -> None:

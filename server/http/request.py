@@ -151,8 +151,8 @@ def _address_name(text: str) -> str:
 
 class HandlerDelegate(HTTPMessageDelegate):
     """Runs a handler that reads its body as a stream, for one request. It does what tornado's delegate does, without
-    the parts that other handlers need. When the client has gone and the handler has ended, it calls the handler's
-    `release`.
+    the parts that other handlers need. It calls the handler's `body_arrived` when all of the body is there, and its
+    `release` when the client has gone and the handler has ended.
 
     A request without a body runs to its first await at once.
     """
@@ -196,6 +196,7 @@ class HandlerDelegate(HTTPMessageDelegate):
     def finish(self) -> None:
         if not self._request._body_future.done():
             self._request._body_future.set_result(None)
+            self._handler.body_arrived()
 
     def on_connection_close(self) -> None:
         # There is no handler if its constructor failed.

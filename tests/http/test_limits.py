@@ -404,19 +404,20 @@ async def test_no_room_for_a_body(start: Start, database_url: str) -> None:
     """Young bodies are not evicted: a new body is refused before it is read, or when there is no room left.
     The body of a request at work is never evicted."""
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
-    async with AsyncExitStack() as stack, holder(api) as watcher:
-        wire = await stack.enter_async_context(connected(api.port))
-        await wire.send(*POST, "Content-Length: 200000", body=GROUP + b" " * (200_000 - len(GROUP)))
-        await until_waiting(watcher, 1)
-        announced = await stack.enter_async_context(connected(api.port))
-        await announced.send(*POST, "Content-Length: 60000", "Expect: 100-continue")
-        in_chunks = await stack.enter_async_context(connected(api.port))
-        await in_chunks.send(*POST, "Transfer-Encoding: chunked", body=b"ea60\r\n" + b" " * 60_000)
-        for refused in (await announced.answer(), await in_chunks.answer()):
-            assert (refused.status, refused.errors) == (503, [NO_ROOM])
-            assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("1", "close")
-        assert await announced.rest() == b""
-    assert (await wire.answer()).status == 201
+    async with AsyncExitStack() as stack:
+        async with holder(api) as watcher:
+            wire = await stack.enter_async_context(connected(api.port))
+            await wire.send(*POST, "Content-Length: 200000", body=GROUP + b" " * (200_000 - len(GROUP)))
+            await until_waiting(watcher, 1)
+            announced = await stack.enter_async_context(connected(api.port))
+            await announced.send(*POST, "Content-Length: 60000", "Expect: 100-continue")
+            in_chunks = await stack.enter_async_context(connected(api.port))
+            await in_chunks.send(*POST, "Transfer-Encoding: chunked", body=b"ea60\r\n" + b" " * 60_000)
+            for refused in (await announced.answer(), await in_chunks.answer()):
+                assert (refused.status, refused.errors) == (503, [NO_ROOM])
+                assert (refused.headers["Retry-After"], refused.headers["Connection"]) == ("1", "close")
+            assert await announced.rest() == b""
+        assert (await wire.answer()).status == 201
     assert (await api.post("/groups", {"data": {"type": "group", "attributes": {"name": "x" * 2000}}})).status == 201
 
 
