@@ -102,11 +102,11 @@ async def hold_runner_lock(run: Run) -> AsyncIterator[None]:
 async def _lock(conn: Connection, say: Say) -> None:
     # Polled, because pg_advisory_lock() would deadlock: a session that waits in it holds a snapshot, and a CREATE INDEX
     # CONCURRENTLY of the lock's holder waits for that snapshot.
-    is_told = False
+    is_reported = False
     while not await conn.fetchval("SELECT pg_try_advisory_lock($1)", LOCK):
-        if not is_told:
+        if not is_reported:
             say("waiting for another server that is applying migrations")
-            is_told = True
+            is_reported = True
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -175,9 +175,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_repeat(self, *names: str) -> bool:
         """Whether two rows may have the same values in these columns, and an index could forbid it."""
-        is_told = self.unique is not None and set(names) <= self.columns.keys()
+        is_known = self.unique is not None and set(names) <= self.columns.keys()
         return (
-            is_told
+            is_known
             and can_be_unique(self.partition_key, names)
             and not any(columns <= set(names) for columns in self.unique or ())
         )

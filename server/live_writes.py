@@ -141,8 +141,8 @@ def lock_privileges(
     ends = [own, theirs] if link_of(relationship) is not None else [own] if "update" in target.methods else []
     for table in {table.oid: table for table in ends}.values():
         # A resource with `update` needs the privilege itself, and has its own message.
-        is_told = table is own and "update" in resource.methods and bool(_written(resource, on_create=False))
-        if table.may_use_schema and not table.may_lock and not is_told:
+        is_reported = table is own and "update" in resource.methods and bool(_written(resource, on_create=False))
+        if table.may_use_schema and not table.may_lock and not is_reported:
             yield f"a new link locks rows, and {_denied(table, 'UPDATE')}, on one column at least, or {MAKE_READ_ONLY}"
 
 

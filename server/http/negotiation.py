@@ -94,5 +94,5 @@ def _unsupported_parameter(parameters: Parameters, extensions: frozenset[str]) -
             if unknown:
                 return f"an `ext` that this route does not have: {unknown[0][:100]}"
         elif name != "profile":
-            return f"the parameter {name[:100]!r}, and JSON:API allows `ext` and `profile` alone"
+            return f"the parameter {name[:100]!r}, and JSON:API allows only `ext` and `profile`"
     return None

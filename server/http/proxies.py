@@ -114,7 +114,7 @@ def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
     pairs = list(zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return Sender()
-    return Sender(*(told or also for told, also in pairs))
+    return Sender(*(first or second for first, second in pairs))
 
 
 def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
@@ -200,11 +200,11 @@ class ProxiedRequest(Request):
         direct = self._direct
         if not self._proxies.trusts_peer(direct.address or ""):
             return direct
-        told = sender(self.headers, self._proxies)
+        forwarded = sender(self.headers, self._proxies)
         return Sender(
-            told.address or direct.address,
-            told.protocol or direct.protocol,
-            told.host or direct.host,
+            forwarded.address or direct.address,
+            forwarded.protocol or direct.protocol,
+            forwarded.host or direct.host,
         )
 
     @cached_property

@@ -137,7 +137,7 @@ def host_name(host: str) -> str:
     found = _HOST.fullmatch(host.lower()) if len(host) <= HOST_CHARACTERS else None
     name = "" if found is None else found[1].removesuffix(".")
     if found is None or not name or int(found[2] or 0) > 65_535:
-        raise HTTPInputError("a host that is none")
+        raise HTTPInputError("an invalid host")
     return _address_name(name[1:-1]) if name.startswith("[") else name
 
 
@@ -145,7 +145,7 @@ def _address_name(text: str) -> str:
     try:
         address = IPv6Address(text)
     except ValueError:
-        raise HTTPInputError("a host that is none") from None
+        raise HTTPInputError("an invalid host") from None
     return f"[{address}]" if address.ipv4_mapped is None else str(address.ipv4_mapped)
 
 

@@ -78,9 +78,9 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
 def is_refused_by_driver(error: BaseException | None) -> bool:
     """Whether the driver refused the values after PostgreSQL had parsed the statement. The transaction of the parse is
     then still open."""
-    told = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
+    refusal = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
     # PostgreSQL's own errors have a severity.
-    return told is not None and getattr(told, "severity_en", None) is None
+    return refusal is not None and getattr(refusal, "severity_en", None) is None
 
 
 def is_rolled_back(error: BaseException) -> bool:

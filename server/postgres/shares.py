@@ -37,7 +37,7 @@ class Shares:
     skipped. The client None has no limit: it is the server itself.
 
     A client whose uses are all short borrows beyond its share. It would wait for its own requests otherwise, which
-    costs a tenth of a small request, while nobody else uses what is free. It stops to borrow when one of its uses takes
+    costs a tenth of a small request, while nobody else uses what is free. It stops borrowing when one of its uses takes
     long."""
 
     def __init__(self, most: int, most_borrowing: int = 0) -> None:

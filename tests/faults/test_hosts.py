@@ -1,4 +1,4 @@
-"""Which host is asked, and for what: `server/postgres/hosts.py` without any."""
+"""The choice of a host in `server/postgres/hosts.py`, without a PostgreSQL."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_describe_hosts(url: str, environ: dict[str, str], place: str, monkeypat
 
 
 class Machines:
-    """Stands for asyncpg: `roles` says what each host is."""
+    """Replaces asyncpg. `roles` says what each host is."""
 
     def __init__(self, **roles: str) -> None:
         self.roles = roles
@@ -138,7 +138,7 @@ async def test_no_host_answers(
 
 
 async def test_a_host_that_failed_is_tried_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And once more when the other one fails."""
+    """It is tried first again when the other one fails."""
     machines = Machines(a="down", b=RW)
     hosts = hosts_at(monkeypatch, machines)
     assert [await connected(hosts), await connected(hosts)] == ["b", "b"]

@@ -1,4 +1,4 @@
-"""New connections go to the worker that has fewest, and those that stay connected come there in time."""
+"""New connections go to the worker with the fewest, and persistent connections move there in time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answering(HTTPMessageDelegate):
 
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[tuple[list[Server], list[Balance], int]]:
-    """Servers on one socket, as workers have it, and its port."""
+    """Servers that share one listening socket like workers, and its port."""
     balance = Balance(2 * count)
     # Of one process each in truth: the memory is the same.
     balances = [copy.copy(balance) for _ in range(count)]
@@ -84,7 +84,7 @@ async def test_connections_that_end_make_room() -> None:
 
 
 async def test_a_worker_that_accepts_nothing_does_not_delay_the_others() -> None:
-    """It hangs, or has just died."""
+    """The worker hangs, or has just died."""
     async with workers(1) as (servers, [balance], port):
         other = copy.copy(balance)
         other.claim(1)
@@ -95,7 +95,7 @@ async def test_a_worker_that_accepts_nothing_does_not_delay_the_others() -> None
 
 
 async def test_a_stop_accepts_the_connections_in_the_backlog() -> None:
-    """Else the system would reset them, and what they ask would be lost."""
+    """Otherwise the system would reset them, and their requests would be lost."""
     async with workers(1) as ([server], _, port):
         with socket.create_connection(("127.0.0.1", port), timeout=1) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -116,7 +116,7 @@ async def test_a_stopped_worker_is_not_waited_for() -> None:
 
 
 class Client:
-    """One that stays connected for as long as it may."""
+    """A client with a persistent connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -124,7 +124,7 @@ class Client:
         self.writer: asyncio.StreamWriter | None = None
 
     async def ask(self) -> None:
-        """Raises where there is no whole answer."""
+        """Raises if there is no complete answer."""
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
             self.times_connected += 1
@@ -142,7 +142,7 @@ class Client:
 
 
 async def test_persistent_connections_move_to_a_later_worker() -> None:
-    """Not all at once, and no more of them than it takes."""
+    """Not all at once, and no more than necessary."""
     async with workers(1) as ([first], [own], port):
         clients = [Client(port) for _ in range(CLIENTS)]
         try:
@@ -175,7 +175,7 @@ async def test_persistent_connections_move_to_a_later_worker() -> None:
 
 
 async def test_a_shed_that_was_not_used_does_not_accumulate() -> None:
-    """Idle connections cost nothing where they are; a look later things may be otherwise."""
+    """Idle connections cost nothing, and the counts may have changed by the next check."""
     async with workers(1) as ([first], [own], port), connected(port, CLIENTS):
         await until_taken([first], CLIENTS)
         other = copy.copy(own)
@@ -190,7 +190,7 @@ async def test_a_shed_that_was_not_used_does_not_accumulate() -> None:
 
 
 def of(*counts: int) -> Balance:
-    """Of the first worker."""
+    """The counts, as the first worker sees them."""
     balance = Balance(len(counts) + 1)
     for place, count in reversed(list(enumerate(counts))):
         balance.claim(place)
@@ -230,5 +230,5 @@ def test_a_killed_worker_is_not_compared() -> None:
     ],
 )
 def test_excess_above_the_equal_share(counts: tuple[int, ...], excess: int) -> None:
-    """A difference that clients make by chance is left as it is."""
+    """A difference that is only chance is ignored."""
     assert of(*counts).excess == excess

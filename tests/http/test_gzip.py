@@ -55,7 +55,7 @@ def packed(serve: Serve, rows_url: str) -> Api:
 
 
 async def ask(api: Api, path: str, accept_encoding: str | None, method: str = "GET") -> Answer:
-    """The answer as it is sent: the tests' client would unpack it."""
+    """The answer as it is sent: the client of the tests would decompress it."""
     headers = [] if accept_encoding is None else [f"Accept-Encoding: {accept_encoding}"]
     async with connected(api.port) as wire:
         await wire.send(f"{method} {path} HTTP/1.1", "X-Request-Id: same", *headers)
@@ -157,7 +157,7 @@ async def test_a_large_answer_of_custom_code_is_compressed_on_the_thread(
 
 
 async def test_custom_code_that_fails_after_its_answer(start: Start, rows_url: str) -> None:
-    """Which was not sent yet: there is one answer, and the connection goes on."""
+    """The answer was not sent yet: there is one answer, and the connection is kept."""
     api = await start(rows_url, built_in(), [("/late", Late)], compression="gzip")
     async with connected(api.port) as wire:
         for _ in range(2):
@@ -182,7 +182,7 @@ async def test_custom_code_that_encodes_or_flushes_itself_is_not_compressed(star
 
 @pytest.fixture
 def many(start: Start, database_url: str, io_loop: Any) -> Api:
-    """Answers of up to 600 KB that are no streams."""
+    """Answers of up to 600 KB that are not streamed."""
 
     async def started() -> Api:
         api = await start(database_url, built_in(), compression="gzip", server_timing=False)
@@ -211,7 +211,7 @@ async def test_requests_behind_a_large_one_wait_their_turn(many: Api) -> None:
 
 
 async def test_other_requests_are_answered_during_compression(many: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer whose packing takes as long as it likes keeps nobody waiting."""
+    """A long compression does not delay other answers."""
     is_asked, is_over = asyncio.Event(), asyncio.Event()
     packing = compression.compress_body
 

@@ -1,5 +1,5 @@
-"""Under which names and from which pages the server is used: `allowed_hosts` and `Origin`, so that no web page of
-somebody else gets at a server that its browser can reach."""
+"""The checks of Host and Origin (`allowed_hosts`), which keep foreign web pages from using a server that their browser
+can reach."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_the_settings(
 
 @asynccontextmanager
 async def listening(url: str, where: str | Path, *, is_admin: bool = False, **options: Any) -> AsyncIterator[Wire]:
-    """A connection to a server on that address, or at that path."""
+    """A connection to a server on that address or socket path."""
     settings = Settings(pool_size=1, **options)
     database = await open_database(url, settings, 1)
     app = make_app(settings, built_in(), LiveSchema(), database)
@@ -354,7 +354,7 @@ async def test_the_answer_to_a_foreign_origin(reader: Api) -> None:
 
 
 async def test_the_answer_to_a_page_without_an_origin(reader: Api) -> None:
-    """`null` is none that cors_origins could name."""
+    """`null` is not an origin that cors_origins could list."""
     answer = await written(reader, "null")
     assert [one["detail"] for one in answer.errors] == [
         "Pages without an origin, such as files, may not write here, unless the setting cors_origins is *."

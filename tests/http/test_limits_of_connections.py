@@ -58,7 +58,7 @@ LATE_HEAD = b"HTTP/1.1 408 Request Timeout\r\n"
 
 
 class Program(msgspec.Struct):
-    """A server. pid: of its worker. url: of its database."""
+    """A running server. pid: of its worker. url: of its database."""
 
     port: int
     pid: int
@@ -79,7 +79,7 @@ def worker_of(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with large lists, from which is only read."""
+    """A database with large lists. Tests only read it."""
     name = f"waterspout_limits_{os.getpid()}"
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
     on_server(with_database(postgres_url, name), *ROWS.split(";"))
@@ -94,7 +94,7 @@ def strict(url: str) -> Iterator[Program]:
 
 
 async def timed(wire: Wire) -> tuple[bytes, float]:
-    """What comes before the server closes the connection, and after how many seconds it does."""
+    """The bytes received before the server closes the connection, and after how many seconds it closes."""
     begin = asyncio.get_running_loop().time()
     try:
         came = await wire.rest()
@@ -104,7 +104,7 @@ async def timed(wire: Wire) -> tuple[bytes, float]:
 
 
 def in_time(seconds: float) -> bool:
-    """A tenth more is the rule; the rest is for a machine with much to do."""
+    """The server needs a tenth more at most; the rest is for a busy machine."""
     return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
 
 
@@ -118,7 +118,7 @@ async def test_a_connection_without_a_request_is_closed(strict: Program) -> None
 
 
 async def test_a_connection_without_a_further_request_is_closed(strict: Program) -> None:
-    """As long as it asks, it is kept."""
+    """It is kept as long as it sends requests."""
     begin = asyncio.get_running_loop().time()
     async with connected(strict.port) as wire:
         while asyncio.get_running_loop().time() < begin + 3 * LIMIT_SECONDS:
@@ -130,7 +130,7 @@ async def test_a_connection_without_a_further_request_is_closed(strict: Program)
 
 @pytest.mark.parametrize("half", [b"G", b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\n", b"\x16\x03\x01\x02\x00"])
 async def test_half_a_head(strict: Program, half: bytes) -> None:
-    """A bare status, for it is no request yet."""
+    """The answer is a bare status, because there is no complete request."""
     async with connected(strict.port) as wire:
         await wire.send_bytes(half)
         came, seconds = await timed(wire)
@@ -166,7 +166,7 @@ async def test_a_head_that_comes_in_time(strict: Program) -> None:
 
 
 async def test_an_answer_that_is_not_read(strict: Program) -> None:
-    """Its memory is free again: the next ones take no more."""
+    """Its memory is freed: the next ones need no more."""
     memory = Memory(strict.pid)
     growth = []
     for _ in range(4):
@@ -180,7 +180,7 @@ async def test_an_answer_that_is_not_read(strict: Program) -> None:
 
 
 async def test_a_stream_that_is_not_read(strict: Program) -> None:
-    """It holds a connection to PostgreSQL no longer than that."""
+    """Its connection to PostgreSQL is released at that time."""
     # One client has half of the streams.
     async with attacked(strict.port, 1, never_reads(STREAM)), attacked(strict.port, 1, never_reads(STREAM), OTHER):
         await until_streams(strict, 2)
@@ -188,7 +188,7 @@ async def test_a_stream_that_is_not_read(strict: Program) -> None:
 
 
 async def test_an_answer_that_is_read_slowly(strict: Program) -> None:
-    """Whoever goes on reading gets all of it."""
+    """A client that keeps reading gets the whole answer."""
     begin = asyncio.get_running_loop().time()
     async with connected(strict.port) as wire:
         await wire.send(f"GET {LIST} HTTP/1.1", "Connection: close")
@@ -236,8 +236,8 @@ async def until_streams(server: Program, count: int) -> None:
 
 
 async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
-    """Beyond max_buffered_bytes those are closed that have waited longest, long before their time is up; beyond twice
-    as much at once."""
+    """Beyond max_buffered_bytes the connections that have waited longest are closed, long before their timeout; beyond
+    twice as much at once."""
     with program(url, "--max-buffered-bytes", str(LIST_BYTES), "--idle-connection-seconds", "1") as server:
         assert await answered(server.port, LIST) > LIST_BYTES
         memory = Memory(server.pid)
@@ -252,7 +252,7 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
 
 
 async def test_the_memory_of_half_heads(url: str) -> None:
-    """Beyond max_buffered_bytes those are closed that have sent most."""
+    """Beyond max_buffered_bytes the connections that have sent most are closed."""
     head = b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\nX: "
     with program(url, "--max-buffered-bytes", "1000000") as server:
         async with AsyncExitStack() as stack:
@@ -272,14 +272,14 @@ OTHER, THIRD = "127.0.0.2", "127.0.0.3"
 """Addresses of other clients. Those of the tests themselves are 127.0.0.1."""
 
 CLOSING = 3
-"""Connections that are closed already, and that the system still shows."""
+"""States of closed connections that the system still shows."""
 
 ANSWERED_SECONDS = 2.0
 """Within which a new client is answered, whatever the others do; most of it is for a machine with much to do."""
 
 
 async def test_one_connection_too_many(url: str) -> None:
-    """Closes the one that has moved the fewest bytes."""
+    """The connection that has moved the fewest bytes is closed."""
     with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
         async with AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(server.port)) for _ in range(8)]
@@ -314,7 +314,7 @@ async def test_stuck_connections_make_room_for_new_ones(url: str, stuck: str) ->
 
 
 async def test_a_client_that_asks_keeps_its_connection(url: str) -> None:
-    """While many come that do not."""
+    """While many others connect and send nothing."""
     with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
         async with connected(server.port) as wire:
             for _ in range(10):
@@ -350,7 +350,7 @@ async def until_at_work(server: Program, count: int) -> None:
 
 
 async def test_requests_at_work_outlast_a_flood(url: str) -> None:
-    """And those who flood are answered when there is room."""
+    """The connections of the flood are answered when there is room."""
     with program(url, "--max-connections", "6") as server:
         async with AsyncExitStack() as stack:
             wires = [await stack.enter_async_context(connected(server.port, source)) for source in (OTHER, THIRD) * 2]
@@ -365,7 +365,7 @@ async def test_requests_at_work_outlast_a_flood(url: str) -> None:
 
 
 async def test_new_connections_wait_when_all_are_at_work(url: str) -> None:
-    """Where all are at work a new one waits until one of them ends, or has its answer."""
+    """If all are at work, a new one waits until one of them ends or has its answer."""
     with program(url, "--max-connections", "2", "--max-connections-per-client", "2") as server:
         async with connected(server.port) as one, connected(server.port) as other:
             async with locked(server):
@@ -385,7 +385,7 @@ async def closed_by_reason(port: int) -> dict[str, float]:
 
 
 async def test_one_client_has_half_of_all_connections(url: str) -> None:
-    """A new one takes the place of its own one with the least progress. That is counted, and told in a line or two."""
+    """A new connection replaces the client's own one with the least progress. That is counted and logged."""
     with program(url, "--max-connections", "20", "--log-level", "warning") as server:
         async with AsyncExitStack() as stack:
             others = [await stack.enter_async_context(connected(server.port, THIRD)) for _ in range(5)]
@@ -418,7 +418,7 @@ async def test_a_trusted_proxy_has_as_many_connections_as_there_are(url: str) ->
 
 
 def test_descriptors(url: str) -> None:
-    """As many as the system allows; where those are too few for the settings, the log says so."""
+    """As many as the system allows. If those are too few for the settings, there is a warning."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:
@@ -432,7 +432,7 @@ def test_descriptors(url: str) -> None:
 
 
 def test_too_few_descriptors(url: str) -> None:
-    """It does not start, and says what to do."""
+    """The server does not start, and the message says what to do."""
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url]
     done = subprocess.run(
         command,
@@ -450,7 +450,7 @@ def test_too_few_descriptors(url: str) -> None:
 
 
 async def test_no_descriptor_left(url: str) -> None:
-    """The server neither spins nor fails: it answers whom it has, and others when there is room."""
+    """The server neither spins nor fails: it answers open connections, and new ones when there is room."""
     with program(url) as server:
         # Two for the first requests, whose connection to PostgreSQL is one of them.
         assert await answered(server.port, "/groups/1") > 0
@@ -470,7 +470,7 @@ async def test_no_descriptor_left(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def usual(url: str) -> Iterator[Program]:
-    """A server with the limits that are those of everybody."""
+    """A server with the default limits."""
     with program(url) as server:
         yield server
 
@@ -578,7 +578,7 @@ BODIES = 120
 
 
 def large_document(text: str) -> bytes:
-    """An update of a group that is not there."""
+    """An update of a group that does not exist."""
     head = '{"data":{"type":"group","id":"99999","attributes":{"name":"'
     return (head + text + "x" * (BODY_BYTES - len(head) - len(text)) + '"}}}').encode()
 
@@ -597,7 +597,7 @@ async def test_large_bodies_one_after_the_other_leave_no_memory(usual: Program, 
 
 
 async def test_half_bodies_whose_clients_go_leave_no_memory(usual: Program) -> None:
-    """The next ones take no more."""
+    """The next ones need no more memory."""
 
     async def send_some() -> None:
         for _ in range(BODIES // 4):
@@ -613,8 +613,8 @@ async def test_half_bodies_whose_clients_go_leave_no_memory(usual: Program) -> N
 
 
 async def test_large_bodies_at_once_stay_in_their_bound(url: str) -> None:
-    """Each has an answer: the one of its own, or that there is no room. What the worker takes above the bound is for
-    what it makes of the bodies, and what Python and the C library keep for the next ones."""
+    """Each gets its own answer, or the answer that there is no room. The memory above the limit is for the parsed
+    bodies, and for what Python and the C library keep for reuse."""
     body = large_document("\N{GRINNING FACE}")
     head = ("PATCH /groups/99999 HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
     statuses: set[int] = set()

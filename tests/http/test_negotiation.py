@@ -51,7 +51,7 @@ async def test_accepted(reader: Api, accept: str | None) -> None:
     assert (answer.status, answer.headers["Content-Type"], answer.headers["Vary"]) == (200, MEDIA_TYPE, "Accept")
 
 
-PARAMETER = "the parameter 'charset', and JSON:API allows `ext` and `profile` alone"
+PARAMETER = "the parameter 'charset', and JSON:API allows only `ext` and `profile`"
 EXTENSION = f"an `ext` that this route does not have: {ATOMIC}"
 
 
@@ -118,7 +118,7 @@ OTHER = f"The Content-Type must be {MEDIA_TYPE}."
         (f"{MEDIA_TYPE}; charset=utf-8", f"The Content-Type has {PARAMETER}."),
         (f'{MEDIA_TYPE};profile="a";charset=utf-8', f"The Content-Type has {PARAMETER}."),
         (f'{MEDIA_TYPE};ext="{ATOMIC}"', f"The Content-Type has {EXTENSION}."),
-        (f"{MEDIA_TYPE};q=1", "The Content-Type has the parameter 'q', and JSON:API allows `ext` and `profile` alone."),
+        (f"{MEDIA_TYPE};q=1", "The Content-Type has the parameter 'q', and JSON:API allows only `ext` and `profile`."),
     ],
 )
 @pytest.mark.parametrize(("method", "path"), [("POST", "/groups"), ("PATCH", "/groups/1")])

@@ -1,4 +1,4 @@
-"""Connections that lie ready between requests: `server/postgres/pool.py` over a real PostgreSQL."""
+"""The connection pool, `server/postgres/pool.py`, on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS = 10.0
 async def opened(
     url: str, size: int = 2, max_per_client: int | None = None, *, allows_borrowing: bool = False
 ) -> AsyncIterator[tuple[Pool, Any]]:
-    """A pool, and asyncpg's below it."""
+    """A pool, and the asyncpg pool that it uses."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
     pool = Pool(below, Telemetry(Settings()), max_per_client, allows_borrowing=allows_borrowing)
     try:
@@ -41,7 +41,7 @@ async def pid_of(connection: Connection) -> int:
 
 
 async def refuse(*_: Any, **__: Any) -> Any:
-    """In the place of what connects."""
+    """Replaces the function that connects."""
     raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
 
@@ -97,7 +97,7 @@ async def test_a_kept_connection_that_broke_is_replaced(database_url: str) -> No
 
 
 async def test_unused_connections_are_released(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two, one is used time and again."""
+    """Of two connections, one is used again and again."""
     monkeypatch.setattr(pools, "KEPT_TIMES", 2**62)
     monkeypatch.setattr(pools, "UNUSED_CONNECTION_SECONDS", 0.05)
     async with opened(database_url) as (pool, below):
@@ -127,7 +127,7 @@ async def test_a_stop_while_unused_connections_are_released(database_url: str, m
 
 
 async def test_one_timeout_for_all_waits(database_url: str) -> None:
-    """Whoever gets a place at the last moment has little time left to open a connection."""
+    """A request that gets a place at the last moment has little time left to open a connection."""
     async with opened(database_url, size=1) as (pool, below):
         first = await pool.acquire(SECONDS)
         begin = asyncio.get_running_loop().time()
@@ -169,7 +169,7 @@ async def test_close_waits_for_connections_in_use(database_url: str) -> None:
 
 
 async def test_a_cancelled_wait_loses_no_connection(database_url: str) -> None:
-    """Whoever is cancelled, before or after a connection was given: the next gets it."""
+    """Whether it is cancelled before or after it was given a connection, the next request gets it."""
     async with opened(database_url, size=1) as (pool, _):
         first = await pool.acquire(SECONDS)
         early, late, last = [asyncio.create_task(pool.acquire(SECONDS)) for _ in range(3)]
@@ -184,7 +184,7 @@ async def test_a_cancelled_wait_loses_no_connection(database_url: str) -> None:
 
 
 async def test_a_free_place_is_handed_on_like_a_connection(database_url: str) -> None:
-    """Who waits gets the place of a connection that is not to be kept, and of one that could not be opened."""
+    """A waiting request gets the place of a connection that is not kept, and of one that could not be opened."""
     async with opened(database_url, size=1) as (pool, below):
         first = await pool.acquire(SECONDS)
         waiting = asyncio.create_task(pool.acquire(SECONDS))
@@ -203,7 +203,7 @@ async def test_a_free_place_is_handed_on_like_a_connection(database_url: str) ->
 
 @pytest.mark.parametrize("is_snapshot", [True, False])
 async def test_work_that_is_cancelled_at_any_moment(database_url: str, is_snapshot: bool) -> None:
-    """It is rolled back without a word, for the next work on the same connection."""
+    """It is rolled back without a warning, and the next work can use the connection."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     database = await open_database(database_url, Settings(), 1)
@@ -244,7 +244,7 @@ async def test_a_statement_that_was_only_prepared_keeps_no_lock(database_url: st
 
 
 async def test_all_open_connections_are_retired_when_one_breaks(database_url: str) -> None:
-    """Those that lie ready at once, those that are used when they come back; not those that were opened since."""
+    """Idle connections at once, those in use on their release; not those opened since."""
     async with opened(database_url, size=4) as (pool, _):
         broken, used, ready, idle = [await pool.acquire(SECONDS) for _ in range(4)]
         old = {await pid_of(one) for one in (broken, used, ready, idle)}
@@ -276,7 +276,7 @@ async def test_connections_are_not_retired_again_within_the_pause(database_url: 
 
 
 async def test_a_pool_that_cannot_grow_waits_for_its_open_connections(database_url: str) -> None:
-    """Those who wait do not try in vain one after the other."""
+    """The waiting requests do not all try in vain, one after the other."""
     tried, is_refused = 0, asyncio.Event()
 
     async def refuse(*_: Any, **__: Any) -> Any:
@@ -313,7 +313,7 @@ async def test_a_pool_that_cannot_grow_waits_for_its_open_connections(database_u
 async def test_a_waiting_request_tries_to_open_a_connection_again(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who have the others may keep them for long."""
+    """The other connections may be in use for long."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
 
     async with opened(database_url, size=2) as (pool, below):
@@ -331,7 +331,7 @@ async def test_a_waiting_request_tries_to_open_a_connection_again(
 async def test_all_waiting_requests_open_connections_when_postgresql_accepts_them(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One refusal keeps all waiting who come meanwhile; each who gets in lets the next one in."""
+    """After one refusal all later requests wait. Each that opens a connection lets the next one try."""
     monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.05)
 
     async with opened(database_url, size=4) as (pool, below):
@@ -349,7 +349,7 @@ async def test_all_waiting_requests_open_connections_when_postgresql_accepts_the
 async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was given a connection that had broken, and is cancelled while asyncpg takes that one back."""
+    """It was given a broken connection, and is cancelled while that one is released to asyncpg."""
     async with opened(database_url, size=1) as (pool, _):
         first = await pool.acquire(SECONDS)
         release, is_taken_back = pool._release, asyncio.Event()
@@ -374,7 +374,7 @@ async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
 
 
 async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
-    """As many connections as the client is given without waiting."""
+    """The connections that the client gets without waiting."""
     found = []
     for _ in range(most):
         with suppress(TimeoutError):

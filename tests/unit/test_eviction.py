@@ -1,4 +1,4 @@
-"""Which connection goes first: the one with the least progress. No socket."""
+"""The connection with the least progress is evicted first. No sockets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Connection(msgspec.Struct, eq=False):
 
 
 def group(*members: tuple[Connection, float]) -> Group[Progress]:
-    """Each with the moment at which it joined."""
+    """The connections, each with the time at which it joined."""
     made: Group[Progress] = Group()
     for connection, joined_at in members:
         made.add(Progress(connection, "client", joined_at))
@@ -34,7 +34,7 @@ def group(*members: tuple[Connection, float]) -> Group[Progress]:
 
 
 def in_turn(of: Group[Progress], now: float) -> list[str]:
-    """Those that go, until there is none."""
+    """The connections in the order of their eviction."""
     names = []
     while (one := of.least(now)) is not None:
         names.append(one.connection.name)  # type: ignore[attr-defined]  # it is one of the above
@@ -62,7 +62,7 @@ def test_the_order(members: list[tuple[str, int, float]], order: list[str]) -> N
 
 
 def test_connections_at_work_are_not_evicted() -> None:
-    """Also where its work began after the ranking."""
+    """Also if the work began after the ranking."""
     first, second, third = Connection("a", 1, is_at_work=True), Connection("b", 2), Connection("c", 3)
     own = group((first, 0.0), (second, 0.0), (third, 0.0))
     assert own.least(NOW) is not None
@@ -93,7 +93,7 @@ def test_bytes_moved_since_the_ranking_count() -> None:
 
 
 def test_old_progress_counts_less() -> None:
-    """A connection that has moved much, long ago, goes before one that moves some now."""
+    """A connection that moved many bytes long ago is evicted before one that moves some now."""
     before, now = Connection("before", 1000), Connection("now")
     own = group((before, 0.0), (now, 0.0))
     for _ in range(11):
@@ -106,7 +106,7 @@ def test_old_progress_counts_less() -> None:
 def test_many_closed_connections_are_logged_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All are counted; what ends as it should has no line."""
+    """All are counted; normal ends are not logged."""
     now, counted = 100.0, list[Reason]()
     monkeypatch.setattr("server.http.closings.time.monotonic", lambda: now)
     closings = Closings(counted.append)

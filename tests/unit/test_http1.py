@@ -25,7 +25,7 @@ OK = ResponseStartLine("", 200, "OK")
 
 
 class Transport:
-    """What a connection does to it, in turn, is in `done`."""
+    """A transport that records in `done` what a connection does to it."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -55,7 +55,7 @@ class Transport:
 
 
 class Request(HTTPMessageDelegate):
-    """One request as it came; `gate` holds its body back."""
+    """One received request. While `gate` is not done, its handler is not ready for the body."""
 
     def __init__(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> None:
         self.exchange, self.line, self.headers = exchange, line, headers
@@ -90,8 +90,8 @@ class PromptRequest(Request):
 
 
 class Owner:
-    """Everything of a server that a connection asks for. is_held: whether handlers hold bodies back.
-    answers_at_once: and not when the test says so."""
+    """The owner of a connection. is_held: whether handlers delay bodies. answers_at_once: whether requests are answered
+    immediately, and not by the test."""
 
     def __init__(self) -> None:
         self.head_bytes = 1000
@@ -126,7 +126,7 @@ def connected(owner: Owner) -> tuple[Connection, Any]:
 
 
 def asked(data: bytes = GET) -> tuple[Request, Connection, Any]:
-    """One request that has come."""
+    """A connection that has received one request."""
     owner = Owner()
     connection, transport = connected(owner)
     connection.data_received(data)
@@ -158,7 +158,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_a_request_ends_where_the_next_begins(name: str) -> None:
-    """However they are cut on the way."""
+    """However the bytes are split into packets."""
     first, body = BODIES[name]
     data = first + GET.replace(b"one", b"two")
     for cut in range(1, len(data)):
@@ -177,7 +177,7 @@ async def test_a_request_ends_where_the_next_begins(name: str) -> None:
 
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n" * 4])
 async def test_empty_lines_before_a_request(before: bytes) -> None:
-    """However they are cut, and before each request anew."""
+    """However they are split into packets. The count starts again with each request."""
     for cut in range(len(before) + 1):
         owner = Owner()
         connection, transport = connected(owner)
@@ -320,7 +320,7 @@ async def test_reading_resumes_when_the_kept_bytes_are_below_the_limit() -> None
     ],
 )
 async def test_invalid_requests_get_a_bare_status(data: bytes, status: int) -> None:
-    """The client can read it: it is not reset over what it sends still."""
+    """The client can read the answer: the connection is not reset by bytes that it still sends."""
     owner = Owner()
     connection, transport = connected(owner)
     connection.data_received(data)
@@ -342,7 +342,7 @@ async def test_invalid_requests_get_a_bare_status(data: bytes, status: int) -> N
 
 
 def parts(written: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """The first line, the others but for the one that each answer has, the body."""
+    """The first line, the headers without the one that every answer has, and the body."""
     head, _, body = written.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     lines.remove(b"X-Content-Type-Options: nosniff")
@@ -427,7 +427,7 @@ async def test_a_server_that_is_ending_closes_connections_after_their_answers() 
 
 
 async def test_an_owner_that_sheds_connections_closes_them_after_the_next_answers() -> None:
-    """Each with an answer that says so; one whose client has asked for more already is kept."""
+    """The answers say so. A connection with a further request is kept."""
     owner = Owner()
     owner.shed_next = 2
     transports = []
@@ -536,7 +536,7 @@ async def test_writes_wait_for_a_slow_reader() -> None:
 
 
 async def test_a_client_that_goes_is_reported_to_its_handler() -> None:
-    """Its handler hears of it once, while it is at work, as its body comes, and not after its answer."""
+    """Its handler is told once, while it works or receives the body, and not after its answer."""
     request, connection, _ = asked()
     connection.connection_lost(None)
     assert request.told == ["head", "finish", "gone"]
@@ -551,7 +551,7 @@ async def test_a_client_that_goes_is_reported_to_its_handler() -> None:
 
 @pytest.mark.parametrize(("length", "is_kept"), [(SHORT_BODY_BYTES, True), (SHORT_BODY_BYTES + 1, False)])
 async def test_an_answer_before_the_body(length: int, is_kept: bool) -> None:
-    """The rest is read and thrown away, where it is short; the handler does not wait for it."""
+    """The rest of a short body is read and discarded. The handler does not wait for it."""
     request, connection, transport = asked(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
     request.answer()
     await turns()
@@ -593,7 +593,7 @@ async def test_a_connection_can_be_closed_before_it_has_a_transport() -> None:
 
 
 async def test_is_at_work_while_the_client_waits_for_the_server() -> None:
-    """A connection is at work from the end of its request to the end of its answer, while its client takes that."""
+    """A connection is at work from the end of its request to the end of its answer, unless its client does not read."""
     owner = Owner()
     connection, transport = connected(owner)
     head = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
@@ -650,7 +650,7 @@ async def test_the_end_of_chunks_is_found_wherever_a_step_ends() -> None:
 
 
 async def test_reading_resumes_for_a_long_head_behind_another_request() -> None:
-    """It was kept while that one was answered, and reading had paused for its length."""
+    """It was kept while the other request was answered, and reading was paused because of its length."""
     owner = Owner()
     owner.head_bytes = 4 * KEPT_BYTES
     connection, transport = connected(owner)

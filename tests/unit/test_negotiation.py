@@ -92,19 +92,19 @@ def test_accept_taken(value: str | None) -> None:
     [
         (
             "application/vnd.api+json; charset=utf-8",
-            "the parameter 'charset', and JSON:API allows `ext` and `profile` alone",
+            "the parameter 'charset', and JSON:API allows only `ext` and `profile`",
         ),
         (
             "application/vnd.api+json; charset=utf-8; q=1",
-            "the parameter 'charset', and JSON:API allows `ext` and `profile` alone",
+            "the parameter 'charset', and JSON:API allows only `ext` and `profile`",
         ),
         (
             "application/vnd.api+json; a=1, APPLICATION/vnd.api+json; b=2",
-            "the parameter 'a', and JSON:API allows `ext` and `profile` alone",
+            "the parameter 'a', and JSON:API allows only `ext` and `profile`",
         ),
         (
             "application/vnd.api+json; a=1, */*",
-            "the parameter 'a', and JSON:API allows `ext` and `profile` alone",
+            "the parameter 'a', and JSON:API allows only `ext` and `profile`",
         ),
         (
             'application/vnd.api+json; ext="https://example.com/x"',

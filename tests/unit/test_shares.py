@@ -9,7 +9,7 @@ from server.postgres.shares import MOST_CLIENTS, SHORT_SECONDS, Shares
 
 
 class Clock:
-    """In place of the module `time`."""
+    """Replaces the module `time`."""
 
     now = 100.0
 
