@@ -45,8 +45,8 @@ def is_error(answer: Answer, expected: dict[str, Any]) -> None:
                 406,
                 "not_acceptable",
                 "Not Acceptable",
-                "Every application/vnd.api+json of Accept has the parameter 'charset', and JSON:API allows `ext` and "
-                "`profile` alone.",
+                "Every application/vnd.api+json of Accept has the parameter 'charset', and JSON:API allows only `ext` "
+                "and `profile`.",
                 header="Accept",
             ),
         ),
