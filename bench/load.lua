@@ -9,7 +9,10 @@ end
 
 local function values_of(own)
   local user = own % users
-  return { n = own, user = user + 1, c1 = 3 * user + 1, c2 = 3 * user + 2, c3 = 3 * user + 3 }
+  return {
+    n = own, user = user + 1, c1 = 3 * user + 1, c2 = 3 * user + 2, c3 = 3 * user + 3,
+    group = own % 20 + 1, age = 20 + own % 40, digit = own % 10,
+  }
 end
 
 local function has_places(text)

@@ -25,6 +25,12 @@ MEDIA_TYPE = "application/vnd.api+json"
 USERS = 10_000
 """The number of users, with ids from 1; there are three times as many computers."""
 
+GROUPS = 20
+"""Groups that are there, with ids from 1."""
+
+LEAST_AGE, AGES = 20, 40
+"""The lowest age that filters ask for, and how many ages they ask for in turn."""
+
 ADDS = 1000
 """Operations in the longest request: the most that `max_operations` allows."""
 
@@ -50,22 +56,35 @@ class Request(msgspec.Struct, frozen=True):
     def has_cursor(self) -> bool:
         return "{cursor}" in self.path
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is sent again and again as it is, because it has no value that clients would change."""
+        return not any(f"{{{name}}}" in self.path + self.body for name in PLACES)
+
+
+def _values(number: int) -> dict[str, str]:
+    """What stands in the places of the `number`-th request. load.lua has the same."""
+    user = number % USERS + 1
+    computers = {f"c{place}": str(3 * (user - 1) + place) for place in (1, 2, 3)}
+    turns = {"group": number % GROUPS + 1, "age": LEAST_AGE + number % AGES, "digit": number % 10}
+    return {"n": str(number), "user": str(user), **computers, **{name: str(turn) for name, turn in turns.items()}}
+
+
+PLACES = tuple(_values(0))
+
 
 def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]:
-    """The percent-encoded path and the body of the `number`-th request."""
-    user = number % USERS + 1
-    values = {"{n}": str(number), "{user}": str(user), "{cursor}": cursor}
-    values |= {f"{{c{place}}}": str(3 * (user - 1) + place) for place in (1, 2, 3)}
+    """Path, percent-encoded, and body of the request that is sent as the `number`-th."""
     path, body = request.path, request.body
-    for name, value in values.items():
-        path, body = path.replace(name, value), body.replace(name, value)
+    for name, value in {**_values(number), "cursor": cursor}.items():
+        path, body = path.replace(f"{{{name}}}", value), body.replace(f"{{{name}}}", value)
     return quote(path, safe="/?&=,"), body
 
 
 def template(request: Request, cursor: str = "") -> str:
-    """The percent-encoded path, in which the placeholders are kept."""
+    """The path, percent-encoded but for the places of values."""
     path = quote(request.path.replace("{cursor}", cursor), safe="/?&=,")
-    for name in ("n", "user"):
+    for name in PLACES:
         path = path.replace(f"%7B{name}%7D", f"{{{name}}}")
     return path
 
@@ -93,7 +112,8 @@ def operations(objects: Sequence[dict[str, Any]]) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    """The place of an age is a number."""
+    return json.dumps(value, separators=(",", ":")).replace('"{age}"', "{age}")
 
 
 def _get(name: str, label: str, path: str) -> Request:
@@ -112,14 +132,16 @@ def _write(name: str, label: str, method: str, path: str, body: str = "") -> Req
     return Request(name, label, method, path, body, writes=True)
 
 
-_DOTTED = _json([{"name": "group.name", "op": "eq", "val": "Group 7"}, {"name": "age", "op": "ge", "val": 40}])
-_ANY = _json([{"name": "computers", "op": "any", "val": {"name": "serial", "op": "startswith", "val": "SN-4"}}])
+_DOTTED = _json(
+    [{"name": "group.name", "op": "eq", "val": "Group {group}"}, {"name": "age", "op": "ge", "val": "{age}"}]
+)
+_ANY = _json([{"name": "computers", "op": "any", "val": {"name": "serial", "op": "startswith", "val": "SN-{digit}"}}])
 # Users without an age do not match, because servers order nulls differently in a descending sort.
 _TREE = _json(
     [
         {
             "and": [
-                {"name": "age", "op": "ge", "val": 30},
+                {"name": "age", "op": "ge", "val": "{age}"},
                 {
                     "or": [
                         {"name": "status", "op": "eq", "val": "active"},
@@ -140,13 +162,13 @@ _COMPUTERS = [
 _MANY = [user_object(f"{{n}}.{place}") for place in range(ADDS)]
 
 REQUESTS: tuple[Request, ...] = (
-    _get("detail", "one resource", "/users/4711"),
+    _get("detail", "one resource", "/users/{user}"),
     *_list("list-30", "list 30", "/users?page[size]=30"),
     *_list("list-30-include", "list 30 + include", "/users?page[size]=30&include=computers"),
     *_list("list-1000-include", "list 1000 + include", "/users?page[size]=1000&include=computers"),
     *_list("to-one-sorted", "to-one include, sorted", "/computers?sort=name&include=owner&page[size]=30"),
     *_list("two-level", "two-level include", "/computers?include=owner.group&page[size]=30"),
-    *_list("related", "related collection", "/groups/7/users?page[size]=30"),
+    *_list("related", "related collection", "/groups/{group}/users?page[size]=30"),
     *_list("dotted-filter", "dotted filter", f"/users?filter={_DOTTED}&page[size]=30"),
     *_list("any-filter", "any-filter", f"/users?filter={_ANY}&page[size]=30"),
     *_list("boolean-filter", "filter tree, sorted", f"/users?filter={_TREE}&sort=-age,last_name&page[size]=30"),

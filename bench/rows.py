@@ -13,7 +13,8 @@ from typing import Any
 
 import asyncpg
 
-GROUPS = 20
+from bench.requests import GROUPS
+
 SMALL, LARGE = 10_000, 1_000_000
 """Numbers of users; there are three times as many computers."""
 

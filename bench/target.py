@@ -80,7 +80,7 @@ def _fit(
             continue
         if not request.name.startswith(words) if words else request.name == "everything":
             continue
-        path = prefix + request.path.replace("/users/4711", f"/users/{user}")
+        path = prefix + request.path.replace("{user}", str(user)).replace("{group}", "7")
         label = "second page by cursor" if request.has_cursor else request.label
         own = msgspec.structs.replace(request, path=path, label=label)
         if (cursor or not request.has_cursor) and _answers(origin, own, first, cursor):

@@ -26,8 +26,8 @@ NOTES = (
 """Notes for the report on the requests and the server's settings."""
 
 _FILTERS = {
-    "dotted-filter": "filter[group.name]=Group 7&filter[age.gte]=40",
-    "any-filter": "filter[computers.serial.startswith]=SN-4",
+    "dotted-filter": "filter[group.name]=Group {group}&filter[age.gte]={age}",
+    "any-filter": "filter[computers.serial.startswith]=SN-{digit}",
 }
 
 

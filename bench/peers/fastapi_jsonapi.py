@@ -19,7 +19,7 @@ MISSING = {
 
 NOTES = (
     "A page without `sort` comes in no order of rows, so `sort=id` is asked for.",
-    "Related resources are at `/groups/7/relationships/users`.",
+    "Related resources are at `/groups/{group}/relationships/users`.",
     "No relationship route writes: a to-many is replaced by a PATCH of the user with `include=computers`.",
     "3.0.0 documents `any` and lacks it: here it is a custom filter, the library's own means to add one.",
     "It counts the rows of each page in a statement of its own, which is its default.",
@@ -33,7 +33,9 @@ def translate(request: Request) -> Request | None:
     if request.name == "replace":
         return _replace(request)
     if request.name == "related":
-        request = msgspec.structs.replace(request, path=request.path.replace("/7/users", "/7/relationships/users"))
+        request = msgspec.structs.replace(
+            request, path=request.path.replace("/{group}/users", "/{group}/relationships/users")
+        )
     return _in_order(without_total(request))
 
 

@@ -18,7 +18,7 @@ from bench.compare import bytes_differ, content_differs, without_new_ids
 from bench.contest import Plan, Say, _seconds
 from bench.load import Sample
 from bench.report import as_markdown, number, read, short, write
-from bench.requests import BY_NAME, REQUESTS, Request, rendered, template
+from bench.requests import BY_NAME, PLACES, REQUESTS, Request, rendered, template
 from bench.results import Cell, Contender, Figures, Page, Row, Spread, Stages, Stream, TwoWorkers
 from bench.run import Keep, Options
 from server.__main__ import main as server_main
@@ -52,7 +52,7 @@ def test_bodies_are_documents(request_: Request) -> None:
     assert path.isascii()
     assert not set(path) & set(' "{}[]')
     assert not body or isinstance(json.loads(body), dict)
-    assert not [place for place in ("{n}", "{user}", "{c1}", "{cursor}") if place in path + body]
+    assert not [place for place in (*PLACES, "cursor") if f"{{{place}}}" in path + body]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,14 @@ def test_bodies_are_documents(request_: Request) -> None:
         ("list-30", 5, "/users?page%5Bsize%5D=30&page%5Btotal%5D=none", ""),
         ("deep-cursor", 5, "/computers?page%5Bsize%5D=10&page%5Bafter%5D=a%2Bb", ""),
         ("delete", 10_001, "/users/10001", ""),
+        ("detail", 10_001, "/users/2", ""),
+        (
+            "any-filter",
+            13,
+            "/users?filter=%5B%7B%22name%22%3A%22computers%22,%22op%22%3A%22any%22,%22val%22%3A%7B%22name%22%3A%22serial%22"
+            ",%22op%22%3A%22startswith%22,%22val%22%3A%22SN-3%22%7D%7D%5D&page%5Bsize%5D=30&page%5Btotal%5D=none",
+            "",
+        ),
         (
             "update",
             10_001,

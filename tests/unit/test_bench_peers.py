@@ -56,10 +56,10 @@ def test_method_name_and_label_stay(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("detail", "/users/4711"),
+        ("detail", "/users/8"),
         ("list-30", "/users?page[size]=30&sort=id"),
         ("to-one-sorted", "/computers?sort=name,id&include=owner&page[size]=30"),
-        ("related", "/groups/7/relationships/users?page[size]=30&sort=id"),
+        ("related", "/groups/8/relationships/users?page[size]=30&sort=id"),
         ("everything", "/users?page[size]=0&sort=id"),
         ("create", "/users"),
         ("update", "/users/8"),
@@ -90,12 +90,12 @@ def test_fastapi_jsonapi_replaces_linkage_in_the_user() -> None:
         ("list-30", "/users?page[size]=30&page[total]=none"),
         ("list-30-exact", "/users?page[size]=30&page[total]=exact"),
         ("to-one-sorted", "/computers?sort=name,id&include=owner&page[size]=30&page[total]=none"),
-        ("related", "/groups/7/users?page[size]=30&page[total]=none"),
+        ("related", "/groups/8/users?page[size]=30&page[total]=none"),
         (
             "dotted-filter-exact",
-            "/users?filter[group.name]=Group 7&filter[age.gte]=40&page[size]=30&page[total]=exact",
+            "/users?filter[group.name]=Group 8&filter[age.gte]=27&page[size]=30&page[total]=exact",
         ),
-        ("any-filter", "/users?filter[computers.serial.startswith]=SN-4&page[size]=30&page[total]=none"),
+        ("any-filter", "/users?filter[computers.serial.startswith]=SN-7&page[size]=30&page[total]=none"),
         ("everything", "/users?page[size]=1000000&page[total]=none"),
         ("replace", "/users/8/relationships/computers"),
     ],
