@@ -10,6 +10,7 @@ import msgspec
 
 from bench import goals
 from bench.peers import PEERS
+from bench.requests import BY_NAME
 from bench.results import CONNECTIONS, OURS, Ceiling, Cell, Figures, Row, Spread, spread
 
 MARKS = {True: "met", False: "**missed**", None: "not measured"}
@@ -35,6 +36,12 @@ def _replace(path: Path, content: bytes) -> None:
 def read(path: Path) -> Figures:
     """Reads a `figures.json`. Raises msgspec.ValidationError for a file of another form."""
     return msgspec.json.decode(path.read_bytes(), type=Figures)
+
+
+def _label(row: Row) -> str:
+    """Says where all requests of a row are the same."""
+    request = BY_NAME.get(row.request)
+    return f"{row.label} (one URL)" if request is not None and request.is_fixed else row.label
 
 
 def as_markdown(figures: Figures) -> str:
@@ -124,7 +131,7 @@ def _goals(figures: Figures) -> str:
 def _ratios(figures: Figures) -> str:
     others = [server for server in figures.servers if server.name != OURS]
     heads = ["request", *(head for server in others for head in (f"over {server.label}", "CPU"))]
-    lines = [[row.label, *(text for server in others for text in _ratio(row, server.name))] for row in figures.rows]
+    lines = [[_label(row), *(text for server in others for text in _ratio(row, server.name))] for row in figures.rows]
     return _table(heads, lines) if others else ""
 
 
@@ -168,9 +175,9 @@ def _rate_lines(row: Row, figures: Figures) -> Iterator[list[str]]:
         if cell is None:
             continue
         if cell.void or not cell.samples:
-            yield [row.label, server.label, f"void: {short(cell.void)}" if cell.void else "", *[""] * 8]
+            yield [_label(row), server.label, f"void: {short(cell.void)}" if cell.void else "", *[""] * 8]
         else:
-            yield [row.label, server.label, *_rate(cell, row.connections)]
+            yield [_label(row), server.label, *_rate(cell, row.connections)]
 
 
 def _rate(cell: Cell, connections: int) -> list[str]:

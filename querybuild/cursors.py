@@ -45,7 +45,8 @@ def list_name(query: Query, resource: Resource, scope: Scope | None = None) -> s
     """The list that a cursor is bound to, but for the id of the parent and the values of the filter: the collection or
     relationship, the sort, and the filter's names and operators."""
     relation = None if scope is None else (scope.parent.type, scope.relationship.name)
-    return repr((resource.type, relation, query.sort, [_without_values(node) for node in query.filter]))
+    sort = [(key.path, key.is_descending) for key in query.sort]
+    return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter]))
 
 
 def _without_values(node: FilterNode) -> tuple[object, ...]:

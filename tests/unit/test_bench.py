@@ -149,8 +149,8 @@ def test_a_void_cell_has_no_figures() -> None:
     assert found.cells["floor"].per_second(16) is None
     servers = [Contender("waterspout", "ours"), Contender("floor", "the sharpest floor")]
     text = as_markdown(Figures("x", {}, servers, [found]))
-    assert "| list 30 | void: 1 errors |  |" in text
-    assert "| list 30 | the sharpest floor | void: 1 errors |" in text
+    assert "| list 30 (one URL) | void: 1 errors |  |" in text
+    assert "| list 30 (one URL) | the sharpest floor | void: 1 errors |" in text
     assert "| list 30, over the sharpest floor | at least 0.85x |  | not measured |" in text
 
 
@@ -204,10 +204,10 @@ def test_every_goal_is_of_a_request() -> None:
 RATES = """\
 | request | server | requests/s | p50 ms | p99 ms | CPU us | MB | PostgreSQL us | MB | requests/s at 1 | at 64 |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| list 30 | waterspout | **2,000** (2,000 to 2,000) | 5.00 | 10.0 | 100 | 80.0 | 50.0 | 90.0 |  |  |
-| list 30 | the plain floor | **2,000** (2,000 to 2,000) | 5.00 | 10.0 | 100 | 70.0 | 50.0 | 0.00 |  |  |
-| list 30 | the sharpest floor | **2,500** (2,500 to 2,500) | 5.00 | 10.0 | 100 | 60.0 | 50.0 | 0.00 |  |  |
-| list 30 | the original | **250** (250 to 250) | 5.00 | 10.0 | 100 | 120 | 50.0 | 0.00 |  |  |
+| list 30 (one URL) | waterspout | **2,000** (2,000 to 2,000) | 5.00 | 10.0 | 100 | 80.0 | 50.0 | 90.0 |  |  |
+| list 30 (one URL) | the plain floor | **2,000** (2,000 to 2,000) | 5.00 | 10.0 | 100 | 70.0 | 50.0 | 0.00 |  |  |
+| list 30 (one URL) | the sharpest floor | **2,500** (2,500 to 2,500) | 5.00 | 10.0 | 100 | 60.0 | 50.0 | 0.00 |  |  |
+| list 30 (one URL) | the original | **250** (250 to 250) | 5.00 | 10.0 | 100 | 120 | 50.0 | 0.00 |  |  |
 """
 
 
@@ -218,7 +218,7 @@ def test_report() -> None:
     )
     assert "| list 30, over the sharpest floor | at least 0.85x | 0.80 | **missed** |" in text
     assert (
-        "| list 30 | **1.00** (1.00 to 1.00) | 1.00 | **0.80** (0.80 to 0.80) | 1.00 | **8.00** (8.00 to 8.00) | 1.00 |"
+        "| list 30 (one URL) | **1.00** (1.00 to 1.00) | 1.00 | **0.80** (0.80 to 0.80) | 1.00 | **8.00** (8.00 to 8.00) | 1.00 |"
         in text
     )
     assert RATES in text
