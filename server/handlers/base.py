@@ -81,6 +81,7 @@ class Handler(Receiving):
     client = ""
     is_stream = False
     """Whether the answer has a time of its own."""
+    _waits_for_body = False
     _is_given_up = False
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
@@ -124,12 +125,15 @@ class Handler(Receiving):
             raise Overloaded("The server has too much to do; try again.")
         if running.is_at_client_limit(client):
             raise too_many_requests()
-        if not self.request.has_body:
+        # An empty body is there before the handler begins.
+        if self.request._body_future.done():
             running.begin(self)
+        else:
+            self._waits_for_body = True
 
     def body_arrived(self) -> None:
         """All of the body is there, of a request that announced one."""
-        if not self._finished:
+        if self._waits_for_body and not self._finished:
             self._running.begin(self)
 
     def check_method(self) -> None:
