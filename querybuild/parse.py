@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import unquote_to_bytes
 
@@ -29,6 +30,9 @@ from querybuild.query import FilterNode, Limits, Page, Query, SortKey
 FAMILIES = ("filter", "sort", "page", "include", "fields")
 PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
+
+SHORT_NAME = 100
+"""Characters of a name that is kept with its decoded form."""
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _BRACKETED = re.compile(r"(?P<family>[a-z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
@@ -51,10 +55,16 @@ def _pairs(query_string: str, errors: list[ApiError]) -> Iterator[tuple[str, str
             continue
         name, _, value = part.partition("=")
         try:
-            yield _decoded(name), _decoded(value)
+            yield _decoded_name(name) if len(name) <= SHORT_NAME else _decoded(name), _decoded(value)
         except UnicodeDecodeError:
             shown = name.encode("ascii", "replace").decode()
             errors.append(ParameterError("The percent-encoded text is not UTF-8.", parameter=shown))
+
+
+@lru_cache(maxsize=256)
+def _decoded_name(text: str) -> str:
+    """Clients send the same names again and again. Raises UnicodeDecodeError."""
+    return _decoded(text)
 
 
 def _decoded(text: str) -> str:
