@@ -72,7 +72,7 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
     cursor_text, cursor = "", None
     try:
         for name, value in pairs:
-            if name.startswith("filter"):
+            if name == "filter" or name.startswith("filter["):
                 key.append((name, _filter_form(name, value, vals, limits)))
             elif name in PLACES:
                 place, least = _whole(value), PLACES[name]

@@ -64,6 +64,8 @@ ALIKE = [
     ("page[size]=3&page[number]=1001", "page[size]=3&page[number]=500001"),
     (after("pages", "1", "2"), after("pages", "3", "4")),
     ("ignored[x]=1&filter[pages]=1", "ignored[x]=1&filter[pages]=2"),
+    ("filter-x=1&filter[pages]=1", "filter-x=1&filter[pages]=2"),
+    ("filterX[y]=1&filter[pages]=1", "filterX[y]=1&filter[pages]=2"),
 ]
 
 APART = [
