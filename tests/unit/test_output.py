@@ -32,16 +32,16 @@ class Pipe(msgspec.Struct):
             found += piece
         return found.decode()
 
-    def until(self, end: str) -> str:
-        """All that arrives, up to this end."""
+    def until(self, *ends: str) -> str:
+        """All that arrives, until each of these was among it."""
         found = ""
 
-        def is_there() -> bool:
+        def arrived() -> str:
             nonlocal found
             found += self.read()
-            return found.endswith(end)
+            return found
 
-        wait_until(is_there)
+        wait_until(arrived, lambda text: all(end in text for end in ends))
         return found
 
 
@@ -130,10 +130,10 @@ def test_a_child_writes_its_own_lines(pipe: Pipe) -> None:
             pipe.output.finish()
         finally:
             os._exit(0)
-    came = pipe.until("parent\n")
+    # Either line may come first. That of the child may come within the long one, which is written in pieces.
+    came = pipe.until("parent\n", "child\n")
     os.waitpid(pid, 0)
     came += pipe.read()
-    # A line of the child may come within the long one, which is written in pieces.
     assert sorted(filter(None, (line.strip("x") for line in came.splitlines()))) == ["child", "parent"]
 
 
