@@ -7,7 +7,7 @@ Nothing here knows SQL text, rows or HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -40,13 +40,14 @@ from querybuild.values import ValueFault, dump_json
 
 class PlannedWrite(msgspec.Struct, frozen=True):
     """values: for the slots of the plan; a Lid stands for an id that is not known yet, where has_lids.
-    pointers: slot -> where its value stood in the document. item_pointers: the same of each item of a slot's list.
+    pointers: of each slot, where its value stood in the document. item_pointers: the same of each item of a slot's
+    list.
     pointer: of the resource object. id_pointer: where the document, and not the path, names what is written."""
 
     plan: WritePlan
     values: Values
     has_lids: bool
-    pointers: dict[int, str]
+    pointers: Sequence[str]
     item_pointers: dict[int, tuple[str, ...]]
     pointer: str
     id_pointer: str | None
@@ -155,7 +156,7 @@ class _WritePlanner:
         self.on_create = change.kind == "create"
         self.values: list[Any] = []
         self.has_lids = False
-        self.pointers: dict[int, str] = {}
+        self.pointers: list[str] = []
         self.item_pointers: dict[int, tuple[str, ...]] = {}
         self._assignments: list[Assignment] = []
         self._unchanged: list[Unchanged] = []
@@ -163,7 +164,7 @@ class _WritePlanner:
 
     def slot(self, value: Any, pointer: str) -> int:
         self.values.append(value)
-        self.pointers[len(self.values) - 1] = pointer
+        self.pointers.append(pointer)
         return len(self.values) - 1
 
     def planned(self, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:

@@ -82,8 +82,7 @@ def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
             pointers.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
     except ValueFault:
         return None
-    places = dict(enumerate(pointers))
-    return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
+    return PlannedWrite(form.plan, tuple(values), has_lids, pointers, item_pointers, change.pointer, change.id_pointer)
 
 
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:

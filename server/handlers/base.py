@@ -15,7 +15,6 @@ import re
 import time
 from typing import Any
 
-from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, stream_request_body
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
@@ -39,6 +38,7 @@ from server.errors import (
 from server.handlers.receiving import Receiving
 from server.http import compression
 from server.http.answering import Exchange, http_date
+from server.http.headers import Headers
 from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.http.request import Request
 from server.postgres.database import Database
@@ -112,7 +112,7 @@ class Handler(Receiving):
         self.check_method()
         if method == "OPTIONS":
             return
-        check_accept(", ".join(headers.get_list("Accept")), self.extensions)
+        check_accept(", ".join(headers.by_name.get("Accept", ())), self.extensions)
         if method in WRITES:
             self._prepare_write(method)
 
@@ -154,7 +154,7 @@ class Handler(Receiving):
         if settings.read_only:
             raise ReadOnlyServer("This server answers reads alone.")
         for name in ("If-Match", "If-Unmodified-Since"):
-            if name in headers:
+            if name in headers.by_name:
                 raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
         if method in self.body_methods:
             self.check_media_type()
@@ -162,9 +162,9 @@ class Handler(Receiving):
 
     def check_media_type(self) -> None:
         headers = self.request.headers
-        if self.content_length() or "Transfer-Encoding" in headers or "Content-Type" in headers:
+        if self.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
             self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
-        if "Content-Encoding" in headers and headers["Content-Encoding"].lower() != "identity":
+        if "Content-Encoding" in headers.by_name and headers["Content-Encoding"].lower() != "identity":
             raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
 
     def allowed(self) -> tuple[str, ...]:
@@ -201,13 +201,13 @@ class Handler(Receiving):
         """Called by tornado at the start, and again when an error clears what was set. tornado's own sets headers that
         are not of ours, formats the date anew and checks what comes from here: an eighth of a small request."""
         if not hasattr(self, "request_id"):
-            given = self.request.headers.get("X-Request-Id", "")
-            self.request_id = given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
-        self._headers = headers = HTTPHeaders()
-        headers["Date"] = http_date(int(time.time()))
-        headers["Content-Type"] = MEDIA_TYPE
-        headers["Vary"] = "Accept"
-        headers["X-Request-Id"] = self.request_id
+            given = self.request.headers.by_name.get("X-Request-Id", [""])
+            is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+            self.request_id = given[0] if is_usable else os.urandom(16).hex()
+        date = http_date(int(time.time()))
+        self._headers = Headers(
+            {"Date": [date], "Content-Type": [MEDIA_TYPE], "Vary": ["Accept"], "X-Request-Id": [self.request_id]}
+        )
         self._write_buffer = []
         self.set_status(200)
         self.set_default_headers()

@@ -88,7 +88,8 @@ class Receiving(ObservedHandler):
 
     def content_length(self) -> int:
         """Bytes, as the header has it: what is no number was refused with a bare 400, before there was a handler."""
-        return int(self.request.headers.get("Content-Length", "0"))
+        lengths = self.request.headers.by_name.get("Content-Length")
+        return int(lengths[0]) if lengths else 0
 
     def answer_error(self, error: BaseException) -> None:
         raise NotImplementedError

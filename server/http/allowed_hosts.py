@@ -57,7 +57,7 @@ class AllowedHosts:
 
     def is_foreign(self, request: Request) -> bool:
         """Whether a page of another origin sent the request, and `cors_origins` does not list that origin."""
-        if "Origin" not in request.headers or ALL in self._origins:
+        if "Origin" not in request.headers.by_name or ALL in self._origins:
             return False
         origin = request.headers["Origin"].lower()
         return origin not in self._origins and origin != own_origin(request)

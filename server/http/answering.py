@@ -25,6 +25,8 @@ from tornado.httputil import (
 )
 from tornado.iostream import StreamClosedError
 
+from server.http.headers import Headers
+
 JOINED_BYTES = 32_768
 """A smaller body is joined to its headers and sent with them. A larger one is sent by itself, to save the copy."""
 
@@ -99,7 +101,7 @@ class Exchange(HTTPConnection):
         self,
         wire: Wire,
         line: RequestStartLine,
-        headers: HTTPHeaders,
+        headers: Headers,
         began_at: float,
         head_bytes: int,
         *,
@@ -133,6 +135,7 @@ class Exchange(HTTPConnection):
         were announced.
         """
         assert isinstance(start_line, ResponseStartLine)
+        assert isinstance(headers, Headers)
         if self._wire is None:
             return closed_future()
         head = self._head(start_line, headers)
@@ -185,13 +188,14 @@ class Exchange(HTTPConnection):
         elif closed is not None:
             closed()
 
-    def _head(self, line: ResponseStartLine, headers: HTTPHeaders) -> bytes:
+    def _head(self, line: ResponseStartLine, headers: Headers) -> bytes:
         assert self._wire is not None
-        status = line.code
-        if "Connection" in headers:
+        status, by_name = line.code, headers.by_name
+        if "Connection" in by_name:
             self.is_last = self.is_last or "close" in headers.pop("Connection").lower()
-        lines = [_status_line(status, line.reason), *[f"{name}: {value}\r\n" for name, value in headers.get_all()]]
-        length = int(headers["Content-Length"]) if "Content-Length" in headers else None
+        lines = [f"{name}: {value}\r\n" for name, values in by_name.items() for value in values]
+        lines.insert(0, _status_line(status, line.reason))
+        length = int(by_name["Content-Length"][0]) if "Content-Length" in by_name else None
         if self._is_head or status in BODILESS:
             length = 0
         elif length is None:
@@ -222,9 +226,9 @@ class Exchange(HTTPConnection):
         return (chunk,)
 
 
-def _is_kept(line: RequestStartLine, headers: HTTPHeaders) -> bool:
+def _is_kept(line: RequestStartLine, headers: Headers) -> bool:
     """Whether the client asks for a persistent connection."""
-    if "Connection" not in headers:
+    if "Connection" not in headers.by_name:
         return line.version != "HTTP/1.0"
     wish = headers["Connection"].lower()
     return "close" not in wish and (line.version != "HTTP/1.0" or "keep-alive" in wish)

@@ -16,12 +16,13 @@ from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, RequestStartLine
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, RequestStartLine
 
 from server.http.answering import Exchange
 from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
+from server.http.headers import Headers
 from server.http.http1 import Connection
 from server.http.owner import Peer
 from server.http.request import UNIX, MakeRequest, Request
@@ -278,7 +279,7 @@ class Server:
                 del self._by_client[client]
         self._publish_count()
 
-    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
         """The handler for a request. Raises HTTPInputError."""
         request = self._make_request(exchange, self, line, headers)
         request.began_at, request.has_body = exchange.began_at, exchange.has_body

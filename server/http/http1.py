@@ -19,9 +19,10 @@ from collections.abc import Awaitable
 from http import HTTPStatus
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine
+from tornado.httputil import HTTPInputError, HTTPMessageDelegate, RequestStartLine
 
 from server.http.answering import Exchange, bare_answer, closed_future, fail
+from server.http.headers import Headers, usual_name
 from server.http.owner import ConnectionOwner, Peer
 from server.http.request_line import EMPTY_LINES, REQUEST_LINE, Refused, status_for, without_empty_lines
 
@@ -90,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._body_bytes_left = 0
         self._expects = False
         self._parser: HttpRequestParser | None = None
-        self._headers: HTTPHeaders | None = None
+        self._headers: Headers | None = None
         self._tail = NO_TAIL
         self._pieces: list[bytes] = []
         self._trailer_bytes = 0
@@ -240,7 +241,7 @@ class Connection(asyncio.Protocol):
         self._empty_lines = 0
         method, target, minor = line.groups()
         version = "HTTP/1.0" if minor == b"0" else "HTTP/1.1"
-        headers = self._headers = HTTPHeaders()
+        headers = self._headers = Headers()
         parser = HttpRequestParser(self)
         try:
             parser.feed_data(_PREFACES[version] + head[line.end(3) :])
@@ -257,28 +258,28 @@ class Connection(asyncio.Protocol):
         """Called by the parser. Trailers, which come after the head, are ignored."""
         headers = self._headers
         if headers is not None:
-            text = name.decode("ascii")
-            if text in headers:
-                headers.add(text, value.decode("latin-1").strip(" \t"))
+            text, line = usual_name(name), value.decode("latin-1").strip(" \t")
+            if text in headers.by_name:
+                headers.add(text, line)
             else:
-                headers[text] = value.decode("latin-1").strip(" \t")
+                headers.by_name[text] = [line]
 
-    def _frame(self, headers: HTTPHeaders, version: str, parser: HttpRequestParser) -> bool:
+    def _frame(self, headers: Headers, version: str, parser: HttpRequestParser) -> bool:
         """Finds the length of the body. Returns whether one is announced. llhttp has refused two lengths, and a length
         with chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
         self._body_bytes_left = 0
-        if "Transfer-Encoding" in headers:
+        if "Transfer-Encoding" in headers.by_name:
             is_clear = headers["Transfer-Encoding"].lower() == "chunked" and version == "HTTP/1.1"
             if not is_clear or parser.should_upgrade():
                 raise Refused(HTTPStatus.BAD_REQUEST)
             self._parser, self._body_bytes_left, self._tail, self._trailer_bytes = parser, -1, NO_TAIL, 0
             return True
-        if "Content-Length" in headers:
+        if "Content-Length" in headers.by_name:
             self._body_bytes_left = int(headers["Content-Length"])
             return True
         return False
 
-    def _start(self, line: RequestStartLine, headers: HTTPHeaders, head_bytes: int, *, has_body: bool) -> None:
+    def _start(self, line: RequestStartLine, headers: Headers, head_bytes: int, *, has_body: bool) -> None:
         began_at = time.monotonic() if self.head_since is None else self.head_since
         self.waits_since = self.head_since = None
         self._exchange = exchange = Exchange(self, line, headers, began_at, head_bytes, has_body=has_body)
@@ -293,7 +294,7 @@ class Connection(asyncio.Protocol):
             delegate.finish()
             return
         self._phase = BODY
-        expects = "Expect" in headers and line.version == "HTTP/1.1"
+        expects = "Expect" in headers.by_name and line.version == "HTTP/1.1"
         self._expects = expects and headers["Expect"].lower() == "100-continue"
         self._wait_for_handler(delegate.headers_received(line, headers))
 

@@ -7,9 +7,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine
+from tornado.httputil import HTTPMessageDelegate, RequestStartLine
 
 from server.http.answering import Exchange
+from server.http.headers import Headers
 
 if TYPE_CHECKING:
     from server.http.http1 import Connection
@@ -40,7 +41,7 @@ class ConnectionOwner(Protocol):
     def on_slow_write(self, size: int) -> None:
         """So many bytes were written to a client that has not read all bytes sent before. May end connections."""
 
-    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> HTTPMessageDelegate:
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
         """The handler for a request. Raises HTTPInputError."""
 
     def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:

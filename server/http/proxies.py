@@ -16,6 +16,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 import msgspec
 from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPInputError, RequestStartLine
 
+from server.http.headers import Headers
 from server.http.request import UNIX, Listener, MakeRequest, Request, host_name
 
 MAX_HOPS = 20
@@ -188,7 +189,7 @@ class ProxiedRequest(Request):
         connection: HTTPConnection,
         server: Listener,
         line: RequestStartLine,
-        headers: HTTPHeaders,
+        headers: Headers,
     ) -> None:
         super().__init__(connection, server, line, headers)
         self._proxies = proxies

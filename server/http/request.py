@@ -27,9 +27,10 @@ from tornado.httputil import (
 )
 from tornado.web import Application, RequestHandler
 
+from server.http.headers import Headers
 from server.http.target import ASTERISK, read_target, shown_path
 
-MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, HTTPHeaders], "Request"]
+MakeRequest = Callable[[HTTPConnection, "Listener", RequestStartLine, Headers], "Request"]
 Arguments = dict[str, list[bytes]]
 
 HOST_CHARACTERS = 300
@@ -61,14 +62,13 @@ class Request(HTTPServerRequest):
     first line and headers. has_body: whether a body is announced, even an empty one.
     """
 
+    headers: Headers
     server_connection: Listener
     began_at = 0.0
     head_bytes = 0
     has_body = False
 
-    def __init__(
-        self, connection: HTTPConnection, server: Listener, line: RequestStartLine, headers: HTTPHeaders
-    ) -> None:
+    def __init__(self, connection: HTTPConnection, server: Listener, line: RequestStartLine, headers: Headers) -> None:
         """Raises HTTPInputError."""
         self.method, self.uri, self.version = line
         self.headers = headers

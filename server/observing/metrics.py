@@ -172,7 +172,7 @@ class Meter:
         self._cells = segment.cells
         self._rows: dict[Key, int] = {}
         self._requests: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._stages: dict[tuple[str, str], int] = {}
+        self._stages: dict[str, dict[str, int]] = {}
         self._acquire, self._statement = self._row(ACQUIRE_SECONDS), self._row(STATEMENT_SECONDS)
 
     def _row(self, metric: Metric, *labels: str) -> int:
@@ -215,11 +215,13 @@ class Meter:
 
     def stages(self, route: str, stages: Stages, end: float) -> None:
         """Count the stages of a request. stages: with their begins. end: of the last one. All by time.perf_counter."""
-        known, cells = self._stages, self._cells
+        cells, known = self._cells, self._stages.get(route)
+        if known is None:
+            known = self._stages[route] = {}
         for name, begin in reversed(stages):
-            row = known.get((route, name))
+            row = known.get(name)
             if row is None:
-                row = known[route, name] = self._row(STAGE_SECONDS, route, name)
+                row = known[name] = self._row(STAGE_SECONDS, route, name)
             seconds, end = end - begin, begin
             cells[row + bisect_left(SECONDS, seconds)] += 1.0
             cells[row + _SUM] += seconds

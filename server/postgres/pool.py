@@ -21,6 +21,7 @@ from server.observing.supervision import Supervised
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, is_open, retire
 from server.postgres.shares import Shares
+from server.postgres.turn_timeouts import TurnTimeouts
 
 UNUSED_CONNECTION_SECONDS = 300
 """How long an unused connection is kept here at least, and then again in asyncpg's pool."""
@@ -34,11 +35,6 @@ GROW_AGAIN_SECONDS = 1.0
 
 BROKEN = (OSError, pg.PostgresError, pg.InterfaceError, pg.InternalClientError)
 """The errors of a broken connection."""
-
-
-def _time_out(turn: asyncio.Future[Any]) -> None:
-    if not turn.done():
-        turn.set_exception(TimeoutError())
 
 
 class NotOpened(TimeoutError):
@@ -100,6 +96,7 @@ class Pool:
         self._turns = Shares(max_per_client or pool.get_max_size(), pool.get_max_size() - 1 if allows_borrowing else 0)
         # If one client may have all connections, waiting means that all are in use, and not that its share is used.
         self._has_shares = max_per_client is not None and max_per_client < pool.get_max_size()
+        self._timeouts = TurnTimeouts()
         self._kept = 0
         self._is_closing = False
         self._trimming: Supervised | None = None
@@ -193,8 +190,7 @@ class Pool:
     async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
         """Waits for a turn. Returns a connection, or None for a place. The client then holds it."""
         turn = self._turns.wait(client)
-        # asyncio.timeout costs several times as much.
-        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_seconds), _time_out, turn)
+        self._timeouts.add(turn, timeout_seconds)
         try:
             given: Connection | None = await turn
         except BaseException as error:
@@ -208,8 +204,6 @@ class Pool:
             if isinstance(error, TimeoutError) and self._has_shares and not self._turns.may_take(client):
                 raise ConnectionShareUsed from error
             raise
-        finally:
-            timer.cancel()
         return given
 
     def _give_place(self, client: str | None, connection: Connection | None = None) -> None:

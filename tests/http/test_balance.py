@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
 
 from server.http.balance import Balance
 from server.http.connections import Server
+from server.http.headers import Headers
 from tests.waiting import SECONDS, until
 
 CLIENTS = 20
@@ -27,7 +28,7 @@ class Answering(HTTPMessageDelegate):
         asyncio.get_running_loop().call_soon(self.answer)
 
     def answer(self) -> None:
-        self.exchange.write_headers(ResponseStartLine("", 200, "OK"), HTTPHeaders({"Content-Length": "0"}))
+        self.exchange.write_headers(ResponseStartLine("", 200, "OK"), Headers({"Content-Length": ["0"]}))
         self.exchange.finish()
 
 

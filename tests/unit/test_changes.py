@@ -170,13 +170,13 @@ def test_values(attributes: dict[str, Any], values: tuple[Any, ...]) -> None:
 def test_where_each_value_stood() -> None:
     write = create("article", {"id": "a", **article(tags=[("tag", "2"), ("tag", "1"), ("tag", "2")], editor=None)})
     assert write.values == ("a", "x", 1, [2, 1], None)
-    assert write.pointers == {
-        0: "/data/id",
-        1: "/data/attributes/title",
-        2: "/data/relationships/author/data",
-        3: "/data/relationships/tags/data",
-        4: "/data/relationships/editor/data",
-    }
+    assert write.pointers == [
+        "/data/id",
+        "/data/attributes/title",
+        "/data/relationships/author/data",
+        "/data/relationships/tags/data",
+        "/data/relationships/editor/data",
+    ]
     assert write.item_pointers == {3: ("/data/relationships/tags/data/0", "/data/relationships/tags/data/1")}
     assert [assignment.column for assignment in write.plan.assignments] == ["id", "title", "author_id", "editor_id"]
     ((name, is_detachable),) = [(link.relationship.name, link.is_detachable) for link in write.plan.links]

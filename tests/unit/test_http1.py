@@ -12,10 +12,11 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
+from tornado.httputil import HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
+from server.http.headers import Headers
 from server.http.http1 import FED_BYTES, FED_TIMES, KEPT_BYTES, SHORT_BODY_BYTES, Connection
 from server.http.owner import Peer
 from tests.waiting import until
@@ -54,10 +55,14 @@ class Transport:
         return lambda: self.done.append(name)
 
 
+def fields(values: dict[str, str]) -> Headers:
+    return Headers({name: [value] for name, value in values.items()})
+
+
 class Request(HTTPMessageDelegate):
     """One received request. While `gate` is not done, its handler is not ready for the body."""
 
-    def __init__(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> None:
+    def __init__(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> None:
         self.exchange, self.line, self.headers = exchange, line, headers
         self.body = b""
         self.told: list[str] = []
@@ -78,8 +83,7 @@ class Request(HTTPMessageDelegate):
         self.told.append("gone")
 
     def answer(self, body: bytes = b"answer", line: ResponseStartLine = OK, **headers: str) -> None:
-        fields = HTTPHeaders({"Content-Length": str(len(body))} | headers)
-        self.exchange.write_headers(line, fields, body)
+        self.exchange.write_headers(line, fields({"Content-Length": str(len(body))} | headers), body)
         self.exchange.finish()
 
 
@@ -110,7 +114,7 @@ class Owner:
         assert 0 <= seconds < 60
         self.refusals.append(status)
 
-    def route(self, exchange: Exchange, line: RequestStartLine, headers: HTTPHeaders) -> Request:
+    def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> Request:
         request = (PromptRequest if self.answers_at_once else Request)(exchange, line, headers)
         if self.is_held:
             request.gate = asyncio.get_running_loop().create_future()
@@ -408,7 +412,7 @@ async def test_framing(
 ) -> None:
     request, _, transport = asked(head + b"\r\n\r\n")
     exchange = request.exchange
-    exchange.write_headers(ResponseStartLine("", status, "Well"), HTTPHeaders(headers), *pieces[:1])
+    exchange.write_headers(ResponseStartLine("", status, "Well"), fields(headers), *pieces[:1])
     for piece in pieces[1:]:
         exchange.write(piece)
     exchange.finish()
@@ -483,7 +487,7 @@ async def test_a_header_with_a_line_break_is_refused(value: str) -> None:
 @pytest.mark.parametrize("line", [OK, ResponseStartLine("", 204, "")])
 async def test_an_answer_longer_than_its_content_length_is_reset(line: ResponseStartLine) -> None:
     request, _, transport = asked()
-    request.exchange.write_headers(line, HTTPHeaders({"Content-Length": "2"} if line.code == 200 else {}))
+    request.exchange.write_headers(line, fields({"Content-Length": "2"} if line.code == 200 else {}))
     with pytest.raises(HTTPOutputError):
         request.exchange.write(b"abc")
     assert transport.done == ["abort"]
@@ -492,7 +496,7 @@ async def test_an_answer_longer_than_its_content_length_is_reset(line: ResponseS
 
 async def test_an_answer_shorter_than_its_content_length_is_reset() -> None:
     request, _, transport = asked()
-    request.exchange.write_headers(OK, HTTPHeaders({"Content-Length": "2"}), b"a")
+    request.exchange.write_headers(OK, fields({"Content-Length": "2"}), b"a")
     with pytest.raises(HTTPOutputError):
         request.exchange.finish()
     assert transport.done == ["abort"]
@@ -506,7 +510,7 @@ async def test_a_late_write_does_not_go_into_another_answer() -> None:
     connection.data_received(GET)
     before = transport.written
     late = owner.requests[0].exchange
-    for future in (late.write(b"x"), late.write_headers(OK, HTTPHeaders())):
+    for future in (late.write(b"x"), late.write_headers(OK, Headers())):
         with pytest.raises(StreamClosedError):
             await future
     late.finish()
@@ -517,7 +521,7 @@ async def test_a_late_write_does_not_go_into_another_answer() -> None:
 
 async def test_writes_wait_for_a_slow_reader() -> None:
     request, connection, _ = asked()
-    first = request.exchange.write_headers(OK, HTTPHeaders(), b"x")
+    first = request.exchange.write_headers(OK, Headers(), b"x")
     assert first.done()
     connection.pause_writing()
     second = request.exchange.write(b"x")
@@ -602,7 +606,7 @@ async def test_is_at_work_while_the_client_waits_for_the_server() -> None:
         connection.data_received(piece)
         found.append(connection.is_at_work)
     assert found == [False, False, False, True]
-    owner.requests[0].exchange.write_headers(OK, HTTPHeaders({"Content-Length": "4"}), b"ab")
+    owner.requests[0].exchange.write_headers(OK, fields({"Content-Length": "4"}), b"ab")
     transport.unread = 3
     assert (connection.is_at_work, connection.unread_bytes) == (False, 3)
     assert connection.moved_bytes == len(head) + 2 + len(transport.written) - 3

@@ -1,0 +1,40 @@
+"""The headers of a message: tornado's, with a dictionary that can be read without a call.
+
+Names of headers have no case, so each access to tornado's headers calls two functions. A request has about twenty
+accesses, and most of them look for a header that is not there: 5 of every 100 microseconds.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tornado.httputil import HTTPHeaders
+
+_CACHED_NAMES, _CACHED_BYTES = 256, 64
+"""How many names are cached, and up to which length."""
+
+
+class Headers(HTTPHeaders):
+    """by_name: the values of each header by its usual name, for example `Content-Type`. To change a header, use
+    tornado's methods: they keep other copies of the values."""
+
+    def __init__(self, by_name: dict[str, list[str]] | None = None) -> None:
+        # Tornado's constructor accepts other mappings, which takes as long as reading a request.
+        self.by_name = self._as_list = {} if by_name is None else by_name
+        self._combined_cache = {}
+
+
+def usual_name(name: bytes) -> str:
+    """A name as tornado writes it.
+
+    >>> usual_name(b"content-TYPE")
+    'Content-Type'
+    """
+    return _cached_name(name) if len(name) <= _CACHED_BYTES else _usual_name(name)
+
+
+def _usual_name(name: bytes) -> str:
+    return "-".join([word.capitalize() for word in name.decode("ascii").split("-")])
+
+
+_cached_name = lru_cache(_CACHED_NAMES)(_usual_name)

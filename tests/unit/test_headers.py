@@ -1,0 +1,23 @@
+"""Headers that are read without a call, beside tornado's own."""
+
+from __future__ import annotations
+
+import pytest
+from tornado.httputil import HTTPHeaders
+
+from server.http.headers import Headers, usual_name
+
+
+@pytest.mark.parametrize("name", ["accept", "CONTENT-type", "x-Request-ID", "a--b", "-", "x" * 200])
+def test_a_name_is_written_as_tornado_writes_it(name: str) -> None:
+    assert [usual_name(name.encode())] == list(HTTPHeaders({name: "1"}))
+
+
+def test_tornados_methods_see_and_change_the_same_headers() -> None:
+    headers = Headers({"Vary": ["Accept"]})
+    headers.add("vary", "Origin")
+    headers["content-length"] = "2"
+    assert headers.by_name == {"Vary": ["Accept", "Origin"], "Content-Length": ["2"]}
+    assert (headers["VARY"], headers.get("accept"), "content-Length" in headers) == ("Accept,Origin", None, True)
+    del headers["vary"]
+    assert list(headers.copy().get_all()) == [("Content-Length", "2")]
