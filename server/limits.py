@@ -62,6 +62,12 @@ def max_connections_per_client(settings: Settings, size: int) -> int:
     return (size + 1) // 2 if most is None else share(most, settings.workers)
 
 
+def has_spare_connection(settings: Settings) -> bool:
+    """Whether a worker may open one database connection more than its share, for a client that finds all of them in use
+    by another client."""
+    return settings.max_requests_per_client is None
+
+
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """The limits of one worker. Logs a warning if the system allows fewer connections than the settings."""
     wanted = share(settings.max_connections, settings.workers)
@@ -105,7 +111,7 @@ def check_descriptors(settings: Settings) -> None:
 
 
 def _own_descriptors(settings: Settings) -> int:
-    return OWN_DESCRIPTORS + share(settings.pool_size, settings.workers)
+    return OWN_DESCRIPTORS + share(settings.pool_size, settings.workers) + has_spare_connection(settings)
 
 
 def raise_descriptors() -> int:

@@ -229,8 +229,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=10_000,
-            description="Connections for requests, of the whole server; each worker has its share, at least one, and "
-            "one more connection for the readiness check.",
+            description="Connections for requests, of the whole server; each worker has its share, at least one. Each "
+            "worker has one more connection for the readiness check, and, without max_requests_per_client, one for a "
+            "client that finds all others in use by one client.",
         ),
         CONNECTIONS,
     ] = 10
@@ -401,7 +402,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description="Connections to PostgreSQL that the requests of one client (an address) may hold at once; each "
             "worker has its share, at least one. Further requests wait, and are a 429 after acquire_timeout_seconds. "
-            "Without it half of pool_size, and all but one while none of the client's requests takes 0.05 s."
+            "Without it half of pool_size, and all of it while none of the client's requests takes 0.05 s."
         ),
         LOAD,
     ] = None

@@ -62,9 +62,10 @@ log = logging.getLogger("server")
 
 def _timing(stages: list[tuple[str, float]]) -> str:
     """Milliseconds a stage, as W3C Server Timing has it. stages: each with its begin."""
-    ends = [*[begin for _, begin in stages[1:]], time.perf_counter()]
-    timed = zip(stages, ends, strict=True)
-    return ", ".join([f"{name};dur={(end - begin) * 1000:.3f}" for (name, begin), end in timed])
+    text, end = "", time.perf_counter()
+    for name, begin in reversed(stages):
+        text, end = ", %s;dur=%.3f%s" % (name, (end - begin) * 1000, text), begin  # noqa: UP031 - it is faster
+    return text[2:]
 
 
 @stream_request_body

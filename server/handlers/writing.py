@@ -66,7 +66,7 @@ class WritingHandler(ReadingHandler):
         is_readable = "detail" in resource.methods
         links = {"self": location} if is_readable else {}
         if is_readable:
-            self.set_header("Location", location)
+            self._headers["Location"] = location
         self.stage("encode")
         document = read.compiled.encoder.document(result.rows, links, None, result.received_bytes)
         await self.finish_written(document, 201)

@@ -22,7 +22,7 @@ from asyncpg import exceptions as pg
 from querybuild.errors import ApiError, raise_as
 from server.clients import current_client
 from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
-from server.limits import max_connections_per_client, max_streams_per_worker
+from server.limits import has_spare_connection, max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, SendCheck, is_cancel_pending, mark_lost, retire
@@ -108,8 +108,9 @@ class Database:
         telemetry: Telemetry | None = None,
     ) -> None:
         self.telemetry = telemetry or Telemetry(settings)
-        share = max_connections_per_client(settings, pool.get_max_size())
-        self._pool = Pool(pool, self.telemetry, share, allows_borrowing=settings.max_requests_per_client is None)
+        has_spare = has_spare_connection(settings)
+        share = max_connections_per_client(settings, pool.get_max_size() - has_spare)
+        self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare)
         self._probe = probe
         self._is_unreachable = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
@@ -448,8 +449,8 @@ def _answer_to(lost: ConnectionLost) -> ApiError:
 
 
 async def open_database(url: str, settings: Settings, size: int, telemetry: Telemetry | None = None) -> Database:
-    """The database, with a pool of `size` connections. telemetry: the worker's. Raises asyncpg's errors if the database
-    cannot be reached."""
+    """The database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the worker's.
+    Raises asyncpg's errors if the database cannot be reached."""
     telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
 
@@ -461,7 +462,7 @@ async def open_database(url: str, settings: Settings, size: int, telemetry: Tele
         connect=connector(url, settings),
         # Opens none at the start: a worker that starts while the database is down answers 503 until it is up.
         min_size=0,
-        max_size=size,
+        max_size=size + has_spare_connection(settings),
         init=begin,
         max_inactive_connection_lifetime=UNUSED_CONNECTION_SECONDS,
         # PostgreSQL ends a statement that takes too long. This timeout is for a PostgreSQL that is silent, or does not

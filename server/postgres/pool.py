@@ -67,10 +67,12 @@ class PoolFigures(msgspec.Struct, frozen=True):
 class Pool:
     """The connections of one process, of which each client may hold its share.
 
-    With `allows_borrowing`, a client whose requests are all short may hold all but one.
+    With a spare connection, a client whose requests are all short borrows the shares of others. When it has all, the
+    spare one is opened for another client.
 
-    places: how many more connections asyncpg may open or hand out. turns: the requests that wait for a connection or a
-    place. current: the open connections that are not retired. opening: how many are being opened.
+    places: how many more connections asyncpg may open or hand out; -1 when the spare one is open too. turns: the
+    requests that wait for a connection or a place. current: the open connections that are not retired. opening: how
+    many are being opened.
 
     No request waits while there is a connection that it may have: what is given back is handed on at once.
     """
@@ -81,21 +83,24 @@ class Pool:
         telemetry: Telemetry,
         max_per_client: int | None = None,
         *,
-        allows_borrowing: bool = False,
+        has_spare: bool = False,
     ) -> None:
-        """max_per_client: how many connections one client may hold; None for all."""
+        """max_per_client: how many connections one client may hold; None for all. has_spare: whether one of asyncpg's
+        connections is spare."""
+        size = pool.get_max_size() - has_spare
         self._pool = pool
         self._telemetry = telemetry
-        self._places = pool.get_max_size()
+        self._places = size
+        self._least_places = -1 if has_spare else 0
         self._ready: list[Connection] = []
         self._fewest_ready = 0
         self._current: set[Connection] = set()
         self._opening = 0
         self._grows_at = 0.0
         self._retired_at = 0.0
-        self._turns = Shares(max_per_client or pool.get_max_size(), pool.get_max_size() - 1 if allows_borrowing else 0)
+        self._turns = Shares(max_per_client or size, size if has_spare else 0)
         # If one client may have all connections, waiting means that all are in use, and not that its share is used.
-        self._has_shares = max_per_client is not None and max_per_client < pool.get_max_size()
+        self._has_shares = max_per_client is not None and max_per_client < size
         self._timeouts = TurnTimeouts()
         self._kept = 0
         self._is_closing = False
@@ -132,7 +137,7 @@ class Pool:
 
     async def _acquire(self, end: float, client: str | None) -> Connection:
         while True:
-            if self._places and self._may_grow() and self._turns.take(client):
+            if self._may_open(client) and self._turns.take(client):
                 self._places -= 1
             elif (given := await self._wait_turn(end - time.monotonic(), client)) is not None:
                 if is_open(given):
@@ -149,6 +154,13 @@ class Pool:
                 if not (self._current or self._opening) or time.monotonic() >= end:
                     raise
             # Other connections are open or being opened: wait for one of them.
+
+    def _may_open(self, client: str | None) -> bool:
+        """Whether one more connection may be opened for the client. The spare one is for a client that holds none, as
+        long as another client has borrowed."""
+        if self._places > 0:
+            return self._may_grow()
+        return self._places > self._least_places and self._turns.is_crowded_out(client) and self._may_grow()
 
     def _may_grow(self) -> bool:
         return not (self._current or self._opening) or time.monotonic() >= self._grows_at
@@ -176,7 +188,7 @@ class Pool:
     def _hand_on(self) -> None:
         """Hands an idle connection, or a place, to the next request that may have it."""
         is_ready = bool(self._ready)
-        if not is_ready and not (self._places and self._may_grow()):
+        if not is_ready and not (self._places > 0 and self._may_grow()):
             return
         turn = self._turns.next()
         if turn is None:

@@ -55,6 +55,11 @@ class Shares:
         """Whether the client holds less than its share."""
         return client is None or client not in self._shares or self._shares[client].held < self._most
 
+    def is_crowded_out(self, client: str | None) -> bool:
+        """Whether the client holds nothing while another one holds more than its share."""
+        held = 0 if client is None or client not in self._shares else self._shares[client].held
+        return not held and any(share.held > self._most for share in self._shares.values())
+
     def take(self, client: str | None) -> bool:
         """Takes one for the client. Returns false if the client may not have one more."""
         if client is None:

@@ -23,11 +23,11 @@ SECONDS = 10.0
 
 @asynccontextmanager
 async def opened(
-    url: str, size: int = 2, max_per_client: int | None = None, *, allows_borrowing: bool = False
+    url: str, size: int = 2, max_per_client: int | None = None, *, has_spare: bool = False
 ) -> AsyncIterator[tuple[Pool, Any]]:
     """A pool, and the asyncpg pool that it uses."""
-    below = await asyncpg.create_pool(url, min_size=0, max_size=size, connection_class=Connection)
-    pool = Pool(below, Telemetry(Settings()), max_per_client, allows_borrowing=allows_borrowing)
+    below = await asyncpg.create_pool(url, min_size=0, max_size=size + has_spare, connection_class=Connection)
+    pool = Pool(below, Telemetry(Settings()), max_per_client, has_spare=has_spare)
     try:
         yield pool, below
     except BaseException:
@@ -382,11 +382,9 @@ async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
     return found
 
 
-@pytest.mark.parametrize(("allows_borrowing", "most"), [(True, 5), (False, 3)])
-async def test_a_client_of_short_requests_borrows_all_but_one(
-    database_url: str, *, allows_borrowing: bool, most: int
-) -> None:
-    async with opened(database_url, 6, 3, allows_borrowing=allows_borrowing) as (pool, _):
+@pytest.mark.parametrize(("has_spare", "most"), [(True, 6), (False, 3)])
+async def test_a_client_of_short_requests_borrows_all(database_url: str, *, has_spare: bool, most: int) -> None:
+    async with opened(database_url, 6, 3, has_spare=has_spare) as (pool, _):
         every = [await pool.acquire(SECONDS) for _ in range(6)]
         for one in every:
             await pool.keep(one)
@@ -394,10 +392,42 @@ async def test_a_client_of_short_requests_borrows_all_but_one(
         held = await taken(pool, "a", 6)
         assert len(held) == 3
         await pool.keep(held.pop(), "a")
-        held += await taken(pool, "a", 6)
+        held += await taken(pool, "a", 9)
         assert len(held) == most
         others = await taken(pool, "b", 6)
-        assert len(others) == min(3, 6 - most)
+        assert len(others) == 6 - most
         for client, connections in (("a", held), ("b", others)):
             for one in connections:
                 await pool.keep(one, client)
+
+
+async def test_the_spare_connection_is_for_a_client_that_has_none(database_url: str) -> None:
+    """The client that has all others does not get it, not even after another client has used it."""
+    async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
+        for one in [await pool.acquire(SECONDS) for _ in range(2)]:
+            await pool.keep(one)
+        await pool.keep(await pool.acquire(SECONDS, "a"), "a")
+        held = await taken(pool, "a", 2)
+        for _ in range(3):
+            spare = await pool.acquire(SECONDS, "b")
+            assert (await taken(pool, "a", 1), await taken(pool, "b", 1), below.get_size()) == ([], [], 3)
+            await pool.keep(spare, "b")
+            assert await taken(pool, "a", 1) == []
+        spare = await pool.acquire(SECONDS, "b")
+        await pool.release(spare, "b")
+        assert await taken(pool, "a", 1) == []
+        spare = await pool.acquire(SECONDS, "c")
+        assert await taken(pool, "d", 1) == []
+        for client, one in (("a", held.pop()), ("a", held.pop()), ("c", spare)):
+            await pool.release(one, client)
+        assert pool._places == 2
+
+
+async def test_nobody_gets_the_spare_connection_while_nobody_has_borrowed(database_url: str) -> None:
+    async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
+        held = [await pool.acquire(SECONDS, client) for client in "ab"]
+        with pytest.raises(TimeoutError):
+            await pool.acquire(0.05, "c")
+        assert below.get_size() <= 2
+        for client, one in zip("ab", held, strict=True):
+            await pool.release(one, client)
