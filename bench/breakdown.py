@@ -17,9 +17,9 @@ from bench.requests import Request, rendered
 from bench.results import Stages
 from bench.servers import Running
 from server.engine import Engine, ReadShape
-from server.live_schema import LiveSchema
 from server.resources import built_in
 from server.routes import Shape, match_route
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
 BARE = Request("bare", "bare", "GET", "/bare")

@@ -24,13 +24,13 @@ from bench.servers import Cpus, pin_own
 from server.embedded.cluster import find_software
 from server.embedded.folder import SoftwareMissing
 from server.engine import Engine
-from server.execute import execute_read
-from server.live_schema import read_live_schema
+from server.execution.execute import execute_read
 from server.postgres.database import open_database
 from server.resources import built_in
 from server.routes import match_route
+from server.schema.live_schema import read_live_schema
 from server.settings import Settings
-from server.start import connected
+from server.startup.start import connected
 
 WITHOUT_PGBENCH = "pgbench is not installed: pip install 'waterspout[embedded]' has it, or `apt-get install postgresql`"
 

@@ -2,7 +2,7 @@
 users in a module of their own. What goes out: one frozen Catalog, the only list of names in the house, or every fault
 of the declarations at once.
 
-Nothing here knows a request, a statement or a document; the live tables are looked at in `server/live_schema.py`.
+Nothing here knows a request, a statement or a document; `server/schema/live_schema.py` looks at the live tables.
 """
 
 from __future__ import annotations

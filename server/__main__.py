@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 import click
 
-from server.loading import CONFIG_FLAG, Loaded, as_toml, load
-from server.setting_groups import Setting
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
+from server.settings.groups import Setting
+from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 
 log = logging.getLogger("server")
 

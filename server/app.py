@@ -39,12 +39,12 @@ from server.http.connections import FindHandler, Server
 from server.http.proxies import request_factory, trusted_peer_check
 from server.http.request import HandlerDelegate, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
-from server.limits import ConnectionLimits, admin_limits, connection_limits, share
-from server.live_schema import LiveSchema
+from server.limits.per_worker import ConnectionLimits, admin_limits, connection_limits, share
+from server.limits.running import Running
 from server.observing.metrics import CLOSED
 from server.postgres.database import Database
 from server.routes import ADMIN, Route, Shape, below_prefix, match_route
-from server.running import Running
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
 CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]

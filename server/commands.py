@@ -21,15 +21,16 @@ import msgspec
 
 import migrations
 from migrations import Migration
-from server import index_advisor, migrating
 from server.embedded import dumps
 from server.embedded import postgres as embedded
-from server.index_advisor import Suggestion
-from server.live_ids import check_id_rows
-from server.live_schema import read_live_schema
 from server.observing.logs import configure_logging
+from server.schema import index_advisor
+from server.schema.index_advisor import Suggestion
+from server.schema.live_ids import check_id_rows
+from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
-from server.start import connected, declarations, known_migrations, prepare_database, say
+from server.startup import migrating
+from server.startup.start import connected, declarations, known_migrations, prepare_database, say
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 Result = TypeVar("Result")

@@ -35,8 +35,8 @@ from querybuild.stream import StreamStatements, compile_stream
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, Pairs, page_queries
 from serializers.streams import StreamEncoder
-from server.live_schema import LiveSchema
 from server.routes import fixed_paths
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
 ROW_BODIES = 16

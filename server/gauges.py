@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from server.engine import Engine
+from server.limits.running import Running
 from server.observing import metrics
 from server.observing.output import dropped_lines
 from server.postgres.database import Database
-from server.running import Running
 
 TICK_SECONDS = 0.25
 TICKS_PER_UPDATE = 4

@@ -20,7 +20,6 @@ from tornado.web import HTTPError, stream_request_body
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
-from server.clients import client_key, current_client
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,
@@ -41,9 +40,10 @@ from server.http.answering import Exchange, http_date
 from server.http.headers import Headers
 from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
 from server.http.request import Request
+from server.limits.clients import client_key, current_client
+from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
 from server.routes import Route
-from server.running import CancelScope, ClientGone, Running
 
 HALF_BODY_SECONDS = 2.0
 """How long the rest of a body may take once the server stops."""

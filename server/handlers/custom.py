@@ -12,10 +12,10 @@ from tornado.web import RequestHandler
 from server.engine import Engine
 from server.handlers.base import Handler
 from server.http.compression import INLINE_BYTES
+from server.limits.running import Running
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
 from server.routes import Route
-from server.running import Running
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

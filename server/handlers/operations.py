@@ -29,9 +29,9 @@ from serializers.operations import (
 )
 from server.engine import PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, Overload, error_objects
+from server.execution.writes import Transaction
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import MEDIA_TYPE
-from server.writes import Transaction
 
 ATOMIC = "https://jsonapi.org/ext/atomic"
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'

@@ -22,15 +22,15 @@ from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
-from server.execute import ReadResult, cursors, execute_read
+from server.execution.execute import ReadResult, cursors, execute_read
+from server.execution.pacing import run_steps
+from server.execution.streams import Stream
 from server.handlers.base import Handler
 from server.http import compression
+from server.limits.running import ClientGone
 from server.observing.logs import one_line
-from server.pacing import run_steps
 from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
-from server.running import ClientGone
-from server.streams import Stream
 
 log = logging.getLogger("server")
 

@@ -13,15 +13,15 @@ from querybuild.errors import ApiError, release_frames
 from server.engine import Engine
 from server.errors import BodyTooLarge, Overloaded
 from server.http.request import Request
+from server.limits.running import Running
 from server.observing.telemetry import ObservedHandler
-from server.running import Running
 
 MOST_CHUNKS = 1024
 """Pieces of a body before they are joined: each takes 33 bytes more than it holds, and may hold a single one."""
 
 
 class Receiving(ObservedHandler):
-    """A handler that reads a body. body_methods: those that have one. body_bytes: as `server.bodies` counts them."""
+    """A handler that reads a body. body_methods: the methods that have one. body_bytes: see `server.limits.bodies`."""
 
     body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     request: Request

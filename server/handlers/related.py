@@ -13,10 +13,10 @@ from querybuild.plan import LockStrength
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
 from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.execute import ReadResult
+from server.execution.execute import ReadResult
+from server.execution.writes import Transaction
 from server.handlers.resource import DELETED
 from server.handlers.writing import WritingHandler
-from server.writes import Transaction
 
 
 class RelatedHandler(WritingHandler):

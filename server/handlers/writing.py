@@ -15,8 +15,8 @@ from serializers.decode import decode_linkage_document, decode_resource_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
+from server.execution.writer import Writer
 from server.handlers.reading import ReadingHandler
-from server.writer import Writer
 
 
 def message_document(message: str) -> bytes:

@@ -26,7 +26,7 @@ from server.http.headers import Headers
 from server.http.http1 import Connection
 from server.http.owner import Peer
 from server.http.request import UNIX, MakeRequest, Request
-from server.limits import ConnectionLimits
+from server.limits.per_worker import ConnectionLimits
 
 HEAD_BYTES = 65_536
 ACCEPTED_AT_ONCE = 128

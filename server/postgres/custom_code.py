@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from asyncpg import exceptions as pg
 
+from server.limits.running import CancelScope
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import is_lost
 from server.postgres.rules import raise_rule
-from server.running import CancelScope
 
 Result = TypeVar("Result")
 

@@ -20,9 +20,9 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
-from server.clients import current_client
 from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
-from server.limits import has_spare_connection, max_connections_per_client, max_streams_per_worker
+from server.limits.clients import current_client
+from server.limits.per_worker import has_spare_connection, max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, SendCheck, is_cancel_pending, mark_lost, retire

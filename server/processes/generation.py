@@ -16,7 +16,7 @@ import uvloop
 
 from migrations import MigrationError
 from server.http.balance import Balance
-from server.limits import check_descriptors
+from server.limits.per_worker import check_descriptors
 from server.observing.logs import configure_logging
 from server.observing.shared_counters import SharedCounters
 from server.processes import workers
@@ -25,7 +25,7 @@ from server.processes.listening import Listening
 from server.processes.stop_times import WORKER_SECONDS
 from server.processes.worker import WorkerContext, run_worker
 from server.settings import SETTINGS, Settings, StartError
-from server.start import declarations, prepare_database
+from server.startup.start import declarations, prepare_database
 
 SLOTS_PER_WORKER = 2
 """One for the worker, and one for an older worker that is about to end."""

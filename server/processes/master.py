@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NoReturn
 
-from server.limits import check_descriptors
+from server.limits.per_worker import check_descriptors
 from server.observing import output
 from server.observing.logs import configure_logging
 from server.observing.shared_counters import SharedCounters
@@ -34,7 +34,7 @@ from server.processes.stop_times import GENERATION_SECONDS
 from server.processes.worker import WorkerContext
 from server.processes.workers import ADD_WORKER, EARLY_SECONDS, MAX_FAILURES, REMOVE_WORKER, RESTORE_WORKERS
 from server.settings import Settings, StartError
-from server.start import Supervise, open_database_url, say
+from server.startup.start import Supervise, open_database_url, say
 
 log = logging.getLogger("server")
 

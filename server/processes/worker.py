@@ -20,11 +20,9 @@ from functools import partial
 import msgspec
 
 from server.app import Routes, make_admin_server, make_app, make_server
-from server.declarations import Declarations
 from server.http.balance import Balance
 from server.http.connections import Server
-from server.limits import share
-from server.live_schema import LiveSchema
+from server.limits.per_worker import share
 from server.observing.shared_counters import SharedCounters
 from server.observing.telemetry import Telemetry
 from server.postgres.database import open_database
@@ -32,8 +30,10 @@ from server.processes import memory
 from server.processes.listening import Listening
 from server.processes.reports import HEARTBEAT_SECONDS, Reports
 from server.processes.stop_times import FINISH_SECONDS, LAST_PROBE_SECONDS, STOP_REASON_SECONDS
+from server.processes.timeouts import enforce_timeouts
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
-from server.timeouts import enforce_timeouts
+from server.startup.declarations import Declarations
 
 
 class WorkerContext(msgspec.Struct, frozen=True, eq=False):

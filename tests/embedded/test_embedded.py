@@ -32,7 +32,7 @@ from server.embedded.postgres import (
     start,
 )
 from server.settings import Settings
-from server.start import open_database_url
+from server.startup.start import open_database_url
 from tests.conftest import memory
 from tests.waiting import wait_until
 

@@ -13,10 +13,10 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from server.errors import OutcomeUnknown, StatementTimeout, Unavailable
+from server.limits.running import CancelScope
 from server.postgres.connection import Connection, is_open
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database, MisplacedWrite, open_database
-from server.running import CancelScope
 from server.settings import Settings
 from tests.conftest import on_server
 from tests.faults.conftest import Serve, Shop

@@ -19,15 +19,15 @@ from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
-from server import live_schema as live_tables
 from server.app import Routes, make_app, make_server
 from server.http.connections import Server
-from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.connection import Connection
 from server.postgres.database import Database, open_alone, open_database
+from server.processes.timeouts import enforce_timeouts
 from server.resources import built_in
+from server.schema import live_schema as live_tables
+from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings
-from server.timeouts import enforce_timeouts
 from tests.catalog import CATALOG
 from tests.conftest import on_server, with_database
 from tests.http import rows

@@ -16,8 +16,8 @@ from tornado.netutil import bind_sockets
 
 from querybuild.catalog import Catalog
 from server.app import make_app, make_server
-from server.live_schema import read_live_schema
 from server.postgres.database import open_database
+from server.schema.live_schema import read_live_schema
 from server.settings import Settings
 
 # Users 5 and 6 have no group, 3 has neither email nor computers, 5 has nulls wherever null can be. Names and words

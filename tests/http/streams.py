@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from server import execute, streams
+from server.execution import execute, streams
 from tests.http.conftest import Api
 from tests.waiting import until
 

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import asyncpg
 import pytest
 
-from server.live_ids import check_id_rows
-from server.live_schema import LiveSchema, read_live_schema
+from server.schema.live_ids import check_id_rows
+from server.schema.live_schema import LiveSchema, read_live_schema
 from tests.conftest import on_server
 from tests.http.conftest import Api, Serve
 from waterspout import TEXT, Attribute, Catalog, Id, Resource, ToMany, ToOne

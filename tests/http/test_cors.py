@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from server import streams
+from server.execution import streams
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Serve, Start
 from tests.http.streams import small_batches

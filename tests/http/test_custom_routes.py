@@ -11,9 +11,9 @@ import pytest
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError, RequestHandler
 
-from server.declarations import load_declarations
 from server.resources import built_in
 from server.settings import StartError
+from server.startup.declarations import load_declarations
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.people import create_household
 from tests.http.test_metrics import scrape

@@ -35,8 +35,8 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.live_schema import read_live_schema
 from server.resources.demo import load_demo
+from server.schema.live_schema import read_live_schema
 from tests.http.conftest import Answer, Api, Serve
 from tests.variables import VARIABLES
 from waterspout import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from server import streams
+from server.execution import streams
 from server.http import compression
 from server.resources import built_in
 from tests.http.conftest import Answer, Api, Serve, Start

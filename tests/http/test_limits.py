@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from server import bodies
 from server.handlers import base, receiving
+from server.limits import bodies
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.expected import error

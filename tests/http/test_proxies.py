@@ -14,9 +14,9 @@ import pytest
 from tornado.netutil import bind_unix_socket
 
 from server.app import make_app, make_server
-from server.live_schema import LiveSchema
 from server.postgres.database import open_database
 from server.resources import built_in
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.http.conftest import Start
 from tests.http.wire import Wire, connected

@@ -22,7 +22,7 @@ from server.processes.listening import listen
 from server.processes.reports import Reports
 from server.processes.stop_times import SLACK_SECONDS
 from server.settings import Settings
-from server.start import declarations, prepare_database
+from server.startup.start import declarations, prepare_database
 from tests.http.conftest import MEDIA_TYPE
 from tests.http.test_process import serving
 from tests.http.wire import Wire, connected

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from querybuild.catalog import Catalog
-from server import streams
+from server.execution import streams
 from server.handlers.reading import ReadingHandler
 from server.postgres import stream_slots
 from server.processes import worker

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from querybuild.catalog import Catalog
-from server import execute, streams
+from server.execution import execute, streams
 from server.postgres.connection import Connection
 from server.resources import built_in
 from tests.catalog import CATALOG

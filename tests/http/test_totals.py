@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server import live_schema
+from server.schema import live_schema
 from tests.http.conftest import Api, Sent, Serve
 from tests.planning import filter_query
 

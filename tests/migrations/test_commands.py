@@ -13,7 +13,7 @@ from querybuild.catalog import Catalog
 from querybuild.resource import Resource
 from server.postgres.hosts import describe_hosts
 from server.settings import Settings, StartError
-from server.start import prepare_database
+from server.startup.start import prepare_database
 from tests.migrations.test_record import BREAKS
 from tests.migrations.test_runner import TWO, record, tables
 from tests.migrations.test_script import psql

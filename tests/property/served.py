@@ -22,10 +22,10 @@ from tornado.netutil import bind_sockets
 
 import migrations
 from querybuild.catalog import Catalog
-from server import live_schema
 from server.app import make_app, make_server
 from server.http.connections import Server
 from server.postgres.database import Database, open_database
+from server.schema import live_schema
 from server.settings import Settings
 from tests.conftest import on_server, with_database
 

@@ -8,9 +8,9 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server import index_advisor
-from server.index_advisor import Suggestion, suggest
 from server.resources import built_in
+from server.schema import index_advisor
+from server.schema.index_advisor import Suggestion, suggest
 from tests.catalog import CATALOG
 from waterspout import (
     BIGINT,

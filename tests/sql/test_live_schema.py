@@ -9,8 +9,8 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from querybuild.types import ColumnType
-from server import live_schema
-from server.live_schema import LiveSchema, read_live_schema
+from server.schema import live_schema
+from server.schema.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
     BIGINT,

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from server.live_schema import read_live_schema
+from server.schema.live_schema import read_live_schema
 from tests.catalog import CATALOG
 from waterspout import (
     INT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from server import bodies
-from server.bodies import Bodies
+from server.limits import bodies
+from server.limits.bodies import Bodies
 
 
 class Holder:

@@ -14,7 +14,7 @@ from querybuild.cache import BoundedCache
 from querybuild.errors import SortError
 from querybuild.resource import Resource
 from server.engine import Engine, PreparedRead, ReadShape
-from server.live_schema import LiveSchema
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.catalog import ARTICLE, AUTHOR, CATALOG
 from tests.planning import create

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from server import checks
+from server.settings import checks
 
 ORIGINS = (
     "expected origins such as https://app.example.org or http://localhost:3000, without a path, with commas between, "

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.loading import as_toml, load
 from server.settings import SETTINGS, SettingsError
+from server.settings.loading import as_toml, load
 
 URL = "postgresql://ann:s3cr3t@db.example/shop"
 OTHER = "postgresql://bob@db.example/other"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from server.declarations import load_declarations
 from server.settings import StartError
+from server.startup.declarations import load_declarations
 
 HEAD = "from waterspout import TEXT, Attribute, Catalog, Resource\n\n"
 THING = 'Resource("thing", "/things", "things")'

@@ -18,10 +18,10 @@ from querybuild.parse import FAMILIES, PAGE_KEYS
 from querybuild.types import ColumnType
 from server.engine import Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
-from server.live_schema import LiveSchema
 from server.resources import built_in
-from server.setting_groups import Setting
+from server.schema.live_schema import LiveSchema
 from server.settings import SETTINGS, Settings
+from server.settings.groups import Setting
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,23 @@ ALLOWED = {
     "server/observing/tracing.py": {"opentelemetry"},
 }
 
-# Which other folders of the server each may import. No two know each other.
+# Which other folders of the server each may import. No two import each other.
 FOLDERS: dict[str, set[str]] = {
-    "embedded": set(),
-    "http": set(),
-    "observing": set(),
     "resources": set(),
-    "postgres": {"observing"},
-    "handlers": {"http", "observing", "postgres"},
-    "processes": {"http", "observing", "postgres"},
+    "schema": set(),
+    "settings": set(),
+    "embedded": {"settings"},
+    "limits": {"settings"},
+    "observing": {"settings"},
+    "http": {"limits", "settings"},
+    "postgres": {"limits", "observing", "settings"},
+    "execution": {"postgres"},
+    "handlers": {"execution", "http", "limits", "observing", "postgres"},
+    "startup": {"embedded", "handlers", "postgres", "resources", "schema", "settings"},
+    "processes": {"http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }
+
+MODULES_AT_THE_TOP = 12
 
 # Of the standard library, what has no place below the server.
 HTTP_AND_IO = {"asyncio", "http", "socket", "ssl", "selectors", "subprocess", "threading", "logging"}
@@ -89,6 +97,14 @@ def test_folders_of_the_server_point_down(folder: str) -> None:
 
 def test_every_folder_of_the_server_has_its_place() -> None:
     assert {path.parent.name for path in (ROOT / "server").glob("*/__init__.py")} == set(FOLDERS)
+
+
+def test_folders_of_the_server_form_no_cycle() -> None:
+    TopologicalSorter(FOLDERS).prepare()
+
+
+def test_few_modules_are_at_the_top_of_the_server() -> None:
+    assert len(list((ROOT / "server").glob("*.py"))) <= MODULES_AT_THE_TOP
 
 
 @pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)

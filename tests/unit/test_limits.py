@@ -9,9 +9,9 @@ import resource
 import msgspec
 import pytest
 
-from server import limits
 from server.errors import OutcomeUnknown, RequestTimeout
-from server.limits import (
+from server.limits import per_worker
+from server.limits.per_worker import (
     MIN_CONNECTIONS,
     OWN_DESCRIPTORS,
     check_descriptors,
@@ -19,7 +19,7 @@ from server.limits import (
     raise_descriptors,
     share,
 )
-from server.running import CancelScope, ClientGone, Running
+from server.limits.running import CancelScope, ClientGone, Running
 from server.settings import Settings, StartError
 
 
@@ -49,9 +49,9 @@ class System:
     [
         (1024, 20_000, 20_000),
         (1024, 1024, 1024),
-        (1024, resource.RLIM_INFINITY, limits.MAX_DESCRIPTORS),
-        (1024, 2**31, limits.MAX_DESCRIPTORS),
-        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, limits.MAX_DESCRIPTORS),
+        (1024, resource.RLIM_INFINITY, per_worker.MAX_DESCRIPTORS),
+        (1024, 2**31, per_worker.MAX_DESCRIPTORS),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, per_worker.MAX_DESCRIPTORS),
     ],
 )
 def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, given: int) -> None:

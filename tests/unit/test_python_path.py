@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.declarations import extend_python_path
 from server.settings import Settings, StartError
-from server.start import declarations
+from server.startup.declarations import extend_python_path
+from server.startup.start import declarations
 
 RESOURCES = """
 import shop_of_a_test

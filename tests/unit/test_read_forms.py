@@ -10,7 +10,7 @@ import pytest
 from querybuild.cursors import encode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, Several
 from server.engine import Engine, PreparedRead, ReadShape
-from server.live_schema import LiveSchema
+from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.catalog import CATALOG
 from tests.planning import parsed

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.describe import mask_passwords
-from server.loading import DEFAULT, Loaded, as_toml, load
-from server.setting_groups import Setting
 from server.settings import SETTINGS, Settings, SettingsError, StartError
+from server.settings.describe import mask_passwords
+from server.settings.groups import Setting
+from server.settings.loading import DEFAULT, Loaded, as_toml, load
 
 SECRET = "s3cr3t"
 URL = f"postgresql://ann:{SECRET}@db.example:5432/shop"

@@ -10,7 +10,7 @@ import pytest
 from asyncpg import exceptions as pg
 
 from server.settings import Settings, StartError
-from server.start import connected, say
+from server.startup.start import connected, say
 
 
 class _Writes(io.RawIOBase):
@@ -55,7 +55,7 @@ async def test_the_reason_of_a_failed_connection_is_one_line(
     async def refuse(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("server.start.open_alone", refuse)
+    monkeypatch.setattr("server.startup.start.open_alone", refuse)
     with pytest.raises(StartError) as raised:
         async with connected("postgresql://db/shop", Settings()):
             pass

@@ -10,7 +10,7 @@ import asyncpg
 from querybuild.attributes import Limit
 from querybuild.catalog import Catalog
 from querybuild.resource import Attribute
-from server.live_tables import FoundTables
+from server.schema.live_tables import FoundTables
 
 # From each column's type through domains and arrays to its base type. A domain has its own modifier.
 _LIMITS = """

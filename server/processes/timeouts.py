@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from server.http.connections import Server
-from server.running import Running
+from server.limits.running import Running
 from server.settings import Settings
 
 CHECK_SECONDS = 1.0

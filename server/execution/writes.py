@@ -35,14 +35,14 @@ from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
-from server.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
-from server.free_ids import draw_free_ids, insert_with_free_id
-from server.locks import lock_related, lock_rows
+from server.execution.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
+from server.execution.free_ids import draw_free_ids, insert_with_free_id
+from server.execution.locks import lock_related, lock_rows
+from server.execution.refusals import is_refusal, not_written, translate_write_error
 from server.postgres.connection import Connection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE
 from server.postgres.rules import raise_rule
-from server.refusals import is_refusal, not_written, translate_write_error
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -105,7 +105,7 @@ class Transaction:
     async def lock_related(
         self, resource: Resource, relationship: Relationship, row_id: Any, strength: LockStrength
     ) -> Any:
-        """The id at the other end of a to-one; see `server/locks.py`."""
+        """The id at the other end of a to-one; see `server/execution/locks.py`."""
         return await lock_related(self.connection, self._engine, resource, relationship, row_id, strength)
 
     async def write_and_read(self, write: PreparedWrite, read: PreparedRead) -> tuple[Any, ReadResult]:

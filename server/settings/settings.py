@@ -1,8 +1,8 @@
 """Defines every setting of the server, with its type, bounds, default and description, as one frozen value.
 
 `Settings` has the fields, and `SETTINGS` has them as rows: the flags, the variables, the keys of the TOML file,
-`--help` and the docs are made from these rows. `server/loading.py` fills the value. Secrets are masked in `repr`,
-in errors and wherever `shown` is used. Only the attribute itself has the whole secret.
+`--help` and the docs are made from these rows. `loading.py` fills the value. Secrets are masked in `repr`, in errors
+and wherever `shown` is used. Only the attribute itself has the whole secret.
 
 It must not know: the command line, where values come from, the server, the database.
 
@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from server import checks
-from server.setting_groups import (
+from server.settings import checks
+from server.settings.groups import (
     ADDRESS,
     CONNECTING,
     CONNECTIONS,
@@ -66,7 +66,7 @@ class SettingsError(StartError):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of the server, with its default.
 
-    `server.loading.load` reads and checks the values. A value built directly (in tests) is not checked.
+    `server.settings.loading.load` reads and checks the values. A value built directly (in tests) is not checked.
     Times are seconds, sizes bytes, pages rows; paths are relative to the folder in which the server was started.
     """
 

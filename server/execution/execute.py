@@ -37,7 +37,7 @@ from serializers.errors import AnswerTooLarge
 from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
-from server.pacing import run_steps
+from server.execution.pacing import run_steps
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from querybuild.catalog import MAKE_READ_ONLY
 from querybuild.errors import listed, quoted
 from querybuild.resource import Link, Relationship, Resource, link_of, own_key_of
-from server.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
+from server.schema.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}

@@ -19,7 +19,7 @@ from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import Batch, Linked
 from server.engine import Engine, PreparedRead
-from server.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
+from server.execution.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter

@@ -23,11 +23,11 @@ from querybuild.resource import Resource
 from querybuild.rows import Row
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.errors import NoFreeId
-from server.execute import ReadResult
+from server.execution.execute import ReadResult
+from server.execution.refusals import is_refusal, translate_commit_error
+from server.execution.writes import Missing, Outcome, Transaction, answer_of, returned, run_alone
 from server.postgres.connection import Connection
 from server.postgres.database import PREPARED_STATEMENT_BYTES, Database
-from server.refusals import is_refusal, translate_commit_error
-from server.writes import Missing, Outcome, Transaction, answer_of, returned, run_alone
 
 log = logging.getLogger("server")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.errors import quoted
-from server.live_tables import KINDS, FoundTables, Table, quote_ident
+from server.schema.live_tables import KINDS, FoundTables, Table, quote_ident
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
 # view column (TargetEntry in src/include/nodes/primnodes.h).

@@ -20,9 +20,9 @@ from querybuild.plan import ReadPlan, Reference, References, node_of
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.select import compile_read
 from querybuild.types import OPAQUE, ColumnType
-from server.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
-from server.live_limits import Limits, read_limits
-from server.live_tables import (
+from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
+from server.schema.live_limits import Limits, read_limits
+from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
     TYPE_NAME,
@@ -34,8 +34,8 @@ from server.live_tables import (
     find_oids,
     read_table,
 )
-from server.live_types import with_live_types
-from server.live_writes import (
+from server.schema.live_types import with_live_types
+from server.schema.live_writes import (
     key_faults,
     key_privileges,
     link_faults,

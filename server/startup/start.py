@@ -17,17 +17,17 @@ import asyncpg
 
 import migrations
 from querybuild.catalog import Catalog
-from server import migrating
-from server.declarations import Declarations, extend_python_path, load_declarations
 from server.embedded import postgres as embedded
-from server.live_schema import LiveSchema, read_live_schema
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import describe_hosts
 from server.postgres.temp_files import check_temp_file_limit
 from server.resources import built_in
 from server.resources.demo import load_demo
+from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
+from server.startup import migrating
+from server.startup.declarations import Declarations, extend_python_path, load_declarations
 
 log = logging.getLogger("server")
 

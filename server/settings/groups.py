@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from server.describe import alternatives, listed, mask_passwords, placeholder
+from server.settings.describe import alternatives, listed, mask_passwords, placeholder
 
 PREFIX = "WATERSPOUT_"
 MIB = 1024 * 1024

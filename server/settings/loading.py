@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from server.setting_groups import PREFIX, Setting, shown
-from server.settings import (
+from server.settings.groups import PREFIX, Setting, shown
+from server.settings.settings import (
     CONFIG_VARIABLE,
     PREDECESSOR_VARIABLE,
     SETTINGS,

@@ -14,8 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from server.bodies import Bodies
 from server.errors import OutcomeUnknown, RequestTimeout
+from server.limits.bodies import Bodies
 
 Result = TypeVar("Result")
 

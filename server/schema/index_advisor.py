@@ -25,7 +25,7 @@ from querybuild.catalog import Catalog
 from querybuild.errors import quoted
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
-from server.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
+from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
 
 SMALL_TABLE_ROWS = 1000
 NAME_BYTES = 63

@@ -13,7 +13,7 @@ from querybuild.plan import Statement, Values, WritePlan
 from querybuild.resource import Resource
 from querybuild.types import INT
 from server.errors import no_free_id
-from server.execute import arguments
+from server.execution.execute import arguments
 from server.postgres.connection import Connection
 
 MAX_DRAWN = 50_000

@@ -1,0 +1,1 @@
+"""Executes plans: reads, writes and streams, from the values of a plan to its rows."""

@@ -1,0 +1,1 @@
+"""Reads the live schema of the database, and compares the declarations with it."""
