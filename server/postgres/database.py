@@ -1,8 +1,7 @@
 """Runs functions on connections of the pool, in transactions and with retries, and translates driver errors.
 
 No code outside this module acquires a connection. `driver_errors.py` classifies the driver's exceptions. Those about a
-row or a value pass through, so that `refusals.py` can add a pointer into the request. Reads use `read` and `stream`,
-writes `write` and `write_statement`.
+row or a value pass through, so that `execution/refusals.py` can add a pointer into the request.
 """
 
 from __future__ import annotations

@@ -75,18 +75,19 @@ def test_connections_are_shared(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 
 
 def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """What a worker needs for itself, the connections to PostgreSQL among it, is kept."""
+    """A worker keeps what it needs for itself, including its share of connections to PostgreSQL and the spare one."""
     System(monkeypatch, 1024, 1024)
     own = connection_limits(Settings(max_connections=10_000, pool_size=20, workers=2))
-    assert own.connections == 1024 - OWN_DESCRIPTORS - 10
+    assert own.connections == 1024 - OWN_DESCRIPTORS - 11
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 @pytest.mark.parametrize(
     ("settings", "needed"),
     [
-        (Settings(pool_size=20, workers=2), OWN_DESCRIPTORS + 10 + MIN_CONNECTIONS),
-        (Settings(pool_size=1, max_connections=8), OWN_DESCRIPTORS + 1 + 8),
+        (Settings(pool_size=20, workers=2), OWN_DESCRIPTORS + 11 + MIN_CONNECTIONS),
+        (Settings(pool_size=20, workers=2, max_requests_per_client=2), OWN_DESCRIPTORS + 10 + MIN_CONNECTIONS),
+        (Settings(pool_size=1, max_connections=8), OWN_DESCRIPTORS + 2 + 8),
     ],
 )
 def test_too_few_descriptors_for_a_server(monkeypatch: pytest.MonkeyPatch, settings: Settings, needed: int) -> None:
