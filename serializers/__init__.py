@@ -1,1 +1,1 @@
-"""JSON:API documents: bytes to changes, rows to bytes. It knows the query builder's plans, and neither SQL nor HTTP."""
+"""Reads and writes JSON:API documents: bytes to changes, rows to bytes. It knows plans, but neither SQL nor HTTP."""

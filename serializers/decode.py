@@ -1,8 +1,8 @@
-"""Body bytes -> Change. What comes in: the bytes of a request document. What goes out: a Change, or linkage, whose
-names are not resolved, and each fault of the document's form with its JSON pointer. Members that JSON:API does not
-define are ignored, as it demands.
+"""Decodes request documents. What comes in: the bytes of a body. What goes out: a Change, or linkage, and each error in
+the structure of the document with its JSON pointer. Names are not resolved here. Members that JSON:API does not define
+are ignored, as the specification requires.
 
-Nothing here knows a resource. Source: JSON:API 1.0 "Creating, Updating and Deleting Resources".
+It must not know: resources. Source: JSON:API 1.0 "Creating, Updating and Deleting Resources".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from serializers.errors import InvalidDocument, MalformedJson
 def decode_resource_document(
     body: bytes, errors: list[ApiError], limits: Limits, *, kind: Literal["create", "update"]
 ) -> Change | None:
-    """The document of a POST or PATCH; None when it has no resource object to go on with.
+    """Decode the document of a POST or PATCH. Returns None if it has no resource object.
 
     Raises MalformedJson. Appends InvalidDocument to errors.
     """
@@ -31,14 +31,17 @@ def decode_resource_document(
 def decode_linkage_document(
     body: bytes, errors: list[ApiError], limits: Limits, *, mode: LinkMode
 ) -> LinkageChange | None:
-    """The document of a relationship route; None when it has no linkage to go on with. Raises and appends as above."""
+    """Decode the document of a relationship route. Returns None if it has no linkage.
+
+    Raises MalformedJson. Appends InvalidDocument to errors.
+    """
     decoder = Decoder(errors, takes_lids=False)
     document = decoder.document(body, limits)
     return None if document is None else decoder.linkage(document["data"], "/data", mode=mode)
 
 
 def load_document(body: bytes, limits: Limits) -> Any:
-    """A body as a tree. Raises MalformedJson."""
+    """Return the JSON value of a body. Raises MalformedJson."""
     try:
         text = body.decode()
         check_values(text, limits.max_json_values)
@@ -50,37 +53,38 @@ def load_document(body: bytes, limits: Limits) -> Any:
 
 
 class Decoder:
-    """Reads the objects of one request document and keeps their faults. takes_lids: whether an id may be a `lid`, as in
-    atomic operations."""
+    """Reads the objects of one request document and collects their errors. takes_lids: whether a `lid` may replace an
+    `id`, as in atomic operations."""
 
     def __init__(self, errors: list[ApiError], *, takes_lids: bool) -> None:
         self.errors = errors
         self.takes_lids = takes_lids
 
-    def fault(self, detail: str, pointer: str) -> None:
+    def add_error(self, detail: str, pointer: str) -> None:
+        """Add an InvalidDocument to the errors."""
         self.errors.append(InvalidDocument(detail, pointer=pointer))
 
     def document(self, body: bytes, limits: Limits) -> dict[str, Any] | None:
-        """A document that has `data`. Raises MalformedJson."""
+        """Return the document, or None if it has no `data`. Raises MalformedJson."""
         document = load_document(body, limits)
         if not isinstance(document, dict):
-            self.fault("A document is a JSON object.", "")
+            self.add_error("A document is a JSON object.", "")
             return None
         if "data" not in document:
-            self.fault("The document has no `data`.", "/data")
+            self.add_error("The document has no `data`.", "/data")
             return None
         return document
 
     def resource(self, data: Any, pointer: str, *, kind: Literal["create", "update"]) -> Change | None:
-        """A resource object that stands at the pointer."""
+        """Return the Change of the resource object at the pointer, or None if there is no object."""
         if not isinstance(data, dict):
-            self.fault("`data` must be one resource object.", pointer)
+            self.add_error("`data` must be one resource object.", pointer)
             return None
         lid = self.lid(data, pointer)
         undecoded = {name for name in ("attributes", "relationships") if not isinstance(data.get(name, {}), dict)}
         linkages: dict[str, LinkageChange] = {}
         for name, value in (self._object(data, "relationships", pointer) or {}).items():
-            if kind == "update" and _is_as_read(value):
+            if kind == "update" and _is_unchanged(value):
                 continue
             linkage = self._relationship(value, f"{pointer}/relationships/{escape_pointer(name)}")
             if linkage is None:
@@ -90,7 +94,7 @@ class Decoder:
         return Change(
             kind=kind,
             type=self.string(data, "type", pointer),
-            # Some clients write the id that a new resource does not have yet as null.
+            # Some clients send null as the id of a new resource.
             id=None
             if kind == "create" and data.get("id") is None
             else self.id(data, pointer, is_required=kind == "update" and not self.takes_lids),
@@ -102,7 +106,7 @@ class Decoder:
         )
 
     def linkage(self, data: Any, pointer: str, *, mode: LinkMode = "replace") -> LinkageChange | None:
-        """Resource linkage: null, one resource identifier object, or an array of them."""
+        """Decode resource linkage: null, one resource identifier object, or an array of them."""
         if data is None:
             return LinkageChange((), False, pointer, mode)
         if isinstance(data, list):
@@ -112,27 +116,29 @@ class Decoder:
         return None if identifier is None else LinkageChange((identifier,), False, pointer, mode)
 
     def lid(self, data: dict[str, Any], pointer: str) -> str | None:
+        """Return the `lid` of an object, or None if it has no valid one."""
         if "lid" not in data:
             return None
         lid = data["lid"]
         if not self.takes_lids:
-            self.fault("A `lid` has a meaning in atomic operations alone.", f"{pointer}/lid")
+            self.add_error("A `lid` is only allowed in atomic operations.", f"{pointer}/lid")
         elif not isinstance(lid, str) or not lid:
-            self.fault("`lid` must be a string that is not empty.", f"{pointer}/lid")
+            self.add_error("`lid` must be a string that is not empty.", f"{pointer}/lid")
         else:
             return lid
         return None
 
     def string(self, data: dict[str, Any], name: str, pointer: str) -> str | None:
+        """Return the member with this name, or None if it is not a string."""
         value = data.get(name)
         if isinstance(value, str):
             return value
         what = f"`{name}` must be a string." if name in data else f"There is no `{name}`."
-        self.fault(what, f"{pointer}/{name}")
+        self.add_error(what, f"{pointer}/{name}")
         return None
 
     def id(self, data: dict[str, Any], pointer: str, *, is_required: bool) -> str | None:
-        """An id's text; a JSON number stands for its digits."""
+        """Return the id as text, or None if there is no valid one. A whole number is accepted as its digits."""
         value = data.get("id")
         if isinstance(value, str):
             return value
@@ -140,13 +146,13 @@ class Decoder:
             return str(value)
         if "id" in data or is_required:
             what = "`id` must be a string or a whole number." if "id" in data else "There is no `id`."
-            self.fault(what, f"{pointer}/id")
+            self.add_error(what, f"{pointer}/id")
         return None
 
-    def is_one_name(self, id_text: str | None, lid: str | None, pointer: str) -> bool:
-        """What exists has an id, what an operation makes has a lid."""
+    def check_id_or_lid(self, id_text: str | None, lid: str | None, pointer: str) -> bool:
+        """Return whether at most one of the two is given. Otherwise add an error."""
         if id_text is not None and lid is not None:
-            self.fault("A resource is named by its `id` or by its `lid`, not by both.", f"{pointer}/lid")
+            self.add_error("A resource is identified by its `id` or by its `lid`, not by both.", f"{pointer}/lid")
             return False
         return True
 
@@ -156,31 +162,31 @@ class Decoder:
         value = data[name]
         if isinstance(value, dict):
             return value
-        self.fault(f"`{name}` must be an object.", f"{pointer}/{name}")
+        self.add_error(f"`{name}` must be an object.", f"{pointer}/{name}")
         return None
 
     def _relationship(self, value: Any, pointer: str) -> LinkageChange | None:
         if not isinstance(value, dict):
-            self.fault("A relationship must be an object with `data`.", pointer)
+            self.add_error("A relationship must be an object with `data`.", pointer)
             return None
         if "data" not in value:
-            self.fault("The relationship has no `data`.", f"{pointer}/data")
+            self.add_error("The relationship has no `data`.", f"{pointer}/data")
             return None
         return self.linkage(value["data"], f"{pointer}/data")
 
     def _identifier(self, value: Any, pointer: str) -> Identifier | None:
         if not isinstance(value, dict):
-            self.fault("Resource linkage is made of resource identifier objects, or null.", pointer)
+            self.add_error("Resource linkage must consist of resource identifier objects, or be null.", pointer)
             return None
         lid = self.lid(value, pointer)
         type_name = self.string(value, "type", pointer)
         id_text = self.id(value, pointer, is_required="lid" not in value)
-        if type_name is None or (id_text is None and lid is None) or not self.is_one_name(id_text, lid, pointer):
+        if type_name is None or (id_text is None and lid is None) or not self.check_id_or_lid(id_text, lid, pointer):
             return None
         return Identifier(type_name, id_text or "", pointer, lid)
 
 
-def _is_as_read(value: Any) -> bool:
-    """A relationship as answers show it, with links and without data: a client that sends back the whole of
-    what it read asks for no change of it."""
+def _is_unchanged(value: Any) -> bool:
+    """Whether a relationship has links and no `data`, as in responses. A client that sends back a resource as it was
+    read does not want to change such a relationship."""
     return isinstance(value, dict) and "data" not in value and "links" in value

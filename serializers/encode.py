@@ -1,8 +1,9 @@
-"""ReadPlan and rows -> document bytes. What comes in: a plan, once; then rows by position and the links and meta of
-one answer. What goes out: bytes.
+"""Encodes rows as documents. What comes in: a plan, once; then the rows, links and meta of each response. What goes
+out: bytes.
 
-A resource object is a prepared text, into which go the id, the attributes as msgspec writes them, and linkage. Nothing
-here knows SQL or HTTP.
+A resource object is a prepared text with gaps for the id, the attributes as msgspec writes them, and the linkage.
+
+It must not know: SQL, HTTP.
 """
 
 from __future__ import annotations
@@ -22,41 +23,51 @@ from querybuild.resource import Attribute, Relationship, Resource
 from querybuild.rows import Row, with_computed
 from querybuild.types import TEXT
 from querybuild.values import JsonFault, load_json
-from serializers.compound import Level, Linkage, has_repeated_types, identifiers, key_texts, levels, merge, only_level
+from serializers.compound import (
+    Level,
+    Linkage,
+    has_repeated_types,
+    id_encoder,
+    identifier_encoder,
+    levels,
+    merge,
+    single_level,
+)
 from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
-from serializers.steps import ALL, Steps, at_once, needs_steps, piece_slices, row_slices, slices
+from serializers.steps import ALL, Steps, needs_steps, piece_slices, row_slices, run_steps, slices
 
 _ENCODER = msgspec.json.Encoder()
 Document = bytes | Steps[list[bytes]]
-"""A document; of a long one the steps that make it, in pieces."""
+"""A document, or for a long one the steps that produce its pieces."""
 
 HEAD = b'{"jsonapi":' + bytes(JSONAPI) + b',"data":'
 
 
 class ResourceEncoder:
-    """Resource objects of one type with one fieldset. linked: the relationships that carry data. has_link: whether each
-    links to itself."""
+    """Writes the resource objects of one type and one fieldset. linked: the relationships that have `data`. has_link:
+    whether each object has a `self` link."""
 
     def __init__(self, node: Node, linked: tuple[str, ...], base_url: str, *, has_link: bool) -> None:
         resource, attributes, relationships = node.resource, node.attributes, node.relationships
         self._values = _values_of(node)
         self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
-        self._ids = key_texts(resource)
+        self._ids = id_encoder(resource)
         self._has_quoted_ids = resource.id.type is TEXT
         self._has_attributes = bool(attributes)
-        places = [linked.index(relation.name) for relation in relationships if relation.name in linked]
+        linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")
-        text += _tail(resource, relationships, linked, base_url, has_link=has_link)
-        self._pieces = _pieces(text, places)
+        text += _object_tail(resource, relationships, linked, base_url, has_link=has_link)
+        self._pieces = _pieces(text, linkage_indexes)
 
     def encode(self, rows: Sequence[Row], linkage: Sequence[Linkage], ids: list[bytes] | None = None) -> list[bytes]:
-        """Of each row its object. linkage: of each relationship in `linked`, of each row. ids: of the rows, where they
-        have been written already.
+        """Return the object of each row. linkage: for each relationship in `linked`, the `data` of each row. ids: the
+        encoded ids of the rows, if they exist already.
 
-        Texts and values are columns, and each object is a row of them, joined: no loop of ours goes over the rows.
+        Constant texts and values are columns. Each object is one row of these columns, joined, so no Python loop runs
+        over the rows.
         """
         ids = self._ids([row[0] for row in rows]) if ids is None else ids
         columns = {_ID: ids, _OWN: self._attributes(rows) if self._has_attributes else []}
@@ -72,8 +83,8 @@ class ResourceEncoder:
         return list(map(b"".join, zip(*values, strict=False)))
 
     def _attributes(self, rows: Sequence[Row]) -> list[bytes]:
-        """Of each row the object of its attributes, all in one call. The lines of JSON that comes as it is, of a `json`
-        column, would be taken for objects: then each is encoded by itself."""
+        """Return the attributes object of each row, all from one call. A value of a `json` column is copied as it is
+        and may contain line breaks. Then the lines are not the objects, and each object is encoded separately."""
         structs = list(starmap(self._struct, map(self._own, rows) if self._values is None else self._values(rows)))
         lines = _ENCODER.encode_lines(structs).split(b"\n")
         lines.pop()
@@ -81,44 +92,45 @@ class ResourceEncoder:
 
 
 def _values_of(node: Node) -> Callable[[Sequence[Row]], Iterator[list[Any]]] | None:
-    """Makes of rows the values of the attributes shown; None where a row has them as they are."""
+    """Return a function that yields the shown attribute values of rows, or None if the rows already have them."""
     shown = [(index, one.type.shown) for index, one in enumerate(node.attributes) if one.type.shown is not None]
-    arranged = _computed(node) if node.computed else _arranged
-    if not shown and arranged is _arranged:
+    in_order = _in_shown_order(node) if node.computed else _in_row_order
+    if not shown and in_order is _in_row_order:
         return None
 
     def values(rows: Sequence[Row]) -> Iterator[list[Any]]:
-        for one in arranged(rows, len(node.attributes)):
+        for row_values in in_order(rows, len(node.attributes)):
             for index, show in shown:
-                one[index] = show(one[index])
-            yield one
+                row_values[index] = show(row_values[index])
+            yield row_values
 
     return values
 
 
-def _arranged(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
+def _in_row_order(rows: Sequence[Row], count: int) -> Iterator[list[Any]]:
     """The attributes of rows that have them in the order in which they are shown."""
     return (list(row[1 : 1 + count]) for row in rows)
 
 
-def _computed(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
-    """The same where some are computed in Python and stand at the end of a row."""
-    place_of = {attribute: place for place, attribute in enumerate(node.read, 1)}
-    place_of |= {attribute: place - len(node.computed) for place, attribute in enumerate(node.computed)}
-    places = [place_of[attribute] for attribute in node.attributes]
-    return lambda rows, _: ([row[place] for place in places] for row in rows)
+def _in_shown_order(node: Node) -> Callable[[Sequence[Row], int], Iterator[list[Any]]]:
+    """The same if some attributes are computed in Python: their values are at the end of the row."""
+    index_of = {attribute: index for index, attribute in enumerate(node.read, 1)}
+    index_of |= {attribute: index - len(node.computed) for index, attribute in enumerate(node.computed)}
+    indexes = [index_of[attribute] for attribute in node.attributes]
+    return lambda rows, _: ([row[index] for index in indexes] for row in rows)
 
 
 def shown_values(node: Node, row: Row) -> list[Any]:
-    """The attributes of a row as a client reads them: the trees that `load_json` makes of what is encoded."""
+    """Return the attributes of a row as a client reads them: encoded, and then loaded by `load_json`."""
     [row] = with_computed(node, [row])
     values = _values_of(node)
     shown = row[1 : 1 + len(node.attributes)] if values is None else next(values([row]))
-    return [_as_read(value) for value in shown]
+    return [_as_client_reads(value) for value in shown]
 
 
-def _as_read(value: Any) -> Any:
-    """JSON that `load_json` refuses, such as a name that stands twice, no client can send: it is like nothing."""
+def _as_client_reads(value: Any) -> Any:
+    """The value after encoding and loading. JSON that `load_json` refuses, such as a duplicate name, becomes an object
+    that equals nothing, because no client can send it."""
     try:
         return load_json(_ENCODER.encode(value).decode(), sys.maxsize)
     except (JsonFault, RecursionError):
@@ -126,24 +138,24 @@ def _as_read(value: Any) -> Any:
 
 
 def _struct_of(attributes: tuple[Attribute, ...]) -> Callable[..., msgspec.Struct]:
-    """A Struct whose fields are the attributes by position, whatever characters their names have."""
+    """Return a Struct with the attributes as fields by position. Attribute names may contain any character."""
     names = {f"f{index}": attribute.name for index, attribute in enumerate(attributes)}
     return msgspec.defstruct("Attributes", [(name, Any) for name in names], rename=names, gc=False)
 
 
-# Where the id, the attributes, the id of a URL and linkage come in; none of these characters stands in a JSON text
-# unescaped.
+# Marks for the gaps of the id in a URL, the linkage, the id, and the attributes. JSON text never contains these
+# characters unescaped.
 _URL_ID, _LINKAGE, _ID, _OWN = "\x00", "\x01", "\x02", "\x03"
 
 
-def _pieces(text: str, places: Sequence[int]) -> list[bytes | tuple[bytes, ...] | int | str]:
-    """The text of an object in pieces: constant ones, those that the id of a URL stands in, where linkage is found,
-    and which column comes in."""
-    places = list(places)
+def _pieces(text: str, linkage_indexes: Sequence[int]) -> list[bytes | tuple[bytes, ...] | int | str]:
+    """Split the text of an object into pieces. bytes: constant. tuple: constant texts to join with the id of a URL.
+    int: the index of the linkage. str: the mark of a column."""
+    linkages = iter(linkage_indexes)
     pieces: list[bytes | tuple[bytes, ...] | int | str] = []
     for piece in re.split("([\x01-\x03])", text):
         if piece == _LINKAGE:
-            pieces.append(places.pop(0))
+            pieces.append(next(linkages))
         elif piece in (_ID, _OWN):
             pieces.append(piece)
         elif piece:
@@ -152,7 +164,7 @@ def _pieces(text: str, places: Sequence[int]) -> list[bytes | tuple[bytes, ...] 
     return pieces
 
 
-def _tail(
+def _object_tail(
     resource: Resource,
     relationships: tuple[Relationship, ...],
     linked: tuple[str, ...],
@@ -160,7 +172,7 @@ def _tail(
     *,
     has_link: bool,
 ) -> str:
-    """What follows the attributes of an object."""
+    """The text of an object after its attributes."""
     path = resource_path(base_url, resource, _URL_ID)
     members = []
     for relationship in relationships:
@@ -176,8 +188,8 @@ def _tail(
     return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
 
 
-def closing(links: dict[str, str], meta: Meta | None) -> bytes:
-    """What follows the resources of a document."""
+def document_tail(links: dict[str, str], meta: Meta | None) -> bytes:
+    """Return the text of a document after its resources: links, meta and the document_tail brace."""
     parts = []
     if links:
         parts += [b',"links":', _ENCODER.encode(links)]
@@ -186,21 +198,21 @@ def closing(links: dict[str, str], meta: Meta | None) -> bytes:
     return b"".join((*parts, b"}"))
 
 
-class _Room:
-    """How many bytes an answer may still have."""
+class _ByteBudget:
+    """Counts how many bytes an answer may still have."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = self._left = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = self._left = max_bytes
 
     def take(self, objects: Sequence[bytes]) -> None:
         """Raises AnswerTooLarge."""
         self._left -= sum(map(len, objects))
         if self._left < 0:
-            raise answer_too_large(self._most_bytes)
+            raise answer_too_large(self._max_bytes)
 
 
 class DocumentEncoder:
-    """Whole documents of one plan."""
+    """Encodes the documents of one plan."""
 
     def __init__(self, plan: ReadPlan, base_url: str) -> None:
         self._plan = plan
@@ -214,25 +226,26 @@ class DocumentEncoder:
         links: dict[str, str],
         meta: Meta | None = None,
         received_bytes: int = 0,
-        most_bytes: int = sys.maxsize,
+        max_bytes: int = sys.maxsize,
     ) -> Document:
-        """rows: of each node in pre-order; the primary rows first. received_bytes: how much PostgreSQL sent for them.
-        most_bytes: of the document.
+        """Return the document, or for a long one its steps. rows: the rows of each node in pre-order. received_bytes:
+        how much PostgreSQL sent for them. max_bytes: the limit of the document.
 
-        Raises AnswerTooLarge, and so do the steps."""
+        Raises AnswerTooLarge, and so do the steps.
+        """
         if needs_steps(rows, received_bytes):
-            return self._in_steps(rows, links, meta, received_bytes, most_bytes)
+            return self._in_steps(rows, links, meta, received_bytes, max_bytes)
         document = self.encode(rows, links, meta)
-        if len(document) > most_bytes:
-            raise answer_too_large(most_bytes)
+        if len(document) > max_bytes:
+            raise answer_too_large(max_bytes)
         return document
 
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
-        """The whole document in one step."""
+        """Return the whole document, encoded in one step."""
         node = self._plan.node
-        found = at_once(levels(node, rows, in_steps=False)) if node.branches else only_level(node, rows[0])
+        found = run_steps(levels(node, rows, in_steps=False)) if node.branches else single_level(node, rows[0])
         if self._is_merged:
-            primary, included = at_once(self._merged(found, 0, _Room(sys.maxsize), in_steps=False))
+            primary, included = run_steps(self._merged(found, 0, _ByteBudget(sys.maxsize), in_steps=False))
         else:
             primary, *others = [
                 [b",".join(self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids))]
@@ -249,17 +262,17 @@ class DocumentEncoder:
         links: dict[str, str],
         meta: Meta | None,
         received_bytes: int,
-        most_bytes: int,
+        max_bytes: int,
     ) -> Steps[list[bytes]]:
         found = yield from levels(self._plan.node, rows, in_steps=True)
-        room = _Room(most_bytes)
+        budget = _ByteBudget(max_bytes)
         if self._is_merged:
-            primary, included = yield from self._merged(found, received_bytes, room, in_steps=True)
+            primary, included = yield from self._merged(found, received_bytes, budget, in_steps=True)
         else:
-            primary, included = yield from self._apart(found, received_bytes, room)
+            primary, included = yield from self._unmerged(found, received_bytes, budget)
         parts = self._parts(rows[0], primary, included, links, meta)
-        if sum(map(len, parts)) > most_bytes:
-            raise answer_too_large(most_bytes)
+        if sum(map(len, parts)) > max_bytes:
+            raise answer_too_large(max_bytes)
         return (yield from _joined(parts, b""))
 
     def _parts(
@@ -270,20 +283,24 @@ class DocumentEncoder:
         links: dict[str, str],
         meta: Meta | None,
     ) -> list[bytes]:
-        """What is joined to the document. rows: the primary ones. primary, included: their objects, some joined."""
+        """Return the parts to join to the document. rows: the primary rows. primary, included: their objects; each
+        item may be several objects joined."""
         plan = self._plan
         if plan.is_linkage:
             included = [*primary, *included] if plan.includes_primary else included
-            identifier = identifiers(plan.node.resource)
-            primary = [b",".join([identifier(row[0]) for row in some]) for some in slices(rows, in_steps=True) if some]
-        parts = [HEAD, b"[", *_listed(primary), b"]"] if plan.is_collection else [HEAD, *(primary or [b"null"])]
+            identifier = identifier_encoder(plan.node.resource)
+            chunks = slices(rows, in_steps=True)
+            primary = [b",".join([identifier(row[0]) for row in chunk]) for chunk in chunks if chunk]
+        parts = [HEAD, b"[", *_with_commas(primary), b"]"] if plan.is_collection else [HEAD, *(primary or [b"null"])]
         if plan.has_included:
-            parts += [b',"included":[', *_listed(included), b"]"]
-        parts.append(closing(links, meta))
+            parts += [b',"included":[', *_with_commas(included), b"]"]
+        parts.append(document_tail(links, meta))
         return parts
 
-    def _apart(self, found: list[Level], received_bytes: int, room: _Room) -> Steps[tuple[list[bytes], list[bytes]]]:
-        """The primary resource objects and the included ones, some of them joined at a time."""
+    def _unmerged(
+        self, found: list[Level], received_bytes: int, budget: _ByteBudget
+    ) -> Steps[tuple[list[bytes], list[bytes]]]:
+        """The primary resource objects and the included ones. Each item is several objects joined."""
         joined = []
         for level in found:
             encoder = self._encoder(level.node, level.linked)
@@ -291,34 +308,34 @@ class DocumentEncoder:
             for part in row_slices(level.rows, received_bytes, in_steps=True):
                 ids = None if level.ids is None else level.ids[part]
                 encoded = encoder.encode(level.rows[part], [column[part] for column in level.linkage], ids)
-                room.take(encoded)
+                budget.take(encoded)
                 own.append(b",".join(encoded))
                 yield
             joined.append(own)
         return joined[0], list(chain.from_iterable(joined[1:]))
 
     def _merged(
-        self, found: list[Level], received_bytes: int, room: _Room, in_steps: bool
+        self, found: list[Level], received_bytes: int, budget: _ByteBudget, in_steps: bool
     ) -> Steps[tuple[list[bytes], list[bytes]]]:
-        """The same where levels have to be merged. Objects are encoded together that show the same."""
+        """The same if levels must be merged. Objects that show the same fields are encoded together."""
         resources = yield from merge(found, in_steps)
-        alike: dict[ResourceEncoder, list[int]] = {}
+        by_encoder: dict[ResourceEncoder, list[int]] = {}
         numbered = enumerate(resources)
-        for some in slices(resources, in_steps):
-            for place, resource in islice(numbered, len(some)):
-                alike.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(place)
+        for chunk in slices(resources, in_steps):
+            for index, resource in islice(numbered, len(chunk)):
+                by_encoder.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(index)
             yield
         objects = [b""] * len(resources)
-        for encoder, places in alike.items():
-            rows = [resources[place].row for place in places]
+        for encoder, indexes in by_encoder.items():
+            rows = [resources[index].row for index in indexes]
             for part in row_slices(rows, received_bytes, in_steps):
-                links = [resources[place].links.values() for place in places[part]]
+                links = [resources[index].links.values() for index in indexes[part]]
                 linkage = [list(column) for column in zip(*links, strict=True)]
                 encoded = encoder.encode(rows[part], linkage)
                 if part is not ALL:
-                    room.take(encoded)
-                for place, one in zip(places[part], encoded, strict=True):
-                    objects[place] = one
+                    budget.take(encoded)
+                for index, text in zip(indexes[part], encoded, strict=True):
+                    objects[index] = text
                 yield
         count = len(found[0].rows)
         primary = yield from _joined(objects[:count])
@@ -334,13 +351,13 @@ class DocumentEncoder:
         return encoder
 
 
-def _listed(joined: Sequence[bytes]) -> Sequence[bytes]:
-    """With commas between them."""
-    return joined if len(joined) < 2 else [one for some in joined for one in (b",", some)][1:]
+def _with_commas(texts: Sequence[bytes]) -> Sequence[bytes]:
+    """The texts with commas between them."""
+    return texts if len(texts) < 2 else [part for text in texts for part in (b",", text)][1:]
 
 
 def _joined(objects: Sequence[bytes], between: bytes = b",") -> Steps[list[bytes]]:
-    """Some at a time."""
+    """Join the objects to pieces of limited size."""
     found = []
     for part in piece_slices(objects):
         found.append(between.join(objects[part]))

@@ -1,13 +1,12 @@
-"""Errors of request documents, and error documents. What comes in: error objects. What goes out: bytes. Status
-and code are given, not known here.
+"""Errors of request documents, and the encoding of error documents. It must not know: status and code of an error.
 
 BodyError (querybuild/errors.py)
 ├── MalformedJson          the body is not JSON
-├── MalformedOperations    it is JSON and no list of atomic operations
-└── InvalidDocument        it is JSON and not the document that the route takes
+├── MalformedOperations    the body is JSON, but not a list of atomic operations
+└── InvalidDocument        the body is JSON, but not the document that the route expects
 
 ApiError
-└── AnswerTooLarge         the answer would have more bytes than one may have
+└── AnswerTooLarge         the answer would have more bytes than `max_answer_bytes`
 """
 
 from __future__ import annotations
@@ -21,25 +20,27 @@ from serializers.objects import ErrorDocument, ErrorObject
 
 
 class MalformedJson(BodyError):
-    pass
+    """The body is not JSON."""
 
 
 class MalformedOperations(BodyError):
-    pass
+    """The body is JSON, but not a list of atomic operations."""
 
 
 class InvalidDocument(BodyError):
-    pass
+    """The body is JSON, but not the document that the route expects."""
 
 
 class AnswerTooLarge(ApiError):
-    """The answer would have more bytes than one may have."""
+    """The answer would have more bytes than `max_answer_bytes`."""
 
 
-def answer_too_large(most_bytes: int) -> AnswerTooLarge:
-    detail = f"The answer would have more than {most_bytes} bytes"
+def answer_too_large(max_bytes: int) -> AnswerTooLarge:
+    """Return the error for an answer over this limit."""
+    detail = f"The answer would have more than {max_bytes} bytes"
     return AnswerTooLarge(f"{detail}: ask for a smaller page, for fewer fields (`fields[type]`), or include less.")
 
 
 def encode_errors(errors: Sequence[ErrorObject]) -> bytes:
+    """Return the document of these errors."""
     return msgspec.json.encode(ErrorDocument(list(errors)))

@@ -1,5 +1,5 @@
-"""self, related and page links. What comes in: resources, ids, the pairs of a query. What goes out: URLs,
-percent-encoded, absolute where the server's public URL is known.
+"""Builds links to resources, relationships and pages. What comes in: resources, ids, the parameters of a query. What
+goes out: percent-encoded URLs, absolute if the public URL of the server is known.
 
 Sources: JSON:API 1.0 "Links", "Pagination"; RFC 3986.
 """
@@ -18,7 +18,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def quote_segment(text: str) -> str:
-    """A text as one path segment, or as a name or value in a query.
+    """Return the text percent-encoded, as one path segment or as a name or value in a query.
 
     >>> quote_segment("page[size]")
     'page%5Bsize%5D'
@@ -27,42 +27,44 @@ def quote_segment(text: str) -> str:
 
 
 def resource_path(base_url: str, resource: Resource, segment: str) -> str:
-    """The path of a resource. segment: its id, quoted."""
+    """Return the path of a resource. segment: its id, quoted."""
     return f"{base_url}{resource.path}/{segment}"
 
 
 def related_path(own: str, relationship: Relationship) -> str:
-    """own: the path of the resource that has the relationship."""
+    """Return the path of the related resources. own: the path of the resource that has the relationship."""
     return f"{own}/{quote_segment(relationship.name)}"
 
 
 def relationship_path(own: str, relationship: Relationship) -> str:
+    """Return the path of the linkage. own: the path of the resource that has the relationship."""
     return f"{own}/relationships/{quote_segment(relationship.name)}"
 
 
 SHORT_NAME = 100
-"""Characters of a name that is kept with its encoded form."""
+"""Encoded names up to this length are cached."""
 
 _ENCODED = {code: quote(chr(code), safe="-._~") for code in range(128)}
 
 
 @lru_cache(maxsize=256)
 def _quoted_name(name: str) -> str:
-    """Clients send the same names of parameters again and again."""
+    """A cached `quote_segment`: clients send the same parameter names again and again."""
     return quote_segment(name)
 
 
 def _parameter(name: str, value: str) -> str:
-    """A parameter as links have it, however it came. `translate` takes a third of the time of `quote`."""
+    """A parameter in the form of links. `translate` takes a third of the time of `quote`."""
     text = value.translate(_ENCODED) if value.isascii() else quote_segment(value)
     return f"{_quoted_name(name) if len(name) <= SHORT_NAME else quote_segment(name)}={text}"
 
 
 def with_query(path: str, query: str) -> str:
+    """Return the path with the query, or only the path if the query is empty."""
     return f"{path}?{query}" if query else path
 
 
-PLACE_KEYS = {
+POSITION_KEYS = {
     "number": ("page[number]",),
     "offset": ("page[offset]",),
     "cursor": ("page[after]", "page[before]"),
@@ -70,14 +72,16 @@ PLACE_KEYS = {
 
 
 class PageQueries(msgspec.Struct, frozen=True):
-    """own: the query as it was sent. others: without the place of the page, with what stands before the next one."""
+    """The query strings for page links. own: the query of the request. others: the query without the page position, up
+    to the point where another position can be appended."""
 
     own: str
     others: str
 
 
 def page_queries(pairs: Pairs, page: Page) -> PageQueries:
-    keys = PLACE_KEYS[page.family]
+    """Return the query strings for the links of this page. pairs: the parameters of the request."""
+    keys = POSITION_KEYS[page.family]
     texts = [_parameter(name, value) for name, value in pairs]
     others = "&".join([text for text, (name, _) in zip(texts, pairs, strict=True) if name not in keys])
     if others:
@@ -86,17 +90,18 @@ def page_queries(pairs: Pairs, page: Page) -> PageQueries:
 
 
 def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None, has_next: bool) -> dict[str, str]:
-    """self, first, last, prev and next of a page; a link that has no page is left out.
+    """Return the links self, first, last, prev and next. A link without a page is left out.
 
-    total: all that match, None when it is not known exactly. Both page families are spoken in their own words.
+    total: how many resources match, None if it is not known exactly. The links use the page parameters of the request,
+    `page[number]` or `page[offset]`.
     """
     links = {"self": with_query(path, queries.own)}
     if page.size == 0:
         return links
 
     def at(offset: int) -> str:
-        place = offset // page.size + 1 if page.family == "number" else offset
-        return f"{path}?{queries.others}{place}"
+        position = offset // page.size + 1 if page.family == "number" else offset
+        return f"{path}?{queries.others}{position}"
 
     links["first"] = at(0)
     if total == 0:
@@ -113,8 +118,8 @@ def page_links(path: str, queries: PageQueries, page: Page, *, total: int | None
 
 
 def _last_offset(page: Page, total: int) -> int:
-    """Of the last page that holds a row. An offset that is no multiple of the size has pages of its own: they begin at
-    its remainder."""
+    """The offset of the last page that has a row. If the offset of the page is not a multiple of the size, all pages
+    are shifted by the remainder."""
     begin = page.offset % page.size
     return begin + (total - 1 - begin) // page.size * page.size if begin < total else 0
 
@@ -122,10 +127,10 @@ def _last_offset(page: Page, total: int) -> int:
 def cursor_links(
     path: str, queries: PageQueries, page: Page, first: str, last: str, *, has_more: bool
 ) -> dict[str, str]:
-    """self, first, prev and next of a page that a cursor begins.
+    """Return the links self, first, prev and next of a cursor page.
 
-    first, last: cursors of its first and last row, "" where it has none. has_more: whether there are rows beyond it, in
-    the direction in which it was read; in the other direction are those that the client comes from.
+    first, last: the cursors of its first and last row, "" if it has no row. has_more: whether there are more rows in
+    the direction of reading. In the other direction there are the rows that the client has come from.
     """
 
     def at(key: str, cursor: str) -> str:
@@ -141,5 +146,5 @@ def cursor_links(
 
 
 def page_count(total: int, size: int) -> int:
-    """Pages of a collection; size 0 is one page for all."""
+    """Return the number of pages. Size 0 means one page for all rows."""
     return -(-total // size) if size else int(total > 0)

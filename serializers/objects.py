@@ -1,8 +1,7 @@
-"""The specification's objects that are not resources, as msgspec Structs with their members in the
-specification's order.
+"""Defines the objects of JSON:API documents that are not resources, as msgspec Structs.
 
-Resource objects are not here: they are written from templates (`encode.py`), which is where the time of a long
-list goes.
+Resource objects are written from templates in `encode.py`, because a long list spends most of its time there.
+
 Source: JSON:API 1.0 "Document Structure", "Errors".
 """
 
@@ -17,7 +16,7 @@ JSONAPI = msgspec.Raw(b'{"version":"1.0"}')
 
 
 class ErrorSource(msgspec.Struct, omit_defaults=True):
-    """At most one of: a pointer into the request document, a query parameter, a request header."""
+    """The source of an error: a pointer into the request document, a query parameter or a request header."""
 
     pointer: str | None = None
     parameter: str | None = None
@@ -25,7 +24,8 @@ class ErrorSource(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorObject(msgspec.Struct, omit_defaults=True):
-    """status: as text. status_code: the same as a number, only where custom code raised a bad request."""
+    """One error. status: the HTTP status as text. status_code: the same as a number, only if custom code raised a bad
+    request."""
 
     id: str
     status: str
@@ -38,19 +38,22 @@ class ErrorObject(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorDocument(msgspec.Struct):
+    """A document with errors."""
+
     errors: list[ErrorObject]
     jsonapi: msgspec.Raw = JSONAPI
 
 
 class MetaDocument(msgspec.Struct):
-    """A document that has something to say and no data, such as the answer to a DELETE."""
+    """A document with `meta` and without `data`, such as the answer to a DELETE."""
 
     meta: dict[str, Any]
     jsonapi: msgspec.Raw = JSONAPI
 
 
 class LinksDocument(msgspec.Struct):
-    """The root: links to every collection. A document needs one of data, errors and meta, so it has an empty meta."""
+    """The document of the root: links to every collection. A document must have `data`, `errors` or `meta`, so it has
+    an empty `meta`."""
 
     links: dict[str, str]
     meta: dict[str, Any]
@@ -58,7 +61,8 @@ class LinksDocument(msgspec.Struct):
 
 
 class Meta(msgspec.Struct, omit_defaults=True):
-    """message: what a write has done, in words. count: resources in this page. total: all that match."""
+    """The `meta` of a document. message: what a write has done. count: the number of resources in this page. total: the
+    number of all that match."""
 
     message: str | None = None
     count: int | None = None

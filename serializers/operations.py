@@ -1,7 +1,8 @@
-"""Atomic operations: body bytes -> operations, and results -> bytes. What comes in: the bytes of a request, and later
-the resource objects that were written. What goes out: changes in their order, each fault with its pointer; a document.
+"""Decodes requests of atomic operations and encodes their results. What comes in: the bytes of a body, and later the
+resource objects that were written. What goes out: operations in their order, each error with its pointer; a document.
 
-Every `lid` is checked here: it is made once, by an `add`, and used after it. Nothing here knows a resource.
+Each `lid` is checked here: exactly one `add` defines it, and only later operations use it. It must not know: resources.
+
 Sources: service.md "Atomic operations route"; the JSON:API extension https://jsonapi.org/ext/atomic.
 """
 
@@ -25,14 +26,14 @@ MEMBER = "atomic:operations"
 POINTER = f"/{MEMBER}"
 
 SHOWN_VALUES = 1000
-"""Of an operation that failed, in the error that shows it."""
+"""How many values of a failed operation its error shows."""
 
 _MODES: dict[str, LinkMode] = {"add": "add", "update": "replace", "remove": "remove"}
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """change: None where its faults are known. is_linkage: whether it writes a relationship alone. object: as it was
-    sent, for the error that shows it."""
+    """One operation of a request. change: None if the operation has errors. is_linkage: whether it only writes a
+    relationship. object: the operation as it was sent, shown in its error."""
 
     op: str
     pointer: str
@@ -50,9 +51,9 @@ def decode_operations(
     max_operations: int,
     takes_relationships: bool,
 ) -> None:
-    """Appends to operations, in their order: errors that are raised halfway are about what is there already.
-    takes_relationships: whether a `ref` may name a relationship, as the extension has
-    it.
+    """Decode a request of atomic operations. Operations are appended in their order, so that an error that is raised
+    halfway can show the operation that it is about. takes_relationships: whether a `ref` may name a relationship, as in
+    the extension.
 
     Raises MalformedJson, MalformedOperations. Appends MalformedOperations and InvalidDocument to errors.
     """
@@ -66,21 +67,22 @@ def decode_operations(
     reader = _Reader(errors, takes_relationships)
     for index, item in enumerate(listed):
         pointer = f"{POINTER}/{index}"
-        # It is there before it is looked at: what is wrong with it is told with it.
-        operations.append(Operation(_op_of(item), pointer, None, False, _object(item)))
+        # It is appended before it is decoded, because an error shows the operation.
+        operations.append(Operation(_op_name(item), pointer, None, False, _object(item)))
         operations[-1] = reader.operation(item, pointer)
 
 
 class _Reader:
-    """One request's operations: what was made so far under a lid."""
+    """Decodes the operations of one request, and keeps the lids that were defined so far."""
 
     def __init__(self, errors: list[ApiError], takes_relationships: bool) -> None:
         self._errors = errors
         self._decoder = Decoder(errors, takes_lids=True)
         self._takes_relationships = takes_relationships
-        self._made: set[Lid] = set()
+        self._defined_lids: set[Lid] = set()
 
     def operation(self, item: Any, pointer: str) -> Operation:
+        """Decode one operation, and check its lids."""
         if not isinstance(item, dict):
             self._malformed("An operation must be an object.", pointer)
             return Operation("", pointer, None, False, {})
@@ -96,7 +98,7 @@ class _Reader:
             change = self._resource(item, op, pointer)
         if change is not None:
             self._check_lids(change, pointer)
-        return Operation(_op_of(item), pointer, change, is_linkage, item)
+        return Operation(_op_name(item), pointer, change, is_linkage, item)
 
     def _resource(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
         if op == "remove":
@@ -111,13 +113,14 @@ class _Reader:
         return self._addressed(change, item, pointer) if change is not None and op == "update" else change
 
     def _addressed(self, change: Change, item: dict[str, Any], pointer: str) -> Change | None:
-        """An update of what `ref` names, or else the document; the two must not differ."""
+        """Return the update with the target that `ref` names, or `data` if there is no `ref`. The two must not
+        differ."""
         if "ref" not in item:
             if change.id is None and change.lid is None:
                 if not {"id", "lid"} & item["data"].keys():
-                    self._fault("There is no `id`.", f"{change.pointer}/id")
+                    self._invalid("There is no `id`.", f"{change.pointer}/id")
                 return None
-            if not self._decoder.is_one_name(change.id, change.lid, change.pointer):
+            if not self._decoder.check_id_or_lid(change.id, change.lid, change.pointer):
                 return None
             member = "lid" if change.id is None else "id"
             return msgspec.structs.replace(change, id_pointer=f"{change.pointer}/{member}")
@@ -127,14 +130,14 @@ class _Reader:
         for name in ("type", "id", "lid"):
             sent, named = getattr(change, name), getattr(target, name)
             if sent is not None and sent != named:
-                self._fault(f"The `{name}` of `data` is not that of `ref`.", f"{change.pointer}/{name}")
+                self._invalid(f"The `{name}` of `data` is not that of `ref`.", f"{change.pointer}/{name}")
                 return None
         return msgspec.structs.replace(
             change, type=target.type, id=target.id, lid=target.lid, id_pointer=target.id_pointer
         )
 
     def _target(self, ref: Any, kind: Literal["update", "delete"], pointer: str) -> Change | None:
-        """What a `ref` names: a type, and an id or a lid."""
+        """Return the target that a `ref` names: a type, and an id or a lid."""
         if not isinstance(ref, dict):
             self._malformed("There must be a `ref`, an object of `type` and `id` or `lid`.", pointer)
             return None
@@ -142,16 +145,16 @@ class _Reader:
         id_text = self._decoder.id(ref, pointer, is_required="lid" not in ref)
         if type_name is None or (id_text is None and lid is None):
             return None
-        if not self._decoder.is_one_name(id_text, lid, pointer):
+        if not self._decoder.check_id_or_lid(id_text, lid, pointer):
             return None
         id_pointer = f"{pointer}/{'lid' if id_text is None else 'id'}"
         return Change(kind=kind, type=type_name, id=id_text, lid=lid, pointer=pointer, id_pointer=id_pointer)
 
     def _linkage(self, item: dict[str, Any], op: str, pointer: str) -> Change | None:
-        """A relationship operation: an update of the resource that has the relationship."""
+        """Decode an operation on a relationship. It is an update of the resource that has the relationship."""
         target = self._target(item["ref"], "update", f"{pointer}/ref")
         if not self._takes_relationships:
-            detail = "Relationships are changed here with the media type's `ext` of atomic operations alone."
+            detail = "Relationships can only be changed here with the media type of the `atomic` extension."
             self._malformed(detail, f"{pointer}/ref/relationship")
             return None
         name = item["ref"]["relationship"]
@@ -159,7 +162,7 @@ class _Reader:
             self._malformed("`relationship` must be a string.", f"{pointer}/ref/relationship")
             return None
         if "data" not in item:
-            self._malformed("A relationship's operation must have `data`.", f"{pointer}/data")
+            self._malformed("An operation on a relationship must have `data`.", f"{pointer}/data")
             return None
         linkage = self._decoder.linkage(item["data"], f"{pointer}/data", mode=_MODES[op])
         if target is None or linkage is None:
@@ -169,25 +172,25 @@ class _Reader:
 
     def _check_lids(self, change: Change, pointer: str) -> None:
         if change.kind != "create" and change.lid is not None and change.type is not None:
-            self._check_made(Lid(change.type, change.lid), str(change.id_pointer))
+            self._check_defined(Lid(change.type, change.lid), str(change.id_pointer))
         for identifier in _identifiers(change):
             if identifier.lid is not None:
-                self._check_made(Lid(identifier.type, identifier.lid), f"{identifier.pointer}/lid")
+                self._check_defined(Lid(identifier.type, identifier.lid), f"{identifier.pointer}/lid")
         if change.kind == "create" and change.lid is not None and change.type is not None:
-            made = Lid(change.type, change.lid)
-            if made in self._made:
-                self._fault("This `lid` is of another operation already.", f"{change.pointer}/lid")
-            self._made.add(made)
+            defined = Lid(change.type, change.lid)
+            if defined in self._defined_lids:
+                self._invalid("Another operation already has this `lid`.", f"{change.pointer}/lid")
+            self._defined_lids.add(defined)
 
-    def _check_made(self, lid: Lid, pointer: str) -> None:
-        if lid not in self._made:
+    def _check_defined(self, lid: Lid, pointer: str) -> None:
+        if lid not in self._defined_lids:
             what = f"a resource of type {quoted(lid.type)} with this `lid`"
-            self._fault(f"No operation before this one adds {what}.", pointer)
+            self._invalid(f"No operation before this one adds {what}.", pointer)
 
     def _malformed(self, detail: str, pointer: str) -> None:
         self._errors.append(MalformedOperations(detail, pointer=pointer))
 
-    def _fault(self, detail: str, pointer: str) -> None:
+    def _invalid(self, detail: str, pointer: str) -> None:
         self._errors.append(InvalidDocument(detail, pointer=pointer))
 
 
@@ -196,23 +199,23 @@ def _identifiers(change: Change) -> Iterator[Identifier]:
         yield from linkage.identifiers
 
 
-def _op_of(item: Any) -> str:
+def _op_name(item: Any) -> str:
     op = _object(item).get("op")
     return op if isinstance(op, str) and op in _MODES else ""
 
 
-def uses_lid_of(change: Change, made: set[Lid]) -> bool:
-    """Whether the change needs an id that one of those operations makes."""
+def uses_lid(change: Change, lids: set[Lid]) -> bool:
+    """Whether the change refers to a resource by one of these lids."""
     if change.kind != "create" and change.lid is not None and change.id is None:
-        return Lid(str(change.type), change.lid) in made
+        return Lid(str(change.type), change.lid) in lids
     return any(
-        identifier.lid is not None and Lid(identifier.type, identifier.lid) in made
+        identifier.lid is not None and Lid(identifier.type, identifier.lid) in lids
         for identifier in _identifiers(change)
     )
 
 
 class OperationFault(msgspec.Struct):
-    """loc: the path of what is wrong, in the operation."""
+    """One error of an operation. loc: the path to the wrong value, inside the operation."""
 
     loc: list[str | int]
     msg: str
@@ -220,7 +223,7 @@ class OperationFault(msgspec.Struct):
 
 
 class OperationErrorDetail(msgspec.Struct):
-    """data: of the operation, its absent members as null."""
+    """The failed operation and its errors. data: the `data` of the operation, with null for absent members."""
 
     data: dict[str, Any] | None
     errors: list[OperationFault]
@@ -229,15 +232,17 @@ class OperationErrorDetail(msgspec.Struct):
 
 
 class OperationErrorDocument(msgspec.Struct):
+    """The error document of the operations route, as service.md defines it."""
+
     detail: OperationErrorDetail
 
 
 def encode_operation_error(operations: Sequence[Operation], errors: Sequence[ErrorObject]) -> bytes:
-    """The failure of the first operation that fails, as service.md has it; or that of the whole request."""
-    places = [_place(error) for error in errors]
-    first = min((index for index, _ in places if index is not None), default=None)
+    """Encode the errors of the first operation that failed, or those of the whole request, as service.md defines it."""
+    locations = [_location(error) for error in errors]
+    first = min((index for index, _ in locations if index is not None), default=None)
     operation = None if first is None or first >= len(operations) else operations[first]
-    found = [(error, path) for error, (index, path) in zip(errors, places, strict=True) if index == first]
+    found = [(error, path) for error, (index, path) in zip(errors, locations, strict=True) if index == first]
     faults = [OperationFault(path, error.detail, error.code) for error, path in found]
     what = "Validation error" if found[0][0].status == "422" else found[0][0].title
     where = "" if operation is None else " ".join(["", *filter(None, [operation.op]), f"(at position {first})"])
@@ -256,7 +261,8 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def _shown(value: Any, left: list[int]) -> Any:
-    """A part of the request as an error shows it: long names and texts shortened, and no more values than are left."""
+    """Return a part of the request as an error shows it: long names and texts are shortened, and it has at most
+    `left[0]` values."""
     left[0] -= 1
     if isinstance(value, dict):
         pairs = takewhile(lambda _: left[0] > 0, value.items())
@@ -275,11 +281,11 @@ def _object(value: Any) -> dict[str, Any]:
 _DATA_MEMBERS = ("attributes", "id", "lid", "relationships", "type")
 
 
-def _place(error: ErrorObject) -> tuple[int | None, list[str | int]]:
-    """Which operation a pointer is in, and the path inside it."""
+def _location(error: ErrorObject) -> tuple[int | None, list[str | int]]:
+    """Return the index of the operation that the error's pointer is in, and the path inside it."""
     pointer = None if error.source is None else error.source.pointer
     parts = [part.replace("~1", "/").replace("~0", "~") for part in (pointer or "").split("/")[1:]]
-    # Arrays are the operations and linkage; a name may be a number as well.
+    # Only the operations and linkage are arrays. Elsewhere a number is a name.
     path: list[str | int] = [
         int(part) if before in (MEMBER, "data") and re.fullmatch("[0-9]{1,9}", part) else part
         for before, part in zip(["", *parts], parts, strict=False)
@@ -290,8 +296,8 @@ def _place(error: ErrorObject) -> tuple[int | None, list[str | int]]:
 
 
 def encode_results(objects: Sequence[bytes | None], *, has_meta: bool) -> bytes:
-    """`{"atomic:results":[...]}`; None of an object stands for an operation that has nothing to show. has_meta: whether
-    each result has `"meta":null`, as service.md has it and the extension does not."""
+    """Encode `{"atomic:results":[...]}`. objects: the resource object of each operation, or None if it has none.
+    has_meta: whether each result has `"meta":null`, as service.md requires. The extension has no such member."""
     tail = b',"meta":null}' if has_meta else b"}"
     results = [b'{"data":' + (b"null" if one is None else one) + tail for one in objects]
     return b'{"atomic:results":[' + b",".join(results) + b"]}"

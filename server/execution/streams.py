@@ -17,7 +17,7 @@ from querybuild.rows import Row, branch_keys, with_computed
 from querybuild.stream import Part
 from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
-from serializers.streams import Batch, Linked
+from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine, PreparedRead
 from server.execution.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
@@ -52,7 +52,7 @@ class Cursor:
         self,
         connection: Connection,
         part: Part,
-        encode: Batch,
+        encode: BatchEncoder,
         number: int,
         most_bytes: int,
         read: PreparedRead,

@@ -25,7 +25,7 @@ from serializers.operations import (
     decode_operations,
     encode_operation_error,
     encode_results,
-    uses_lid_of,
+    uses_lid,
 )
 from server.engine import PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, Overload, error_objects
@@ -193,7 +193,7 @@ def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
     for item in items:
         write = item[1]
         name = _name_of(write, ids)
-        if run and (name in written or uses_lid_of(write.change, made) or not _is_alike(run[0][1], write)):
+        if run and (name in written or uses_lid(write.change, made) or not _is_alike(run[0][1], write)):
             yield run
             run, made, written = [], set(), set()
         run.append(item)

@@ -214,7 +214,7 @@ async def test_a_type_of_another_collection(api: Api) -> None:
 
 async def test_a_lid_outside_operations(api: Api) -> None:
     await create_household(api)
-    detail = "A `lid` has a meaning in atomic operations alone."
+    detail = "A `lid` is only allowed in atomic operations."
 
     def lid(pointer: str) -> Any:
         return error("invalid_document", detail, pointer)
@@ -256,11 +256,11 @@ async def test_faults_of_form_and_of_names_are_reported_together(api: Api) -> No
                 "/users",
                 sent,
                 [
-                    error("invalid_document", "A `lid` has a meaning in atomic operations alone.", "/data/lid"),
+                    error("invalid_document", "A `lid` is only allowed in atomic operations.", "/data/lid"),
                     error("invalid_document", "The relationship has no `data`.", "/data/relationships/group/data"),
                     error(
                         "invalid_document",
-                        "Resource linkage is made of resource identifier objects, or null.",
+                        "Resource linkage must consist of resource identifier objects, or be null.",
                         "/data/relationships/bio/data",
                     ),
                     error(

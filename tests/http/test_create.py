@@ -297,7 +297,7 @@ async def test_linkage_that_is_refused(api: Api) -> None:
 async def test_linkage_of_no_form(api: Api) -> None:
     await create_household(api)
     base = "/data/relationships"
-    made_of = "Resource linkage is made of resource identifier objects, or null."
+    made_of = "Resource linkage must consist of resource identifier objects, or be null."
 
     def refused(relationships: Any, *errors: Any) -> Refused:
         return Refused("POST", "/users", document("user", ADA, relationships=relationships), list(errors))

@@ -66,7 +66,7 @@ PERSON = {"type": "person", "id": "1"}
 GROUPED = "data/relationships/group/data"
 OWNED = "data/relationships/computers/data"
 NO_LID = "No operation before this one adds a resource of type “{}” with this `lid`."
-NOT_BOTH = "A resource is named by its `id` or by its `lid`, not by both."
+NOT_BOTH = "A resource is identified by its `id` or by its `lid`, not by both."
 NO_REF = "There must be a `ref`, an object of `type` and `id` or `lid`."
 CASES: dict[str, Case] = {
     # what the specification shows
@@ -268,7 +268,7 @@ CASES: dict[str, Case] = {
         NO_LID.format("computer"),
     ),
     "a repeated lid": invalid(
-        add("parent", {"name": "x"}, lid="first"), "data/lid", "This `lid` is of another operation already."
+        add("parent", {"name": "x"}, lid="first"), "data/lid", "Another operation already has this `lid`."
     ),
     "an id and a lid": invalid(update("parent", {}, id="1", lid="first"), "data/lid", NOT_BOTH),
     "an id and a lid of a ref": invalid(remove("parent", id="1", lid="first"), "ref/lid", NOT_BOTH),

@@ -139,7 +139,7 @@ async def test_refused_without_the_extension(api: Api) -> None:
             "errors": [
                 {
                     "loc": ["ref", "relationship"],
-                    "msg": "Relationships are changed here with the media type's `ext` of atomic operations alone.",
+                    "msg": "Relationships can only be changed here with the media type of the `atomic` extension.",
                     "type": "malformed_operations",
                 }
             ],

@@ -145,7 +145,7 @@ async def test_linkage_of_the_wrong_form(api: Api) -> None:
         detail = f"This relationship is to resources of type “{target}”, not “{sent}”."
         return error("linkage_type_conflict", detail, pointer)
 
-    no_object = "Resource linkage is made of resource identifier objects, or null."
+    no_object = "Resource linkage must consist of resource identifier objects, or be null."
     cases = [
         refused("PATCH", single, [], named(is_one, "group")),
         refused("PATCH", single, of("group", "1"), named(is_one, "group")),
@@ -169,7 +169,7 @@ async def test_linkage_of_the_wrong_form(api: Api) -> None:
                 method,
                 many,
                 [one("computer", "4") | {"lid": "x"}],
-                invalid("A `lid` has a meaning in atomic operations alone.", "/data/0/lid"),
+                invalid("A `lid` is only allowed in atomic operations.", "/data/0/lid"),
             ),
             refused(
                 method,

@@ -99,7 +99,7 @@ def test_documents(body: bytes, expected: Change) -> None:
         (data({"type": None}), [("/data/type", "`type` must be a string.")]),
         (data({"type": "a", "id": 1.5}), [("/data/id", "`id` must be a string or a whole number.")]),
         (data({"type": "a", "id": True}), [("/data/id", "`id` must be a string or a whole number.")]),
-        (data({"type": "a", "lid": "x"}), [("/data/lid", "A `lid` has a meaning in atomic operations alone.")]),
+        (data({"type": "a", "lid": "x"}), [("/data/lid", "A `lid` is only allowed in atomic operations.")]),
         (data({"type": "a", "attributes": []}), [("/data/attributes", "`attributes` must be an object.")]),
         (data({"type": "a", "attributes": None}), [("/data/attributes", "`attributes` must be an object.")]),
         (data({"type": "a", "relationships": []}), [("/data/relationships", "`relationships` must be an object.")]),
@@ -111,8 +111,11 @@ def test_documents(body: bytes, expected: Change) -> None:
             data({"type": "a", "relationships": {"r/s": {"links": {}}}}),
             [("/data/relationships/r~1s/data", "The relationship has no `data`.")],
         ),
-        (related(1), [(POINTER, "Resource linkage is made of resource identifier objects, or null.")]),
-        (related([None]), [(f"{POINTER}/0", "Resource linkage is made of resource identifier objects, or null.")]),
+        (related(1), [(POINTER, "Resource linkage must consist of resource identifier objects, or be null.")]),
+        (
+            related([None]),
+            [(f"{POINTER}/0", "Resource linkage must consist of resource identifier objects, or be null.")],
+        ),
         (related({"id": "1"}), [(f"{POINTER}/type", "There is no `type`.")]),
         (related({"type": "b"}), [(f"{POINTER}/id", "There is no `id`.")]),
         (
@@ -120,7 +123,7 @@ def test_documents(body: bytes, expected: Change) -> None:
             [
                 (f"{POINTER}/0/type", "`type` must be a string."),
                 (f"{POINTER}/0/id", "There is no `id`."),
-                (f"{POINTER}/1", "Resource linkage is made of resource identifier objects, or null."),
+                (f"{POINTER}/1", "Resource linkage must consist of resource identifier objects, or be null."),
                 ("/data/relationships/s", "A relationship must be an object with `data`."),
                 ("/data/type", "There is no `type`."),
                 ("/data/id", "`id` must be a string or a whole number."),

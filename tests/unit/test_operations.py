@@ -10,7 +10,7 @@ import pytest
 from querybuild.errors import ApiError
 from querybuild.query import Change, Identifier, Lid, LinkageChange
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
-from serializers.operations import Operation, decode_operations, encode_results, uses_lid_of
+from serializers.operations import Operation, decode_operations, encode_results, uses_lid
 from tests.planning import LIMITS
 
 AT = "/atomic:operations/0"
@@ -158,8 +158,8 @@ LINKAGE = {"friend": LinkageChange((Identifier("person", "", "", "a"),), False, 
     ],
 )
 def test_what_uses_a_lid(change: Change, is_used: bool) -> None:
-    assert uses_lid_of(change, {Lid("person", "a")}) is is_used
-    assert uses_lid_of(change, set()) is False
+    assert uses_lid(change, {Lid("person", "a")}) is is_used
+    assert uses_lid(change, set()) is False
 
 
 def test_results() -> None:

@@ -9,10 +9,10 @@ from serializers.steps import (
     SLICE_BYTES,
     SLICE_ROWS,
     Steps,
-    at_once,
     needs_steps,
     piece_slices,
     row_slices,
+    run_steps,
     slices,
 )
 
@@ -57,4 +57,4 @@ def test_the_result_of_steps() -> None:
         yield
         return 3
 
-    assert at_once(steps()) == 3
+    assert run_steps(steps()) == 3
