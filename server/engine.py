@@ -8,12 +8,12 @@ are ready to run, from the caches where their shape was seen before.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from querybuild.attributes import checks_within
-from querybuild.cache import BoundedCache
+from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
@@ -115,7 +115,7 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that is ready to run: kept under its query string as it came. pairs: of that query string."""
+    """A read that is ready to run. It is cached by its query string as it was sent. pairs: of that query string."""
 
     pairs: Pairs
     page: Page
@@ -135,7 +135,7 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
 class Caches(msgspec.Struct, frozen=True, eq=False):
     """What a worker keeps of what it was asked. Each has its share of the bytes that the setting allows."""
 
-    prepared_reads: BoundedCache[PreparedRead]
+    prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[tuple[ReadForm, CompiledRead]]
     compiled_reads: BoundedCache[CompiledRead]
     compiled_streams: BoundedCache[CompiledStream]
@@ -147,7 +147,8 @@ class Caches(msgspec.Struct, frozen=True, eq=False):
 def _caches(settings: Settings) -> Caches:
     names = Caches.__struct_fields__
     bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // len(names))
-    return Caches(**{name: BoundedCache(*bounds) for name in names})
+    others: dict[str, BoundedCache[Any]] = {name: BoundedCache(*bounds) for name in names if name != "prepared_reads"}
+    return Caches(prepared_reads=SecondUseCache(*bounds), **others)
 
 
 class Engine:

@@ -173,11 +173,12 @@ async def test_a_connection_that_breaks_under_a_request(api: Api) -> None:
 
 
 async def test_caches(api: Api) -> None:
-    for _ in range(3):
+    """A query string is kept from its second request on."""
+    for _ in range(5):
         await api.get("/users?page[size]=3")
     found = await scrape(api)
-    assert found["cache_misses_total"][("prepared_reads",)] == 1
-    assert found["cache_hits_total"][("prepared_reads",)] == 2
+    assert found["cache_misses_total"][("prepared_reads",)] == 2
+    assert found["cache_hits_total"][("prepared_reads",)] == 3
     assert found["cache_entries"][("prepared_reads",)] == 1
     assert found["cache_bytes"][("prepared_reads",)] > 1000
 
