@@ -1,5 +1,5 @@
-"""make_app and make_server. What comes in: settings, declarations, a database. What goes out: what answers a request,
-and the server that asks it. Nothing here knows where sockets come from, or when it all ends.
+"""Builds the application and the HTTP server. What comes in: settings, declarations, a database. What goes out: the
+routes with their handlers, and a server that calls them. It must not know: sockets, the end of the process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CustomRoutes = Sequence[tuple[re.Pattern[str], type[CustomHandler]]]
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Who answers a request. arguments: for the method."""
+    """The handler that answers a request. arguments: those of its method."""
 
     handler: type[Handler]
     route: Route | None = None
@@ -66,8 +66,8 @@ SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK))
 
 
 class Routes:
-    """Path -> handler, by the engine's catalogue. The engine is taken once a request, so a new one is a
-    swapped reference."""
+    """Finds the handler of a request, by the catalog of the engine. A request keeps the engine that it began with, so
+    a reload only replaces the reference."""
 
     def __init__(self, engine: Engine, database: Database, routes: CustomRoutes) -> None:
         self.engine = engine
@@ -80,11 +80,12 @@ class Routes:
         self._hosts, self._admin_hosts = AllowedHosts(settings), AllowedHosts(settings, is_admin=True)
         self.health = Health(database)
         self.gauges = Gauges(engine, database, self.running)
-        # What makes a transform will do for its class.
+        # tornado expects classes, but any function that returns a transform works.
         transforms: list[Any] = [*cors.transforms(settings.cors_origins), *compression.transforms(settings.compression)]
         self.application = Application(transforms=transforms, log_function=database.telemetry.end)
 
     def find_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
+        """Return the delegate that answers a request."""
         match = self._match(request, self._read_path(request))
         return self._delegate(request, self._admitted(request, match, self._hosts))
 
@@ -111,15 +112,15 @@ class Routes:
         return None
 
     def find_admin_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
-        """On the port that has health and metrics alone."""
+        """Return the delegate for a request on the admin port, which only has health and metrics."""
         path = self._read_path(request)
         shape = None if path is None else ADMIN.get(path)
         match = Match(Handler) if path is None or shape is None else Match(HANDLERS[shape], Route(shape, path))
         return self._delegate(request, self._admitted(request, match, self._admin_hosts))
 
     def _admitted(self, request: HTTPServerRequest, match: Match, hosts: AllowedHosts) -> Match:
-        """Instead of what was asked for, what refuses it. Probes of health come under any name, and are told nothing
-        that matters."""
+        """Return the match, or a handler that refuses the request. Health probes may use any host name, and their
+        answers contain nothing secret."""
         assert isinstance(request, Request)
         if not hosts.knows(request) and match.handler not in PROBES:
             return UNKNOWN_HOST
@@ -128,7 +129,7 @@ class Routes:
         return match
 
     def _read_path(self, request: HTTPServerRequest) -> str | None:
-        """The canonical path, which the request has from here on; None where it has none."""
+        """Replace the path of the request by its canonical form and return it. Returns None if it has none."""
         assert request.uri is not None
         is_short = len(request.uri) <= self.engine.settings.max_url_bytes
         path = canonical_path(request.path) if is_short else None
@@ -146,19 +147,19 @@ class Routes:
 def make_app(
     settings: Settings, catalog: Catalog, schema: LiveSchema, database: Database, routes: CustomRoutes = ()
 ) -> Routes:
-    """What a server answers with."""
+    """Return the routes of a server."""
     return Routes(Engine(settings, catalog, schema), database, routes)
 
 
 def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:
-    """balance: with the other workers."""
+    """Return the server of the main port. balance: shares connections with the other workers."""
     server = _server(app, app.find_handler, settings, connection_limits(settings), balance)
     app.gauges.clients = server
     return server
 
 
 def make_admin_server(app: Routes, settings: Settings) -> Server:
-    """On the port that has health and metrics alone."""
+    """Return the server of the admin port, which only has health and metrics."""
     return _server(app, app.find_admin_handler, settings, admin_limits(settings))
 
 
@@ -169,16 +170,16 @@ def _server(
     limits: ConnectionLimits,
     balance: Balance | None = None,
 ) -> Server:
-    """Bodies are measured by the handlers, which answer with a document."""
+    """The server does not limit bodies. Handlers do, because they answer with a document."""
     meter = app.database.telemetry.meter
     for reason in Reason:
-        # A graph of what has not happened yet is a line at zero.
+        # A counter exists from the start, so that a graph begins at zero.
         meter.add(CLOSED, reason, amount=0.0)
     return Server(
         find_handler,
         make_request=request_factory(settings.trusted_proxies),
         limits=limits,
-        # Twice ours, and room for a URL: what is over this limit has a bare 431 for its answer.
+        # Twice the limit of the handlers, and a URL. A head over this limit gets a 431 without a document.
         head_bytes=2 * settings.max_header_bytes + settings.max_url_bytes,
         balance=balance,
         is_trusted=trusted_peer_check(settings.trusted_proxies),

@@ -1,8 +1,8 @@
-"""One engine: settings, catalogue, statements, encoders and caches as one value, which a request takes once
-and keeps. A reload makes another.
+"""Defines the engine: settings, catalog, encoders and caches as one value. A request keeps the engine that it began
+with. A reload creates another.
 
-What comes in: settings, the Catalog, what is known of the live tables. What goes out: reads and writes that
-are ready to run, from the caches where their shape was seen before.
+What comes in: settings, the Catalog, facts about the live tables. What goes out: reads and writes that are ready to
+run, from the caches if their shape is known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
 ROW_BODIES = 16
-"""How many bodies of the largest size a row is taken to be made of, at most."""
+"""The assumed size of the largest row, in bodies of the largest size."""
 
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_COLLECTION = frozenset(FAMILIES)
@@ -48,15 +48,15 @@ ON_RESOURCE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
 
 _ENTRY_BYTES, _BYTES_PER_CHARACTER = 4096, 12
-"""What an entry weighs, and what each character of a query string adds to it: nodes, plan, values, pairs. By
-tracemalloc a short read, prepared and compiled, takes 4 to 5 KB, its encoders 2 to 5 KB more, a filter of 50
-nodes 76 KB."""
+"""The assumed bytes of a cache entry, and those that each character of a query string adds: nodes, plan, values,
+pairs. According to tracemalloc a short read, prepared and compiled, takes 4 to 5 KB, its encoders 2 to 5 KB more, and a
+filter of 50 nodes 76 KB."""
 
 
 class CompiledRead(msgspec.Struct, frozen=True, eq=False):
-    """A read's shape: kept under its plan. has_computed: whether Python computes something of it. is_one_row: whether
-    the row of a resource is all there is to read. unenforced_keys: the types in it whose ids, or keys of a to-one, no
-    constraint keeps unique."""
+    """A compiled read, cached by its plan. has_computed: whether Python computes attributes. is_one_row: whether the
+    row of one resource is everything that is read. unenforced_keys: the types whose ids, or keys of a to-one, are not
+    unique by a constraint."""
 
     statements: ReadStatements
     encoder: DocumentEncoder
@@ -66,26 +66,28 @@ class CompiledRead(msgspec.Struct, frozen=True, eq=False):
 
 
 class CompiledStream(msgspec.Struct, frozen=True, eq=False):
-    """A read's shape where its rows are streamed."""
+    """A compiled read whose rows are streamed."""
 
     statements: StreamStatements
     encoder: StreamEncoder
 
 
 class Bare(msgspec.Struct, frozen=True, eq=False):
-    """A resource without relationships and links. is_returned: whether the statement that writes it can give it
-    back."""
+    """The encoding of a resource without relationships and links. is_returned: whether RETURNING of the statement that
+    writes it has all values."""
 
     node: Node
     encoder: ResourceEncoder
     is_returned: bool
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """Return the resource object of each row."""
         return self.encoder.encode(with_computed(self.node, rows), ())
 
 
 class ReadShape(msgspec.Struct, frozen=True):
-    """What a route reads. resource: of the path. written: relationships whose linkage the answer to a write shows."""
+    """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
+    shows."""
 
     kind: Literal["collection", "resource", "related", "linkage"]
     resource: Resource
@@ -94,14 +96,14 @@ class ReadShape(msgspec.Struct, frozen=True):
 
     @property
     def accepts(self) -> frozenset[str]:
-        """The parameter families that the route has a use for."""
+        """The parameter families that the route accepts."""
         if self.kind == "resource" or not (self.relationship is None or self.relationship.is_to_many):
             return ON_RESOURCE
         return ON_LINKAGE if self.kind == "linkage" else ON_COLLECTION
 
 
 class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
-    """A write that is ready to run. planned: None where custom code comes first, which may change it."""
+    """A write that is ready to run. planned: None if a hook runs first, because it may change the write."""
 
     resource: Resource
     change: Change
@@ -115,7 +117,7 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
-    """A read that is ready to run. It is cached by its query string as it was sent. pairs: of that query string."""
+    """A read that is ready to run. It is cached by its query string as it was sent. pairs: its parameters."""
 
     pairs: Pairs
     page: Page
@@ -128,12 +130,12 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_unpaginated(self) -> bool:
-        """Whether all rows are asked for, however many."""
+        """Whether the request is for all rows, without pages."""
         return self.plan.is_collection and self.page.size == 0
 
 
 class Caches(msgspec.Struct, frozen=True, eq=False):
-    """What a worker keeps of what it was asked. Each has its share of the bytes that the setting allows."""
+    """The caches of a worker. Each has the same share of `statement_cache_bytes`."""
 
     prepared_reads: SecondUseCache[PreparedRead]
     read_forms: BoundedCache[tuple[ReadForm, CompiledRead]]
@@ -152,6 +154,8 @@ def _caches(settings: Settings) -> Caches:
 
 
 class Engine:
+    """Prepares reads and writes for one set of settings and declarations."""
+
     def __init__(self, settings: Settings, catalog: Catalog, schema: LiveSchema) -> None:
         self.settings = settings
         self.catalog = schema.catalog or catalog
@@ -166,12 +170,12 @@ class Engine:
 
     @property
     def has_room_for_rows(self) -> bool:
-        """Whether an answer has room for any row that a few bodies can make. Then a write of one row is answered from
-        its own statement: there is no transaction that an answer could undo."""
+        """Whether the largest assumed row fits into an answer. Then a write of one row can be a single statement: its
+        answer is never too large, so nothing has to be rolled back."""
         return self.settings.max_answer_bytes >= ROW_BODIES * self.settings.max_body_bytes
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
-        """Raises ApiError, or Several, for what is wrong with the query string."""
+        """Return the read of this query string. Raises ApiError, or Several, for its errors."""
         key = (shape, self.context, query_string)
         prepared = self.caches.prepared_reads.get(key)
         if prepared is None:
@@ -180,10 +184,11 @@ class Engine:
         return prepared
 
     def timeout_of(self, read: PreparedRead) -> float | None:
-        """Seconds that a read may take; None for as long as its statements may."""
+        """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
         return self.settings.filter_timeout_seconds if read.plan.conditions and read.plan.is_collection else None
 
     def stream_of(self, plan: ReadPlan) -> CompiledStream:
+        """Return the compiled stream of a plan."""
         return self.caches.compiled_streams.get_or_make(plan, lambda: self._compile_stream(plan), _stream_bytes)
 
     def _compile_stream(self, plan: ReadPlan) -> CompiledStream:
@@ -192,20 +197,20 @@ class Engine:
         return CompiledStream(statements, StreamEncoder(plan, nodes_shown, self.base_url))
 
     def check_no_parameters(self, query_string: str) -> None:
-        """For routes that have no use for any. Raises ParameterError."""
+        """Refuse parameters, for routes that accept none. Raises ParameterError."""
         if query_string:
             errors = Errors()
             parse(split_pairs(query_string, errors), NO_PARAMETERS, self.limits, errors)
             raise_all(errors)
 
     def prepare_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PreparedWrite:
-        """Appends to errors what is wrong with the change, unless custom code is to see it first."""
+        """Return a write that is ready to run. Appends to errors, unless a hook runs first."""
         if resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self._planned_write(resource, change, errors))
 
     def plan_writes(self, resource: Resource, changes: Sequence[Change]) -> list[PlannedWrite]:
-        """Raises ApiError, or Several, for what is wrong with them."""
+        """Return the plans of several changes. Raises ApiError, or Several, for their errors."""
         errors = Errors()
         planned = [self._planned_write(resource, change, errors) for change in changes]
         raise_all(errors)
@@ -228,7 +233,7 @@ class Engine:
             self.caches.forms.put((key, self.context), form, _ENTRY_BYTES)
 
     def bare(self, resource: Resource) -> Bare:
-        """A resource with its attributes alone, as the results of atomic operations show it."""
+        """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
         bare = self._bare.get(resource)
         if bare is None:
             node = node_of(resource, resource.readable_attributes)
@@ -237,20 +242,23 @@ class Engine:
         return bare
 
     def write_statements(self, plan: WritePlan) -> WriteStatements:
+        """Return the statements of a write."""
         return self.caches.compiled_writes.get_or_make(plan, lambda: compile_write(plan), lambda _: _ENTRY_BYTES)
 
     def rows_statement(self, plan: WritePlan) -> str:
-        """Of as many rows as `rows_together` says."""
+        """Return the statement that creates as many rows as `rows_together` says."""
         return self.caches.compiled_together.get_or_make(plan, lambda: compile_rows(plan), _text_bytes)
 
     def locks_statement(
         self, resource: Resource, columns: tuple[str, ...], strength: LockStrength | None, shown: tuple[str, ...] = ()
     ) -> str:
+        """Return the statement that locks rows of a resource."""
         key = (resource, columns, strength, shown)
         make = lambda: compile_locks(resource, columns, strength, shown)  # noqa: E731
         return self.caches.compiled_together.get_or_make(key, make, _text_bytes)
 
     def statement_together(self, creates: tuple[Create, ...]) -> str:
+        """Return one statement for several creates."""
         return self.caches.compiled_together.get_or_make(creates, lambda: compile_together(creates), _text_bytes)
 
     def _prepare(self, shape: ReadShape, query_string: str) -> PreparedRead:
@@ -294,7 +302,7 @@ class Engine:
         return CompiledRead(statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
-        """Of the types that a read shows, or joins to sort by, those whose ids or keys no constraint keeps unique."""
+        """The types that a read shows or joins for a sort, and whose ids or keys are not unique by a constraint."""
         if not self.schema.unenforced_keys:
             return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]

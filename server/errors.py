@@ -1,22 +1,23 @@
-"""The answers that HTTP and the database make, and the one table: error class -> status, code, title. What
-comes in: any exception. What goes out: an error document with its status.
+"""Turns exceptions into error documents, and defines the errors of HTTP and the database. The table ERRORS has the
+status, code and title of each class.
 
     ApiError (querybuild/errors.py)
     ├── BadRequest             raised by custom code; defined there
-    ├── RequestFault           the request as HTTP
+    ├── RequestFault           an error in the HTTP request
     │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong, BodyTimeout
     │   └── ForeignOrigin, UnknownHost, PreconditionUnsupported, ReadOnlyServer
-    ├── Overload               the server has as much to do as it may, or has worked on the request for as long
+    ├── Overload               too many requests in progress, or the request took too long
     │   └── Overloaded, TooManyRequests, RequestTimeout
-    ├── ResourceNotFound       the path names nothing; defined there
-    └── DatabaseAnswer         what the database made of a request that was in order
+    ├── ResourceNotFound       the resource of the path does not exist; defined there
+    └── DatabaseAnswer         the database refused a valid request, or could not answer it
         ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids
         ├── ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
         └── OutcomeUnknown, StatementTimeout
 
-What is no ApiError is a fault of ours: a 500 that says nothing but the request's id, and a log line with the rest.
+Any other exception is a fault of the server: a 500 that only contains the id of the request, and a log line with the
+details.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ RETRY_AFTER_SECONDS = 1
 
 
 class RequestFault(ApiError):
-    pass
+    """An error in the HTTP request."""
 
 
 class RouteNotFound(RequestFault):
-    pass
+    """No route has this path."""
 
 
 class MethodNotAllowed(RequestFault):
-    """allow: the methods that the route has."""
+    """The route does not have this method. allow: the methods that it has."""
 
     def __init__(self, detail: str, allow: Sequence[str]) -> None:
         super().__init__(detail)
@@ -61,75 +62,77 @@ class MethodNotAllowed(RequestFault):
 
 
 class NotAcceptable(RequestFault):
-    pass
+    """The server cannot answer in a media type that the client accepts."""
 
 
 class UnsupportedMediaType(RequestFault):
-    pass
+    """The body has a media type or an encoding that the server does not accept."""
 
 
 class BodyTooLarge(RequestFault):
-    pass
+    """The body has more bytes than `max_body_bytes`."""
 
 
 class UrlTooLong(RequestFault):
-    pass
+    """The URL has more bytes than `max_url_bytes`."""
 
 
 class BodyTimeout(RequestFault):
-    pass
+    """The body took too long to arrive."""
 
 
 class ForeignOrigin(RequestFault):
-    """A web page of another origin wants to write."""
+    """A web page of another origin tried to write."""
 
 
 class UnknownHost(RequestFault):
-    """The request is for a name that is not the server's."""
+    """The host of the request is not a name of this server."""
 
 
 class PreconditionUnsupported(RequestFault):
-    pass
+    """The write has a precondition, which the server does not support."""
 
 
 class ReadOnlyServer(RequestFault):
-    pass
+    """The server does not accept writes."""
 
 
 class Overload(ApiError):
-    pass
+    """The server or the client has too many requests in progress, or the request took too long."""
 
 
 class Overloaded(Overload):
-    """All clients together have too many requests at work."""
+    """The server has too many requests in progress, or no memory left for bodies."""
 
 
 class TooManyRequests(Overload):
-    """This client has too many."""
+    """This client has too many requests in progress."""
 
 
 def too_many_requests() -> TooManyRequests:
-    return TooManyRequests("This client has too many requests under way; wait for their answers, and try again.")
+    """Return the error for a client with too many requests in progress."""
+    return TooManyRequests("This client has too many requests in progress; wait for their answers, and try again.")
 
 
 class RequestTimeout(Overload):
-    pass
+    """The request took too long."""
 
 
 class DatabaseAnswer(ApiError):
-    pass
+    """The database refused a valid request, or could not answer it."""
 
 
 class Conflict(DatabaseAnswer):
-    pass
+    """The write conflicts with other rows."""
 
 
 class NoFreeId(Conflict):
-    """The sequence of an id has come to its end."""
+    """The sequence of an id is exhausted."""
 
 
 def no_free_id(type_name: str) -> NoFreeId:
-    return NoFreeId(f"There is no free id left for a new {type_name}: its numbers have come to their end.")
+    """Return the error for a new resource of this type without a free id."""
+    return NoFreeId(f"There is no free id left for a new {type_name}: its sequence is exhausted.")
 
 
 class ValueRefused(DatabaseAnswer):
@@ -141,7 +144,7 @@ class BodyValueRefused(DatabaseAnswer):
 
 
 class DatabaseRule(DatabaseAnswer):
-    """A rule of the database's own refused it. status: 400 to 499, as the rule chooses."""
+    """A rule in the database refused the write. status: 400 to 499, chosen by the rule."""
 
     code, title = "database_rule", "Database Rule"
 
@@ -155,46 +158,48 @@ class NotWritten(DatabaseAnswer):
 
 
 class DatabaseForbids(DatabaseAnswer):
-    """The role of the server lacks a privilege, row security refuses the row, or a table takes no writes any more."""
+    """The role of the server lacks a privilege, row security refuses the row, or a table no longer accepts writes."""
 
 
 class TooManyIncluded(DatabaseAnswer):
-    pass
+    """The read would include too many resources."""
 
 
 class TooManyRows(DatabaseAnswer):
-    pass
+    """The request would read too many rows."""
 
 
 class TooExpensive(DatabaseAnswer):
-    """PostgreSQL would need more room on disk for the request than a connection may have."""
+    """PostgreSQL would need more temporary files for the request than a connection may have."""
 
 
 class Unavailable(DatabaseAnswer):
-    pass
+    """The database cannot be reached."""
 
 
 class Busy(Unavailable):
-    pass
+    """No connection became free in time."""
 
 
 class TooManyStreams(Unavailable):
-    pass
+    """Too many answers are being streamed."""
 
 
 class NotReady(Unavailable):
-    """This server is to be asked nothing: it is about to end."""
+    """The server should get no requests, for example because it stops."""
 
 
 class OutcomeUnknown(DatabaseAnswer):
-    pass
+    """It is not known whether the write was done."""
 
 
 class StatementTimeout(DatabaseAnswer):
-    pass
+    """A statement or a stream took too long."""
 
 
 class ErrorRow(msgspec.Struct, frozen=True):
+    """What an error document says of an error class."""
+
     status: int
     code: str
     title: str
@@ -266,6 +271,8 @@ INTERNAL_DETAIL = "The server failed on this request. Its id is with the server'
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
+    """An error document with its status and headers. is_fault: whether it reports a fault of the server."""
+
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -273,8 +280,8 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 def answer(error: BaseException, request_id: str) -> ErrorAnswer:
-    """Any exception as an error document: an ApiError as its row says, tornado's HTTPError as its status, all
-    else as a 500 without internals."""
+    """Return the answer for any exception. An ApiError gets the status of its row, tornado's HTTPError its own status.
+    Everything else is a 500 without internal details."""
     objects = error_objects(error, request_id)
     return ErrorAnswer(
         status=common_status({int(one.status) for one in objects}),
@@ -285,23 +292,25 @@ def answer(error: BaseException, request_id: str) -> ErrorAnswer:
 
 
 def error_objects(error: BaseException, request_id: str) -> list[ErrorObject]:
+    """Return the error objects for an exception. Their ids are the id of the request with a number."""
     return [_error_object(one, f"{request_id}.{number}") for number, one in enumerate(_each(error), 1)]
 
 
 def _each(error: BaseException) -> Sequence[BaseException]:
-    """The errors that an answer reports: of several the first MAX_ERRORS."""
+    """The errors that an answer reports, at most MAX_ERRORS."""
     return error.errors[:MAX_ERRORS] if isinstance(error, Several) else (error,)
 
 
 def common_status(statuses: set[int]) -> int:
-    """One status for all: their own where they agree; of different ones 500 over any of the server's, else 400."""
+    """Return one status for all errors. Different statuses become 500 if one of them is at least 500, otherwise
+    400."""
     if len(statuses) == 1:
         return statuses.pop()
     return 500 if any(status >= 500 for status in statuses) else 400
 
 
 def row_of(error: BaseException) -> ErrorRow:
-    """The nearest class of the table, or what a user's own class says of itself."""
+    """Return the row of the nearest class in the table. A class of custom code may define its own."""
     status = getattr(error, "status", None)
     if isinstance(error, ApiError) and isinstance(status, int) and 400 <= status < 500:
         title = str(getattr(error, "title", "") or http.HTTPStatus(status).phrase)
@@ -362,7 +371,7 @@ def _headers(error: BaseException) -> list[tuple[str, str]]:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, its cause, and so on. Custom code can raise one that is its own cause."""
+    """Yield the error, its cause, the cause of that, and so on. An error of custom code may be its own cause."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

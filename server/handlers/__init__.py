@@ -1,4 +1,4 @@
-"""The handlers, one per route shape."""
+"""Lists the handlers, one for each route shape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What is the server's own under /-/, for who runs it: liveness, readiness, metrics. What comes in: a probe, or a
-scrape. What goes out: a short document, or the figures of all workers.
+"""Answers the routes below /-/ for operators: liveness, readiness, metrics.
 
-They answer whatever Accept says, take no part in what is limited, and leave no line in the access log.
+These routes ignore Accept, do not count for limits, and write no line to the access log.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ from server.observing.exposition import expose
 
 
 class AdminHandler(Handler):
+    """The base of the handlers of health and metrics."""
+
     is_quiet = True
 
-    def initialize(self, health: Health, gauges: Gauges, **context: Any) -> None:  # type: ignore[override]  # more of it
+    def initialize(self, health: Health, gauges: Gauges, **context: Any) -> None:  # type: ignore[override]  # it takes more
         super().initialize(**context)
         self.health = health
         self.gauges = gauges
@@ -30,25 +31,26 @@ class AdminHandler(Handler):
         self.set_header("Cache-Control", "no-store")
 
     def finish_status(self, status: str) -> None:
+        """Answer with this status."""
         self.finish_document(msgspec.json.encode(MetaDocument({"status": status})))
 
 
 class LiveHandler(AdminHandler):
-    """The loop turns."""
+    """Answers that the event loop runs."""
 
     async def get(self) -> None:
         self.finish_status("live")
 
 
 class ReadyHandler(AdminHandler):
-    """Requests are welcome; why they are not is an error document, by way of the root handler."""
+    """Answers whether the server accepts requests. If not, an error document says why."""
 
     async def get(self) -> None:
         self.finish_status(await self.health.check())
 
 
 class MetricsHandler(AdminHandler):
-    """The figures of all workers, as they are now in this one, and were within a second in the others."""
+    """Answers with the metrics of all workers. Those of other workers may be a second old."""
 
     async def get(self) -> None:
         self.gauges.update()

@@ -1,8 +1,7 @@
-"""What every handler does alike: the checks before a body arrives, the body as a stream, the answer, and the
-one place where failures become error documents.
+"""Defines the base of all handlers: checks before the body arrives, sending of answers, error documents.
 
-What comes in: a tornado request and its Route. What goes out: bytes on the connection. The stages that a
-subclass calls, in their order, are timed and offered as `Server-Timing`.
+What comes in: a tornado request and its Route. What goes out: bytes on the connection. The stages that a subclass
+names are timed and sent as `Server-Timing`.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from server.postgres.database import Database
 from server.routes import Route
 
 HALF_BODY_SECONDS = 2.0
-"""How long the rest of a body may take once the server stops."""
+"""How long the server waits for the rest of a body when it stops."""
 
 GRACE_SECONDS = 2.0
-"""How long what is given up for lack of time may take to come to an end before it is left alone."""
+"""How long a request that was cancelled for its timeout may take to end. After that it is answered anyway."""
 
 CLIENT_GONE = 499
-"""What logs and figures have for a client that did not wait, after the example of nginx."""
+"""The status in logs and metrics if the client disconnected before its answer, as in nginx."""
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -61,7 +60,7 @@ log = logging.getLogger("server")
 
 
 def _timing(stages: list[tuple[str, float]]) -> str:
-    """Milliseconds a stage, as W3C Server Timing has it. stages: each with its begin."""
+    """Format the stages as W3C Server Timing, in milliseconds. stages: each with its begin."""
     text, end = "", time.perf_counter()
     for name, begin in reversed(stages):
         text, end = ", %s;dur=%.3f%s" % (name, (end - begin) * 1000, text), begin  # noqa: UP031 - it is faster
@@ -70,8 +69,8 @@ def _timing(stages: list[tuple[str, float]]) -> str:
 
 @stream_request_body
 class Handler(Receiving):
-    """methods: what the route has, in the order in which Allow names them; HEAD and OPTIONS are of the house.
-    extensions: URIs of `ext`."""
+    """The base of all handlers. methods: those of the route, in the order of Allow; HEAD and OPTIONS are added to them.
+    extensions: the URIs that the route accepts as `ext` of a media type."""
 
     methods: tuple[str, ...] = ("GET",)
     extensions: frozenset[str] = frozenset()
@@ -81,9 +80,9 @@ class Handler(Receiving):
     is_at_work = False
     client = ""
     is_stream = False
-    """Whether the answer has a time of its own."""
+    """Whether the answer is a stream, which has its own timeout."""
     _waits_for_body = False
-    _is_given_up = False
+    _is_timed_out = False
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         self.engine = engine
@@ -98,7 +97,7 @@ class Handler(Receiving):
         self.cancel_scope = CancelScope()
 
     def prepare(self) -> None:
-        """Whatever can be said against a request without its body is said here, before the body arrives."""
+        """Make all checks that do not need the body, before it arrives."""
         self.telemetry.begin(self)
         self._begin_work()
         headers, method = self.request.headers, self.request.method or ""
@@ -118,33 +117,34 @@ class Handler(Receiving):
             self._prepare_write(method)
 
     def _begin_work(self) -> None:
-        """A request is at work from the moment on at which it has all arrived. Raises Overloaded, TooManyRequests."""
+        """Check the limits. A request counts for them when all of it has arrived. Raises Overloaded,
+        TooManyRequests."""
         self.client = client = client_key(self.request)
         current_client.set(client)
         running = self._running
         if running.is_full:
-            raise Overloaded("The server has too much to do; try again.")
+            raise Overloaded("The server has too many requests in progress; try again.")
         if running.is_at_client_limit(client):
             raise too_many_requests()
-        # An empty body is there before the handler begins.
+        # An empty body has arrived before the handler begins.
         if self.request._body_future.done():
             running.begin(self)
         else:
             self._waits_for_body = True
 
     def body_arrived(self) -> None:
-        """All of the body is there, of a request that announced one."""
+        """Count the request, because all of its body has arrived."""
         if self._waits_for_body and not self._finished:
             self._running.begin(self)
 
     def check_method(self) -> None:
-        """Raises MethodNotAllowed."""
+        """Check that the route has the method. Raises MethodNotAllowed."""
         method, allowed = self.request.method, self.allowed()
         if method not in (*allowed, "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in allowed):
             raise self._not_allowed()
 
     def _refuse_headers(self) -> None:
-        """What is not yet a request has a bare status and a closed connection for its answer."""
+        """Answer headers that are too large with a status and without a document, as invalid HTTP."""
         self.set_status(431)
         self.clear_header("Content-Type")
         self.exchange.end_after_answer()
@@ -153,15 +153,16 @@ class Handler(Receiving):
     def _prepare_write(self, method: str) -> None:
         headers, settings = self.request.headers, self.engine.settings
         if settings.read_only:
-            raise ReadOnlyServer("This server answers reads alone.")
+            raise ReadOnlyServer("This server only answers reads.")
         for name in ("If-Match", "If-Unmodified-Since"):
             if name in headers.by_name:
-                raise PreconditionUnsupported(f"{name} has no meaning here yet: send the write without.", header=name)
+                raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
         if method in self.body_methods:
             self.check_media_type()
             self.check_length()
 
     def check_media_type(self) -> None:
+        """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""
         headers = self.request.headers
         if self.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
             self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
@@ -169,20 +170,20 @@ class Handler(Receiving):
             raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
 
     def allowed(self) -> tuple[str, ...]:
-        """The methods of this route, as the declarations leave them."""
+        """Return the methods of this route that the declarations allow."""
         return self.methods
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
-        detail = f"{quoted(self.request.method or '')} is not for this route; there are {', '.join(allow)}."
+        detail = f"{quoted(self.request.method or '')} is not allowed here; allowed are {', '.join(allow)}."
         return MethodNotAllowed(detail, allow)
 
     def _no_route(self) -> ApiError:
-        """Why there is no route."""
+        """Return the error for a request without a route."""
         return RouteNotFound(f"There is nothing at {quoted(self.request.sent_path)}.")
 
     def allow(self) -> tuple[str, ...]:
-        """What Allow names: a server that answers reads alone has no writes to offer."""
+        """Return the methods for the header Allow. A read-only server has no writes."""
         methods = [one for one in self.allowed() if not (self.engine.settings.read_only and one in WRITES)]
         return (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
 
@@ -192,15 +193,16 @@ class Handler(Receiving):
         self.set_header("Allow", ", ".join(self.allow()))
 
     async def head(self, *arguments: Any) -> None:
-        """As GET; tornado leaves the body out and keeps its length."""
+        """Answer like GET. tornado omits the body and keeps Content-Length."""
         get: Any = self.get
         answered = get(*arguments)
         if inspect.isawaitable(answered):
             await answered
 
     def clear(self) -> None:
-        """Called by tornado at the start, and again when an error clears what was set. tornado's own sets headers that
-        are not of ours, formats the date anew and checks what comes from here: an eighth of a small request."""
+        """Set the default headers. tornado calls this at the start, and this module before an error is answered.
+        tornado's own method sets other headers, formats the date each time and checks our values: an eighth of the time
+        of a small request."""
         if not hasattr(self, "request_id"):
             given = self.request.headers.by_name.get("X-Request-Id", [""])
             is_usable = len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
@@ -214,45 +216,48 @@ class Handler(Receiving):
         self.set_default_headers()
 
     def set_etag_header(self) -> None:
-        """No ETag: the contract has none yet, and tornado's own costs a hash of every answer."""
+        """Set no ETag. The contract has none yet, and tornado's own needs a hash of every answer."""
 
     def check_etag_header(self) -> bool:
-        """As above."""
+        """Return False, because there is no ETag."""
         return False
 
     def stage(self, name: str) -> None:
-        """Ends the stage before and begins the one of that name."""
+        """Begin the stage with this name. It ends the stage before."""
         self.stages.append((name, time.perf_counter()))
 
-    def tell_timing(self) -> None:
-        is_told = self.engine.settings.server_timing
-        if is_told is None:
-            is_told = self.request.server_connection.is_loopback
-        if is_told and self.stages:
+    def set_server_timing(self) -> None:
+        """Set the header Server-Timing, if the settings allow it."""
+        is_sent = self.engine.settings.server_timing
+        if is_sent is None:
+            is_sent = self.request.server_connection.is_loopback
+        if is_sent and self.stages:
             self._headers["Server-Timing"] = _timing(self.stages)
 
     def finish_document(self, body: bytes, status: int = 200) -> None:
+        """Send this document as the answer."""
         if status != 200:
             self.set_status(status)
-        self.tell_timing()
+        self.set_server_timing()
         if len(body) > compression.INLINE_BYTES and self.should_compress():
-            self.pack_and_finish(body)
+            self.compress_and_finish(body)
         else:
             self._finish_whole(body)
 
     def _finish_whole(self, body: bytes) -> None:
         self._headers["Content-Length"] = str(len(body))
-        # As `write` does with bytes, which looks at first what they are.
+        # This is what `write` does, without its check of the type.
         self._write_buffer.append(body)
         self.finish()
 
     async def finish_pieces(self, pieces: list[bytes], status: int = 200) -> None:
-        """As finish_document. A large one is never joined: to copy it would hold up others."""
+        """Send a document in pieces as the answer. A large document is never joined, because copying it would block
+        other requests."""
         if len(pieces) == 1:
             self.finish_document(pieces[0], status)
             return
         self.set_status(status)
-        self.tell_timing()
+        self.set_server_timing()
         if self.should_compress():
             pieces = await self.cancel_scope.run(compression.compress_pieces(pieces))
         if self._finished:
@@ -266,39 +271,41 @@ class Handler(Receiving):
             self.finish()
 
     def should_compress(self) -> bool:
-        """Whether a large answer is to be compressed, and says so in its headers."""
+        """Return whether a large answer is compressed. If so, set Content-Encoding."""
         if self.engine.settings.compression == "off" or not compression.should_compress(self.request, self._headers):
             return False
         self._headers["Content-Encoding"] = "gzip"
         return True
 
-    def pack_and_finish(self, body: bytes) -> asyncio.Future[None]:
-        """While others are answered."""
+    def compress_and_finish(self, body: bytes) -> asyncio.Future[None]:
+        """Compress the body and send it, while other requests are answered."""
         self._auto_finish = False
-        self._packing = asyncio.ensure_future(self._finish_packed(body))
-        return self._packing
+        self._compression = asyncio.ensure_future(self._finish_compressed(body))
+        return self._compression
 
-    async def _finish_packed(self, body: bytes) -> None:
+    async def _finish_compressed(self, body: bytes) -> None:
         try:
-            packed = await self.cancel_scope.run(compression.compress_body(body))
+            compressed = await self.cancel_scope.run(compression.compress_body(body))
             if not self._finished:
-                self._finish_whole(packed)
+                self._finish_whole(compressed)
         except Exception as error:
             self.answer_error(error)
 
     def tell_caches(self) -> None:
-        """Of an answer that is a resource as it is now."""
+        """Set the header Cache-Control of an answer that shows resources."""
         if self.engine.settings.cache_control:
             self._headers["Cache-Control"] = self.engine.settings.cache_control
 
     @property
     def relationship(self) -> Relationship:
+        """The relationship of the route."""
         assert self.route is not None
         assert self.route.relationship is not None
         return self.route.relationship
 
     def path_id(self, resource: Resource) -> Any:
-        """The id of the path as its column's type. Raises ResourceNotFound: a text that is no id names nothing."""
+        """Return the id of the path, converted to the type of its column. Raises ResourceNotFound if it is not a valid
+        id."""
         assert self.route is not None
         try:
             return resource.id_type.read(self.route.id)
@@ -306,7 +313,7 @@ class Handler(Receiving):
             raise resource_not_found(resource.type, self.route.id) from None
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
-        """Waited for, when the server stops, until the answer has been sent, not only handed over to be."""
+        """Finish the answer. A server that stops waits until it has been sent."""
         sent = super().finish(chunk)
         if self.body_bytes:
             self._running.bodies.release(self)
@@ -328,17 +335,19 @@ class Handler(Receiving):
         self._running.discard(self)
 
     def client_gone(self) -> None:
+        """Cancel the work, because the client has disconnected."""
         self.cancel_scope.cancel()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Where tornado brings whatever was raised."""
+        """Answer an exception. tornado calls this for everything that a handler raises."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else HTTPError(status_code)
         if isinstance(error, HTTPError) and error.status_code == 405:
-            # A method that tornado itself does not know never reaches prepare.
+            # A method that tornado does not know does not reach prepare.
             error = self._not_allowed() if self.route is not None else self._no_route()
         self.answer_error(error)
 
     def answer_error(self, error: BaseException) -> None:
+        """Send an exception as an error document. If the answer has begun, reset the connection."""
         try:
             self._answer_error(error)
         finally:
@@ -349,7 +358,7 @@ class Handler(Receiving):
             self._end_unsent(CLIENT_GONE)
             return
         if self._headers_written:
-            # Too late for an error document: what was sent must not be taken for whole.
+            # It is too late for an error document. The client must notice that the answer is incomplete.
             self._end_unsent(answer(error, self.request_id).status)
             self._running.discard(self)
             self._finished = True
@@ -360,7 +369,7 @@ class Handler(Receiving):
             made = self.error_answer(error)
             self._log_fault(made, error)
         except Exception as fault:
-            # An error that cannot be shown, such as one of custom code, must not leave the client without an answer.
+            # The client must get an answer even if the error cannot be shown, such as one of custom code.
             made = answer(fault, self.request_id)
             self._log_fault(made, fault)
             release_frames(fault)
@@ -370,7 +379,7 @@ class Handler(Receiving):
             self._headers["Cache-Control"] = "no-store"
         for name, value in made.headers:
             self.set_header(name, value)
-        if self._is_given_up:
+        if self._is_timed_out:
             self.exchange.end_after_answer()
         self.finish(made.body)
 
@@ -380,51 +389,55 @@ class Handler(Receiving):
             log.error("request %s failed: %s %s", self.request_id, self.request.method, path, exc_info=error)
 
     def _end_unsent(self, status: int) -> None:
-        """There will be no answer, or no end of one: for logs and figures it had this status."""
+        """Record a request without a complete answer in logs and metrics, with this status."""
         if not self._finished:
             self.set_status(status, "")
             self.telemetry.end(self)
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
+        """Return the answer for an exception."""
         return answer(error, self.request_id)
 
     def log_exception(self, *_: Any) -> None:
-        """Faults are logged in answer_error, with the request's id; answers are in the access log."""
+        """Log nothing: `answer_error` logs faults with the id of the request, and answers are in the access log."""
 
     def check_timeouts(self, now: float, began_at: float) -> None:
+        """End the request if its body or its work takes too long."""
         settings = self.engine.settings
         if self._finished or self.is_stream or self._is_refused:
             return
         if self.is_arriving:
             if now - began_at > settings.body_timeout_seconds:
-                self._is_given_up = True
+                self._is_timed_out = True
                 self.answer_error(BodyTimeout("The body of the request took too long to arrive."))
             return
         late_seconds = now - began_at - settings.request_timeout_seconds
         if late_seconds > GRACE_SECONDS:
             self._answer_late()
-        elif late_seconds > 0 and not self._is_given_up:
-            self._is_given_up = True
+        elif late_seconds > 0 and not self._is_timed_out:
+            self._is_timed_out = True
             self.cancel_scope.time_out()
 
     def _answer_late(self) -> None:
-        """What is under way does not come to an end: it is left alone. Nothing else is answered on the connection,
-        where it might yet write."""
+        """Answer a request whose work does not end after it was cancelled. The connection is closed, because the work
+        might still write to it."""
         self.exchange.end_after_answer()
         self.answer_error(self.cancel_scope.timeout_error())
 
     def evict(self, why: str) -> None:
+        """Close the connection at once, and log the reason."""
         log.warning("request %s: closed, %s", self.request_id, why)
         if self.is_arriving:
             self.drop_body()
         self._close()
 
     def shutdown(self) -> None:
+        """Close the connection after this answer. Do not wait long for the rest of a body."""
         self.exchange.end_after_answer()
         asyncio.get_running_loop().call_later(HALF_BODY_SECONDS, self._close_half_body)
 
     def _close_half_body(self) -> None:
-        """A request that was refused has a limit of its own."""
+        """Close the connection if the body is incomplete. The body of a refused request has its own limit."""
         if self.is_arriving:
             self._close()
 
@@ -433,13 +446,14 @@ class Handler(Receiving):
 
     @property
     def exchange(self) -> Exchange:
+        """The exchange of this request on its connection."""
         connection = self.request.connection
         assert isinstance(connection, Exchange)
         return connection
 
 
 class NotFoundHandler(Handler):
-    """A path that no route has."""
+    """Answers paths without a route."""
 
     methods = ()
 

@@ -1,4 +1,4 @@
-"""/{collection}: list and create. Each method is the stages in their order."""
+"""Answers /{collection}: list and create. Each method calls the stages in their order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from server.handlers.writing import WritingHandler
 
 
 class CollectionHandler(WritingHandler):
+    """Lists a collection and creates resources in it."""
+
     methods = ("GET", "POST")
 
     def allowed(self) -> tuple[str, ...]:

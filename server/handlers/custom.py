@@ -1,5 +1,5 @@
-"""Routes of a user's own. What comes in: a request that one of the patterns in `ROUTES` matches. What goes out: what
-the user's handler answers; what it raises is an error document like any other.
+"""Defines the base of custom routes: handlers of the user for the patterns in `ROUTES`. An exception that such a
+handler raises becomes an error document, as elsewhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 class CustomHandler(Handler):
-    """The base of a user's own handlers. Groups of the pattern are the arguments of `get`, `post` and the rest, which
-    may be coroutines.
+    """The base of handlers for custom routes. `get`, `post` and the other methods get the groups of the pattern as
+    arguments. They may be coroutines.
 
-    body: the bytes of the request's body. database: its `read` and `write` run work on a connection. engine: the
-    catalogue and the settings. finish_document: sends bytes as a JSON:API document.
+    body: the bytes of the body. database: its methods `read` and `write` run work on a connection. engine: it has the
+    catalog and the settings. finish_document: sends bytes as a JSON:API document.
     """
 
     body_methods = frozenset(METHODS[1:])
@@ -36,18 +36,18 @@ class CustomHandler(Handler):
         self.database = CustomCodeDatabase(database, self.cancel_scope)
 
     def client_gone(self) -> None:
-        """Custom code is not ended in the middle: it may have more to do than to answer."""
+        """Do nothing: custom code is not cancelled, because it may do more than answer."""
 
     def allowed(self) -> tuple[str, ...]:
-        """The methods that the class defines."""
-        own = [method for method in METHODS if getattr(type(self), method.lower()) is not _none_of(method)]
+        """Return the methods that the class defines."""
+        own = [method for method in METHODS if getattr(type(self), method.lower()) is not _inherited(method)]
         return tuple(own)
 
     def check_media_type(self) -> None:
-        """A body may be of any media type."""
+        """Accept any media type."""
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
-        """tornado's, for which nobody waits where the answer is large and compressed."""
+        """Finish the answer. A large one may be compressed while other requests are answered."""
         if self.engine.settings.compression == "off" or self._headers_written:
             return super().finish(chunk)
         if chunk is not None:
@@ -56,8 +56,8 @@ class CustomHandler(Handler):
         if len(body) <= INLINE_BYTES or not self.should_compress():
             return super().finish()
         self._write_buffer = []
-        return self.pack_and_finish(body)
+        return self.compress_and_finish(body)
 
 
-def _none_of(method: str) -> object:
+def _inherited(method: str) -> object:
     return getattr(RequestHandler, method.lower())

@@ -1,5 +1,5 @@
-"""/operations: atomic operations. What comes in: a list of writes. What goes out: the result of each, or the one
-failure for which all of them were undone, in the form that the request's media type asks for.
+"""Answers /operations: atomic operations. What comes in: a list of writes. What goes out: the result of each, or the
+error for which all of them were rolled back, in the form that the media type of the request selects.
 
 Sources: service.md "Atomic operations route"; the JSON:API extension https://jsonapi.org/ext/atomic.
 """
@@ -41,6 +41,8 @@ Refusal = ApiError | HTTPError
 
 
 class OperationsHandler(WritingHandler):
+    """Runs a list of operations in one transaction."""
+
     methods = ("POST",)
     extensions = frozenset({ATOMIC})
 
@@ -60,16 +62,16 @@ class OperationsHandler(WritingHandler):
             takes_relationships=self._is_extended,
         )
         self.stage("plan")
-        items = [item for operation in operations if (item := self._prepared(operation, errors)) is not None]
+        items = [item for operation in operations if (item := self._prepare(operation, errors)) is not None]
         raise_all(errors)
         self.stage("execute")
-        objects = await self._created_together(items)
+        objects = await self._create_in_one_statement(items)
         if objects is None:
             try:
                 objects = await self.writer.transaction(lambda transaction: self._run(transaction, items))
             except (Conflict, DatabaseForbids, DatabaseRule) as error:
-                # At the commit it may be about any of them.
-                _place(error, POINTER)
+                # An error of the commit may belong to any operation.
+                _set_pointer(error, POINTER)
                 raise
         self.stage("encode")
         if all(operation.op == "remove" for operation in operations):
@@ -85,8 +87,8 @@ class OperationsHandler(WritingHandler):
     def _is_extended(self) -> bool:
         return ATOMIC in self.applied_extensions
 
-    def _prepared(self, operation: Operation, errors: list[ApiError]) -> Item | None:
-        """The write of an operation; None where its faults are kept."""
+    def _prepare(self, operation: Operation, errors: list[ApiError]) -> Item | None:
+        """Return the operation with its write, or None if it has errors. Appends to errors."""
         change, faults = operation.change, list[ApiError]()
         if change is None or change.type is None:
             return None
@@ -102,7 +104,7 @@ class OperationsHandler(WritingHandler):
             release_frames(error)
             faults.append(error)
         for fault in faults:
-            _place(fault, operation.pointer)
+            _set_pointer(fault, operation.pointer)
         errors.extend(faults)
         return None if faults else (operation, write)
 
@@ -112,15 +114,15 @@ class OperationsHandler(WritingHandler):
             return resource
         assert operation.change is not None
         pointer = f"{operation.change.pointer}/type"
-        detail = f"Resources of type {quoted(type_name)} are not written by atomic operations."
+        detail = f"Resources of type {quoted(type_name)} cannot be written by atomic operations."
         if resource is None:
             known = [known.type for known in self.engine.catalog if known.in_operations]
             detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, known)}"
         faults.append(InvalidDocument(detail, pointer=pointer))
         return None
 
-    async def _created_together(self, items: Sequence[Item]) -> Sequence[bytes | None] | None:
-        """The resource objects, where all operations are one statement; None where they are not."""
+    async def _create_in_one_statement(self, items: Sequence[Item]) -> Sequence[bytes | None] | None:
+        """Run all operations as one statement and return their resource objects, or None if that is not possible."""
         writes = [write for _, write in items]
         bares = [self.engine.bare(write.resource) for write in writes]
         if not all(bare.is_returned for bare in bares):
@@ -130,36 +132,36 @@ class OperationsHandler(WritingHandler):
             return None
         return [
             encoded
-            for bare, some in groupby(zip(bares, rows, strict=True), key=itemgetter(0))
-            for encoded in bare.encode([row for _, row in some])
+            for bare, group in groupby(zip(bares, rows, strict=True), key=itemgetter(0))
+            for encoded in bare.encode([row for _, row in group])
         ]
 
     async def _run(self, transaction: Transaction, items: Sequence[Item]) -> list[bytes | None]:
-        """The resource objects of all operations, in their order."""
+        """Run the operations in batches and return their resource objects, in the order of the operations."""
         objects: list[bytes | None] = []
-        most_bytes = room = self.engine.settings.max_answer_bytes
+        max_bytes = left_bytes = self.engine.settings.max_answer_bytes
         await transaction.lock([write for _, write in items])
-        for run in _runs(items):
+        for batch in _batches(items):
             try:
-                some = await self._run_together(transaction, run)
-                objects += some
-                room -= sum([len(one) for one in some if one is not None])
-                if room < 0:
-                    raise answer_too_large(most_bytes)
+                encoded = await self._run_batch(transaction, batch)
+                objects += encoded
+                left_bytes -= sum([len(one) for one in encoded if one is not None])
+                if left_bytes < 0:
+                    raise answer_too_large(max_bytes)
             except (ApiError, HTTPError) as error:
-                _place(error, run[0][0].pointer if len(run) == 1 else POINTER)
+                _set_pointer(error, batch[0][0].pointer if len(batch) == 1 else POINTER)
                 raise
         return objects
 
-    async def _run_together(self, transaction: Transaction, run: Sequence[Item]) -> list[bytes | None]:
-        engine, writes = self.engine, [write for _, write in run]
+    async def _run_batch(self, transaction: Transaction, batch: Sequence[Item]) -> list[bytes | None]:
+        engine, writes = self.engine, [write for _, write in batch]
         resource = writes[0].resource
         if writes[0].change.kind == "delete":
             await transaction.run(writes)
-            return [None] * len(run)
+            return [None] * len(batch)
         bare = engine.bare(resource)
         outcomes = await transaction.run(writes, bare.node if bare.is_returned else None)
-        shown = [None if operation.is_linkage else one for one, (operation, _) in zip(outcomes, run, strict=True)]
+        shown = [None if operation.is_linkage else one for one, (operation, _) in zip(outcomes, batch, strict=True)]
         unread = [one.id for one in shown if one is not None and one.row is None]
         read = await transaction.read_rows(resource, unread) if unread else {}
         rows: list[Row | None] = [None if one is None else read.get(one.id, one.row) for one in shown]
@@ -167,7 +169,8 @@ class OperationsHandler(WritingHandler):
         return [None if row is None else next(encoded) for row in rows]
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
-        """Without the extension, what is the client's doing has the form of service.md."""
+        """Return the answer for an exception. Without the extension, errors of the client have the form of
+        service.md."""
         made = super().error_answer(error)
         if made.status >= 500 or isinstance(error, Overload) or self._operations is None:
             return made
@@ -177,43 +180,45 @@ class OperationsHandler(WritingHandler):
         return ErrorAnswer(422, (("Content-Type", "application/json"),), body, is_fault=False)
 
 
-def _place(error: Refusal, pointer: str) -> None:
-    """An error of custom code need not say where in the request it is: then the operation is."""
+def _set_pointer(error: Refusal, pointer: str) -> None:
+    """Set the pointer of errors that do not point into the operations. Errors of custom code may have no pointer."""
     for one in error.errors if isinstance(error, Several) else (error,):
         if not (getattr(one, "pointer", None) or "").startswith(POINTER):
             vars(one)["pointer"] = pointer
 
 
-def _runs(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Neighbours of one resource and one kind, none of which needs what another of them makes, or writes it again."""
-    run: list[Item] = []
-    made: set[Lid] = set()
+def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Group consecutive writes of one resource and one kind. No write of a batch uses a lid that the same batch
+    defines, and no two write the same row."""
+    batch: list[Item] = []
+    defined: set[Lid] = set()
     written: set[str | Lid] = set()
     ids: dict[Lid, str] = {}
     for item in items:
         write = item[1]
-        name = _name_of(write, ids)
-        if run and (name in written or uses_lid(write.change, made) or not _is_alike(run[0][1], write)):
-            yield run
-            run, made, written = [], set(), set()
-        run.append(item)
+        identity = _identity(write, ids)
+        if batch and (identity in written or uses_lid(write.change, defined) or not _is_same_kind(batch[0][1], write)):
+            yield batch
+            batch, defined, written = [], set(), set()
+        batch.append(item)
         if write.change.kind != "create":
-            written.add(name)
+            written.add(identity)
         elif write.change.lid is not None:
             lid = Lid(write.resource.type, write.change.lid)
-            made.add(lid)
+            defined.add(lid)
             if write.change.id is not None:
                 ids[lid] = write.change.id
-    if run:
-        yield run
+    if batch:
+        yield batch
 
 
-def _name_of(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
-    """What is written, by the one name that it has: a client may have given a new resource both a lid and an id."""
+def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
+    """Return the id of the written resource, or its lid if it has no id yet. A new resource may have both. ids: the
+    ids of resources that have a lid."""
     change = write.change
     lid = Lid(write.resource.type, change.lid or "")
     return change.id if change.id is not None else ids.get(lid) or lid
 
 
-def _is_alike(one: PreparedWrite, other: PreparedWrite) -> bool:
+def _is_same_kind(one: PreparedWrite, other: PreparedWrite) -> bool:
     return one.resource is other.resource and one.change.kind == other.change.kind

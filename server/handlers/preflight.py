@@ -1,5 +1,5 @@
-"""A browser asks whether a page of another origin may ask. What comes in: an OPTIONS request for any path. What goes
-out: that it may, alike for all of them."""
+"""Answers CORS preflight requests: OPTIONS of a browser for a page of another origin. The answer is the same for every
+path."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from server.http.cors import preflight_headers
 
 
 class PreflightHandler(Handler):
+    """Allows the request that follows."""
+
     def prepare(self) -> None:
-        """Nothing is said against the request that is to follow: its own answer is one that the page can read."""
+        """Check nothing. An error is the answer to the request that follows, where the page can read it."""
 
     async def options(self, *_: Any) -> None:
         self.set_status(204)

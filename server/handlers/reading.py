@@ -1,5 +1,5 @@
-"""The reading of a page or of one resource, alike on every route that has it. What comes in: a shape and a
-path's id. What goes out: a document, whole or as a stream."""
+"""Answers reads on all routes. What comes in: a shape and the id of the path. What goes out: a document, whole or as a
+stream."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ from server.postgres.stream_slots import Reader
 
 log = logging.getLogger("server")
 
-GIVE_WAY_SECONDS = 0.005
-"""How long a stream pauses after each piece while other requests are at work: its own is less than half of that."""
+PAUSE_SECONDS = 0.005
+"""How long a stream pauses after each piece if other requests are in progress. A piece takes less than half of this
+time."""
 
 
 class ReadingHandler(Handler):
-    """Answers a GET; links holds what the document links to besides itself and its pages."""
+    """The base of handlers that read."""
 
-    _packing_stream: compression.GzipStream | None = None
+    _gzip_stream: compression.GzipStream | None = None
     _reader: Reader
 
     async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
+        """Answer a GET with a document or a stream. links: the links of the document besides `self` and the pages."""
         assert self.route is not None
         self.stage("plan")
         prepared = self.engine.prepare_read(shape, self.request.query)
@@ -55,8 +57,8 @@ class ReadingHandler(Handler):
                 if shape.kind == "resource" and not result.rows[0]:
                     raise resource_not_found(shape.resource.type, self.route.id)
                 self.stage("encode")
-                most_bytes = self.engine.settings.max_answer_bytes
-                document = self.document(prepared, result, links or {}, most_bytes=most_bytes)
+                max_bytes = self.engine.settings.max_answer_bytes
+                document = self.document(prepared, result, links or {}, max_bytes=max_bytes)
                 if isinstance(document, bytes):
                     self.tell_caches()
                     self.finish_document(document)
@@ -67,7 +69,7 @@ class ReadingHandler(Handler):
                 return
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
-                error.parameter = _parameter(prepared)
+                error.parameter = _parameter_to_reduce(prepared)
                 raise
         await self._answer_stream(prepared, path_id, links or {})
 
@@ -77,7 +79,7 @@ class ReadingHandler(Handler):
 
         self.is_stream = True
         self._running.streams += 1
-        self._reader = Reader(self.client, partial(self.cancel_scope.cancel_with, _unread))
+        self._reader = Reader(self.client, partial(self.cancel_scope.cancel_with, _reader_too_slow))
         try:
             streamed = self.database.stream(
                 work,
@@ -85,23 +87,23 @@ class ReadingHandler(Handler):
                 is_begun=lambda: self._headers_written,
                 timeout_seconds=self.engine.timeout_of(prepared),
             )
-            await self.cancel_scope.run(self._in_time(streamed))
+            await self.cancel_scope.run(self._with_timeout(streamed))
         except ClientGone:
             raise
         except Exception as error:
             if self._headers_written:
-                self._break_off(error)
+                self._abort_stream(error)
             raise
         finally:
             self._running.streams -= 1
         await self._end_stream()
 
-    async def _in_time(self, work: Awaitable[None]) -> None:
+    async def _with_timeout(self, work: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(self.engine.settings.stream_seconds):
                 await work
         except TimeoutError as error:
-            raise StatementTimeout("The answer takes longer than an answer may: ask for pages.") from error
+            raise StatementTimeout("The answer took too long: request pages.") from error
 
     async def _send_stream(self, stream: Stream, prepared: PreparedRead, links: dict[str, str]) -> None:
         first = await stream.begin()
@@ -113,15 +115,15 @@ class ReadingHandler(Handler):
 
     def _begin_stream(self) -> None:
         self.set_status(200)
-        self.tell_timing()
+        self.set_server_timing()
         self.tell_caches()
-        self._packing_stream = compression.GzipStream() if self.should_compress() else None
+        self._gzip_stream = compression.GzipStream() if self.should_compress() else None
 
     async def _send(self, piece: bytes) -> None:
-        """Until the client has taken it, or the buffers on the way: a slow reader is waited for."""
+        """Send a piece and wait until the client or the buffers on the way have accepted it (backpressure)."""
         if not piece:
             return
-        self.write(piece if self._packing_stream is None else await self._packing_stream.pack(piece))
+        self.write(piece if self._gzip_stream is None else await self._gzip_stream.pack(piece))
         self._reader.since = time.monotonic()
         try:
             await self.flush()
@@ -130,17 +132,17 @@ class ReadingHandler(Handler):
         finally:
             self._reader.since = None
         if self._running.has_others:
-            await self._give_way()
+            await self._pause()
 
-    async def _give_way(self) -> None:
-        await asyncio.sleep(GIVE_WAY_SECONDS)
+    async def _pause(self) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
 
     async def _end_stream(self) -> None:
         with suppress(StreamClosedError):
-            await self.finish(None if self._packing_stream is None else self._packing_stream.end())
+            await self.finish(None if self._gzip_stream is None else self._gzip_stream.end())
 
-    def _break_off(self, error: Exception) -> None:
-        """There is no last chunk, and the connection is reset, which a client of HTTP/1.0 needs to be told."""
+    def _abort_stream(self, error: Exception) -> None:
+        """Reset the connection, so that the client notices the end. Without a reset HTTP/1.0 has no sign of it."""
         self.exchange.reset()
         path, is_answer = self.request.path, isinstance(error, ApiError)
         log.log(
@@ -156,7 +158,7 @@ class ReadingHandler(Handler):
         pages: dict[str, str] = {}
         if self.is_readable():
             pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
-        return stream.tail(pages | links, _counted(page, count, total))
+        return stream.tail(pages | links, _page_meta(page, count, total))
 
     def document(
         self,
@@ -164,15 +166,15 @@ class ReadingHandler(Handler):
         result: ReadResult,
         links: dict[str, str],
         meta: Meta | None = None,
-        most_bytes: int = sys.maxsize,
+        max_bytes: int = sys.maxsize,
     ) -> Document:
-        """links, meta: what the document has besides those of itself and of its pages."""
+        """Return the document of a read. links, meta: those that the document has besides `self` and the pages."""
         assert self.route is not None
         path = self.self_path()
         encode = prepared.compiled.encoder.document
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
-            return encode(result.rows, own | links, meta, result.received_bytes, most_bytes)
+            return encode(result.rows, own | links, meta, result.received_bytes, max_bytes)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
@@ -181,13 +183,13 @@ class ReadingHandler(Handler):
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
-        counted = _counted(page, len(result.rows[0]), total)
+        counted = _page_meta(page, len(result.rows[0]), total)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
-        return encode(result.rows, pages | links, counted, result.received_bytes, most_bytes)
+        return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes)
 
     async def finish_written(self, document: Document, status: int = 200) -> None:
-        """The answer to a write that is done."""
+        """Send the answer to a write that has been committed."""
         if isinstance(document, bytes):
             self.finish_document(document, status)
             return
@@ -196,24 +198,25 @@ class ReadingHandler(Handler):
             await self.finish_pieces(pieces, status)
 
     def is_readable(self) -> bool:
-        """Whether a GET of the path has an answer, and so a link to it a meaning."""
+        """Return whether the path has a GET, so that links to it are useful."""
         return "GET" in self.allowed()
 
     def self_path(self) -> str:
+        """Return the URL of the request without its query."""
         assert self.route is not None
         return self.engine.base_url + self.route.path
 
 
-def _parameter(prepared: PreparedRead) -> str | None:
-    """What a client would ask for with less."""
+def _parameter_to_reduce(prepared: PreparedRead) -> str | None:
+    """The parameter that a client can change to get a smaller answer."""
     if prepared.plan.is_collection:
         return "page[limit]" if prepared.page.family == "offset" else "page[size]"
     return "include" if any(branch.is_included for branch in prepared.plan.node.branches) else None
 
 
-def _counted(page: Page, count: int, total: int | None) -> Meta:
+def _page_meta(page: Page, count: int, total: int | None) -> Meta:
     return Meta(count=count, total=total, totalPages=None if total is None else page_count(total, page.size))
 
 
-def _unread() -> TooManyStreams:
-    return TooManyStreams("Its reader took nothing, and others wait to be sent a long answer.")
+def _reader_too_slow() -> TooManyStreams:
+    return TooManyStreams("The client did not read the answer, and other requests wait for a stream.")

@@ -1,5 +1,5 @@
-"""A request's body as it arrives: within its own limit, and within the memory that the worker has for all bodies. What
-comes in: pieces. What goes out: the body, or an answer that refuses it.
+"""Receives the body of a request, within its limit and within the memory of the worker for all bodies. What comes in:
+chunks. What goes out: the body, or an error.
 
 It must not know: routes, documents, the database.
 """
@@ -16,17 +16,19 @@ from server.http.request import Request
 from server.limits.running import Running
 from server.observing.telemetry import ObservedHandler
 
-MOST_CHUNKS = 1024
-"""Pieces of a body before they are joined: each takes 33 bytes more than it holds, and may hold a single one."""
+MAX_CHUNKS = 1024
+"""How many chunks of a body are kept before they are joined. A chunk takes 33 bytes more than its content, which may be
+a single byte."""
 
 
 class Receiving(ObservedHandler):
-    """A handler that reads a body. body_methods: the methods that have one. body_bytes: see `server.limits.bodies`."""
+    """The base of handlers that read a body. body_methods: the methods with a body. body_bytes: see
+    `server.limits.bodies`."""
 
     body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     request: Request
     engine: Engine
-    # What a request without a body never sets.
+    # A request without a body never sets the following.
     body_bytes = 0
     _running: Running
     _chunks: list[bytes] = []  # noqa: RUF012 - it is replaced, and never changed while it is empty
@@ -34,7 +36,7 @@ class Receiving(ObservedHandler):
     _is_refused = False
 
     def check_length(self) -> None:
-        """Before the body arrives. Raises BodyTooLarge, Overloaded."""
+        """Check the announced length before the body arrives. Raises BodyTooLarge, Overloaded."""
         length = self.content_length()
         if length > self.engine.settings.max_body_bytes:
             raise self._too_large()
@@ -42,6 +44,7 @@ class Receiving(ObservedHandler):
             raise _no_room()
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        """Keep a chunk, or refuse the request if the body becomes too large."""
         self._received_bytes = received = self._received_bytes + len(chunk)
         if self._is_refused or self.request.method not in self.body_methods:
             return None
@@ -51,7 +54,7 @@ class Receiving(ObservedHandler):
             self.answer_error(_no_room())
         elif self._chunks:
             self._chunks.append(chunk)
-            if len(self._chunks) == MOST_CHUNKS:
+            if len(self._chunks) == MAX_CHUNKS:
                 self._join_chunks()
         else:
             self._chunks = [chunk]
@@ -59,42 +62,45 @@ class Receiving(ObservedHandler):
 
     @property
     def body(self) -> bytes:
+        """The whole body."""
         self._join_chunks()
         return self._chunks[0]
 
     def take_body(self) -> bytes:
-        """The body, which is not kept any more: what is made of it needs memory of its own."""
+        """Return the body and forget it, because the decoded document needs memory, too."""
         body, self._chunks = self.body, []
         return body
 
     def drop_body(self) -> None:
-        """What has come is needed no more, and neither is the rest."""
+        """Forget the body, and ignore the rest of it."""
         self._is_refused = True
         self._chunks = []
         self._running.bodies.release(self)
 
     @property
     def is_arriving(self) -> bool:
-        """Whether a body is still awaited, of a request that is not refused."""
+        """Whether the rest of the body is still expected."""
         return not (self.request._body_future.done() or self._is_refused)
 
     def release(self) -> None:
-        """Lets go of what a handler holds whose client has gone, once its work has come to an end."""
-        self.ui: Any = None  # which tornado itself does with an answer
+        """Release the memory of a request whose client has gone, after its work has ended."""
+        self.ui: Any = None  # as tornado does when it sends an answer
         arrived = self.request._body_future
         if arrived.done() and not arrived.cancelled() and (error := arrived.exception()) is not None:
             release_frames(error)
         self._running.bodies.release(self)
 
     def content_length(self) -> int:
-        """Bytes, as the header has it: what is no number was refused with a bare 400, before there was a handler."""
+        """Return Content-Length in bytes. The connection has refused an invalid one already."""
         lengths = self.request.headers.by_name.get("Content-Length")
         return int(lengths[0]) if lengths else 0
 
     def answer_error(self, error: BaseException) -> None:
+        """Send an exception as an error document."""
         raise NotImplementedError
 
     def evict(self, why: str) -> None:
+        """Close the connection at once, and log the reason."""
         raise NotImplementedError
 
     def _too_large(self) -> ApiError:
@@ -106,4 +112,4 @@ class Receiving(ObservedHandler):
 
 
 def _no_room() -> ApiError:
-    return Overloaded("The server holds as much of other requests' bodies as it may; try again.")
+    return Overloaded("The server has no memory left for the bodies of requests; try again.")

@@ -1,4 +1,4 @@
-"""Requests that are refused whatever they ask for, because of whom or how they ask."""
+"""Refuses requests for an unknown host, and writes with a foreign origin."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from server.handlers.base import Handler
 
 
 class UnknownHostHandler(Handler):
-    """The request is for a name that is not the server's."""
+    """Refuses requests whose host is not a name of this server."""
 
     methods = ()
 
     def _no_route(self) -> UnknownHost:
         name = quoted(str(self.request.host_name))
-        detail = f"{name} is no name of this server. Add it to the setting allowed_hosts if it should be one."
+        detail = f"{name} is not a name of this server. Add it to the setting allowed_hosts if it should be one."
         return UnknownHost(detail, header="Host")
 
 
 class ForeignOriginHandler(Handler):
-    """The page of another origin wants to write."""
+    """Refuses writes from pages of another origin."""
 
     methods = ()
 

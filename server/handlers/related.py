@@ -1,5 +1,5 @@
-"""/{collection}/{id}/{relationship}: the resources at the other end, read and written. A to-many takes new ones; that
-of a to-one is updated and deleted."""
+"""Answers /{collection}/{id}/{relationship}: related resources. POST creates a resource in a to-many. PATCH and DELETE
+write the resource of a to-one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from server.handlers.writing import WritingHandler
 
 
 class RelatedHandler(WritingHandler):
+    """Reads and writes related resources."""
+
     methods = ("GET", "POST", "PATCH", "DELETE")
 
     def allowed(self) -> tuple[str, ...]:
@@ -28,6 +30,7 @@ class RelatedHandler(WritingHandler):
 
     @property
     def target(self) -> Resource:
+        """The resource at the other end of the relationship."""
         return self.engine.catalog.target(self.relationship)
 
     async def get(self) -> None:
@@ -78,7 +81,7 @@ class RelatedHandler(WritingHandler):
         await transaction.run([self._prepared(Change(kind="delete", type=None), related_id)])
 
     def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
-        """The write of what is related now, which is known inside the transaction alone."""
+        """Return the write of the related resource. Its id is only known inside the transaction."""
         errors = Errors()
         write = self.engine.prepare_write(
             self.target, addressed(change, related_id, errors, of="the related resource"), errors
@@ -87,8 +90,8 @@ class RelatedHandler(WritingHandler):
         return write
 
     async def _related_id(self, transaction: Transaction, path_id: Any, strength: LockStrength) -> str:
-        """Of the related row, locked as strongly as the write needs it. Raises ResourceNotFound: of the path's
-        resource, or where nothing is related to it."""
+        """Lock the related row with this strength and return its id. Raises ResourceNotFound if the resource of the
+        path does not exist, or has no related resource."""
         assert self.route is not None
         related_id = await transaction.lock_related(self.resource, self.relationship, path_id, strength)
         if related_id is None:

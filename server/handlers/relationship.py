@@ -1,5 +1,5 @@
-"""/{collection}/{id}/relationships/{relationship}: linkage, read and written. A write is an update of the resource that
-has the relationship."""
+"""Answers /{collection}/{id}/relationships/{relationship}: linkage. A write is an update of the resource that has the
+relationship."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ REMOVED = message_document(UPDATED)
 
 
 class RelationshipHandler(WritingHandler):
+    """Reads and writes linkage."""
+
     methods = ("GET", "POST", "PATCH", "DELETE")
     body_methods = frozenset({"POST", "PATCH", "DELETE"})
 
@@ -24,13 +26,13 @@ class RelationshipHandler(WritingHandler):
         return methods if "read" in self.relationship.methods else methods[1:]
 
     async def get(self) -> None:
-        await self.answer_read(self._shape, self.path_id(self.resource), self._related())
+        await self.answer_read(self._shape, self.path_id(self.resource), self._related_link())
 
     async def post(self) -> None:
-        await self._change_some("add", CREATED)
+        await self._change_linkage("add", CREATED)
 
     async def delete(self) -> None:
-        await self._change_some("remove", REMOVED)
+        await self._change_linkage("remove", REMOVED)
 
     async def patch(self) -> None:
         self.path_id(self.resource)
@@ -39,9 +41,9 @@ class RelationshipHandler(WritingHandler):
         self.stage("execute")
         _, result = await self.writer.one(write, read)
         self.stage("encode")
-        await self.finish_written(self.document(read, result, self._related(), Meta(UPDATED)))
+        await self.finish_written(self.document(read, result, self._related_link(), Meta(UPDATED)))
 
-    async def _change_some(self, mode: LinkMode, answer: bytes) -> None:
+    async def _change_linkage(self, mode: LinkMode, answer: bytes) -> None:
         self.path_id(self.resource)
         errors = Errors()
         self.engine.check_no_parameters(self.request.query)
@@ -66,7 +68,7 @@ class RelationshipHandler(WritingHandler):
     def _shape(self) -> ReadShape:
         return ReadShape("linkage", self.resource, self.relationship)
 
-    def _related(self) -> dict[str, str]:
+    def _related_link(self) -> dict[str, str]:
         assert self.route is not None
         if not self.is_readable():
             return {}

@@ -1,4 +1,4 @@
-"""/{collection}/{id}: detail, update and delete. Each method is the stages in their order."""
+"""Answers /{collection}/{id}: detail, update and delete. Each method calls the stages in their order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ DELETED = message_document("Object successfully deleted")
 
 
 class ResourceHandler(WritingHandler):
+    """Reads, updates and deletes one resource."""
+
     methods = ("GET", "PATCH", "DELETE")
 
     def allowed(self) -> tuple[str, ...]:

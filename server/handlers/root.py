@@ -1,4 +1,4 @@
-"""/: links to every collection. `*`: what there is to do on the server at all."""
+"""Answers / with links to every collection, and `OPTIONS *` with the methods of the server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from server.handlers.base import Handler
 
 
 class RootHandler(Handler):
+    """Answers with links to every collection."""
+
     async def get(self) -> None:
         self.engine.check_no_parameters(self.request.query)
         base = self.engine.base_url
@@ -23,6 +25,6 @@ class RootHandler(Handler):
 
 
 class ServerHandler(Handler):
-    """`OPTIONS *` (RFC 9110, 9.3.7). methods: of all routes together."""
+    """Answers `OPTIONS *` (RFC 9110, 9.3.7). methods: those of all routes together."""
 
     methods = ("GET", "POST", "PATCH", "DELETE")

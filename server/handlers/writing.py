@@ -1,5 +1,4 @@
-"""The writing of one resource or one relationship, alike on every route that has it. What comes in: a body. What goes
-out: a change and its plan, and after the write a document."""
+"""Decodes, prepares and answers writes of one resource or one relationship, for all routes that have them."""
 
 from __future__ import annotations
 
@@ -20,22 +19,27 @@ from server.handlers.reading import ReadingHandler
 
 
 def message_document(message: str) -> bytes:
+    """Return a document with this message in its `meta`."""
     return msgspec.json.encode(MetaDocument({"message": message}))
 
 
 class WritingHandler(ReadingHandler):
+    """The base of handlers that write."""
+
     def decode_resource(self, kind: Literal["create", "update"], errors: list[ApiError]) -> Change | None:
+        """Decode the body as a resource. Appends to errors."""
         self.stage("parse")
         return decode_resource_document(self.take_body(), errors, self.engine.limits, kind=kind)
 
     def decode_linkage(self, mode: LinkMode, errors: list[ApiError]) -> LinkageChange | None:
+        """Decode the body as linkage. Appends to errors."""
         self.stage("parse")
         return decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
 
     def prepare_write(
         self, resource: Resource, change: Change | None, shape: ReadShape, errors: list[ApiError]
     ) -> tuple[PreparedWrite, PreparedRead]:
-        """The write, and the read that answers it. Raises all that is wrong with body and query together."""
+        """Return the write, and the read that answers it. Raises all errors of the body and the query together."""
         self.stage("plan")
         write = None if change is None else self.engine.prepare_write(resource, change, errors)
         read = self.prepare_answer(shape, errors)
@@ -45,6 +49,7 @@ class WritingHandler(ReadingHandler):
         return write, read
 
     def prepare_answer(self, shape: ReadShape, errors: list[ApiError]) -> PreparedRead | None:
+        """Return the read that answers a write, or None if the query has errors. Appends to errors."""
         try:
             return self.engine.prepare_read(shape, self.request.query)
         except ApiError as error:
@@ -53,11 +58,12 @@ class WritingHandler(ReadingHandler):
             return None
 
     def answer_shape(self, resource: Resource, change: Change | None) -> ReadShape:
-        """The resource as the answer to its own write shows it."""
+        """Return the shape of the read that answers a write of this resource."""
         written = () if change is None else written_relationships(change, resource, self.engine.catalog)
         return ReadShape("resource", resource, written=written)
 
     async def answer_create(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> None:
+        """Create the resource and answer with it. errors: those of the body."""
         engine = self.engine
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
@@ -73,4 +79,5 @@ class WritingHandler(ReadingHandler):
 
     @property
     def writer(self) -> Writer:
+        """A writer for this request."""
         return Writer(self.database, self.engine, self.request.headers, self.cancel_scope)

@@ -286,7 +286,7 @@ async def test_a_read_only_server(read_only: Api) -> None:
     assert (await read_only.request("OPTIONS", "/operations")).headers["Allow"] == "OPTIONS"
     for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"), ("DELETE", "/groups/1")):
         answer = await read_only.request(method, path)
-        expected = error(403, "read_only", "Read-Only Server", "This server answers reads alone.")
+        expected = error(403, "read_only", "Read-Only Server", "This server only answers reads.")
         assert (answer.status, answer.errors) == (403, [expected])
 
 

@@ -159,7 +159,7 @@ async def test_the_end_of_a_sequence_is_taken(start: Start, database_url: str) -
                 409,
                 "conflict",
                 "Conflict",
-                "There is no free id left for a new thing: its numbers have come to their end.",
+                "There is no free id left for a new thing: its sequence is exhausted.",
             )
         ],
     )

@@ -98,8 +98,8 @@ async def test_the_answer_to_an_unknown_host(reader: Api) -> None:
                 "status": "421",
                 "code": "unknown_host",
                 "title": "Unknown Host",
-                "detail": "“evil.example” is no name of this server. Add it to the setting allowed_hosts if it should "
-                "be one.",
+                "detail": "“evil.example” is not a name of this server. Add it to the setting allowed_hosts if it "
+                "should be one.",
                 "source": {"header": "Host"},
             }
         ],

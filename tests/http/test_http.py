@@ -63,7 +63,7 @@ async def test_an_etag_is_neither_sent_nor_compared(reader: Api, path: str) -> N
 )
 async def test_a_conditional_write_is_refused(reader: Api, method: str, path: str, header: str) -> None:
     answer = await reader.request(method, path, headers={header: '"x"'})
-    detail = f"{header} has no meaning here yet: send the write without."
+    detail = f"{header} is not supported yet: send the write without it."
     expected = error(400, "precondition_unsupported", "Precondition Unsupported", detail, header=header)
     assert (answer.status, answer.errors) == (400, [expected])
 
@@ -165,7 +165,7 @@ async def test_options_of_nothing(reader: Api) -> None:
 )
 async def test_method_not_allowed(reader: Api, method: str, path: str, allow: str) -> None:
     answer = await reader.request(method, path)
-    detail = f"“{method}” is not for this route; there are {allow}."
+    detail = f"“{method}” is not allowed here; allowed are {allow}."
     expected = error(405, "method_not_allowed", "Method Not Allowed", detail)
     assert (answer.status, answer.headers["Allow"], answer.errors) == (405, allow, [expected])
 

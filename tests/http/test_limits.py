@@ -25,18 +25,16 @@ LIMIT_SECONDS = 0.3
 GROUP = json.dumps({"data": {"type": "group", "attributes": {"name": "rowers"}}}).encode()
 POST = ("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}")
 
-OVERLOADED = error(503, "overloaded", "Overloaded", "The server has too much to do; try again.")
+OVERLOADED = error(503, "overloaded", "Overloaded", "The server has too many requests in progress; try again.")
 TOO_MANY = error(
     429,
     "too_many_requests",
     "Too Many Requests",
-    "This client has too many requests under way; wait for their answers, and try again.",
+    "This client has too many requests in progress; wait for their answers, and try again.",
 )
 TOO_LONG = error(504, "request_timeout", "Request Timeout", "The request took too long.")
 UNKNOWN = error(503, "outcome_unknown", "Outcome Unknown", "The write took too long. Check whether it was done.")
-NO_ROOM = error(
-    503, "overloaded", "Overloaded", "The server holds as much of other requests' bodies as it may; try again."
-)
+NO_ROOM = error(503, "overloaded", "Overloaded", "The server has no memory left for the bodies of requests; try again.")
 HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took too long to arrive.")
 
 
@@ -429,7 +427,7 @@ async def test_one_body_alone_has_room(start: Start, database_url: str) -> None:
 
 async def test_a_body_in_many_pieces(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are joined now and then, so that each byte takes no more memory than it has to."""
-    monkeypatch.setattr(receiving, "MOST_CHUNKS", 2)
+    monkeypatch.setattr(receiving, "MAX_CHUNKS", 2)
     api = await start(database_url, built_in())
     name = "".join(str(number) for number in range(100_000))
     created = await api.create("/photos", "photo", {"name": name})

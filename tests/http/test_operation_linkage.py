@@ -234,7 +234,7 @@ async def test_a_resource_kept_out(corners: Api) -> None:
     ):
         async with unchanged(corners):
             answer = await extended(corners, add("tag", {"name": "t"}), operation)
-        said = "Resources of type “country” are not written by atomic operations."
+        said = "Resources of type “country” cannot be written by atomic operations."
         assert extended_errors(answer) == (422, [error("invalid_document", said, place(f"{path}/type"))])
     async with unchanged(corners):
         said_plainly = detail(await operate(corners, country(id="b")))

@@ -36,7 +36,7 @@ def is_error(answer: Answer, expected: dict[str, Any]) -> None:
                 405,
                 "method_not_allowed",
                 "Method Not Allowed",
-                "“PUT” is not for this route; there are GET, POST, HEAD, OPTIONS.",
+                "“PUT” is not allowed here; allowed are GET, POST, HEAD, OPTIONS.",
             ),
         ),
         (
@@ -76,7 +76,7 @@ def is_error(answer: Answer, expected: dict[str, Any]) -> None:
                 400,
                 "precondition_unsupported",
                 "Precondition Unsupported",
-                "If-Match has no meaning here yet: send the write without.",
+                "If-Match is not supported yet: send the write without it.",
                 header="If-Match",
             ),
         ),

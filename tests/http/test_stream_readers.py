@@ -167,7 +167,7 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
         assert is_whole
         assert json.loads(body)["meta"]["count"] == USERS
     told = [record.message.rpartition(": ")[2] for record in caplog.records if "halfway" in record.message]
-    assert told == ["Its reader took nothing, and others wait to be sent a long answer."]
+    assert told == ["The client did not read the answer, and other requests wait for a stream."]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ async def test_the_time_of_a_stream(
     assert [(record.levelno, record.message.partition(": ")[2]) for record in told] == [
         (
             logging.WARNING,
-            "the stream of /users ended halfway: The answer takes longer than an answer may: ask for pages.",
+            "the stream of /users ended halfway: The answer took too long: request pages.",
         )
     ]
 
@@ -246,7 +246,7 @@ async def test_the_time_is_up_before_it_begins(start: Start, database_url: str, 
     await create_many(api, 9, 9)
     async with locked(api, "computers"):
         answer = await api.get(PATH)
-    detail = "The answer takes longer than an answer may: ask for pages."
+    detail = "The answer took too long: request pages."
     assert (answer.status, answer.errors) == (504, [error(504, "statement_timeout", "Statement Timeout", detail)])
 
 
@@ -354,13 +354,13 @@ async def test_short_requests_come_before_streams(
     """While another request is at work a stream pauses after each piece."""
     await create_many(api, 6)
     pauses: list[str] = []
-    give_way = ReadingHandler._give_way
+    pause = ReadingHandler._pause
 
     async def counted(handler: ReadingHandler) -> None:
         pauses.append(handler.request.path)
-        await give_way(handler)
+        await pause(handler)
 
-    monkeypatch.setattr(ReadingHandler, "_give_way", counted)
+    monkeypatch.setattr(ReadingHandler, "_pause", counted)
     assert (await api.get("/users?page[size]=0")).status == 200
     assert pauses == []
     async with locked(api, "groups"):
