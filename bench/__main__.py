@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from bench import peers
-from bench.goals import lines
+from bench.goals import goal_lines
 from bench.load import WITHOUT_WRK, wrk_version
 from bench.report import read, write
 from bench.results import CONNECTIONS, Figures
@@ -38,22 +38,25 @@ class Progress:
     def __init__(self) -> None:
         self.is_watched = sys.stderr.isatty()
         self.begun = time.monotonic()
-        self.said = self.begun
+        self.shown_at = self.begun
 
     def say(self, what: str) -> None:
+        """Show the current step."""
         now = time.monotonic()
         line = f"{(now - self.begun) / 60:5.1f} min  {what}"
         if self.is_watched:
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
-        elif now - self.said > PROGRESS_SECONDS:
+        elif now - self.shown_at > PROGRESS_SECONDS:
             click.echo(line, err=True)
-            self.said = now
+            self.shown_at = now
 
-    def tell(self, what: str) -> None:
+    def print_line(self, what: str) -> None:
+        """Print a line that stays."""
         self.clear()
         click.echo(what)
 
     def clear(self) -> None:
+        """Remove the line of the current step."""
         if self.is_watched:
             click.echo("\r\x1b[K", nl=False, err=True)
 
@@ -73,39 +76,43 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     words = known if text == "all" else [word.strip() for word in text.split(",") if word.strip() not in ("", "none")]
     unknown = [word for word in words if word not in known]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(known)}")
+        raise click.BadParameter(f"{unknown[0]} is not one of {', '.join(known)}")
     return tuple(words)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("url", required=False)
-@click.option("--only", default="", metavar="NAMES", help="Requests whose name begins like one of these (a,b).")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often each is measured.")
-@click.option("--seconds", default=1.0, show_default=True, help="Of one run of the load; slow answers get more.")
+@click.option("--only", default="", metavar="NAMES", help="Only requests whose name begins with one of these (a,b).")
 @click.option(
-    "--connections", default="1,16,64", show_default=True, callback=_connections, help="Kept open by the load."
+    "--rounds", default=3, show_default=True, type=click.IntRange(1), help="How often each request is measured."
+)
+@click.option(
+    "--seconds", default=1.0, show_default=True, help="Duration of one run of the load; slow answers get more."
+)
+@click.option(
+    "--connections", default="1,16,64", show_default=True, callback=_connections, help="Connections of the load."
 )
 @click.option(
     "--peers", "names", default="all", metavar="NAMES", callback=_names, help="all, none, or some of them (a,b)."
 )
-@click.option("--install-peers", is_flag=True, help="Make the peers' environments with pip first.")
+@click.option("--install-peers", is_flag=True, help="Create the peers' environments with pip first.")
 @click.option("--peers-folder", default=peers.FOLDER, type=click.Path(path_type=Path), show_default=True)
-@click.option("--size", default="both", show_default=True, type=click.Choice(list(SIZES)), help="Of the tables.")
-@click.option("--quick", is_flag=True, help="Everything once, in about two minutes, on the smaller tables.")
+@click.option("--size", default="both", show_default=True, type=click.Choice(list(SIZES)), help="Size of the tables.")
+@click.option("--quick", is_flag=True, help="Measure everything once, in about two minutes, on the smaller tables.")
 @click.option(
     "--output", default=OUTPUT, type=click.Path(path_type=Path), show_default=True, help="Folder for the figures."
 )
 @click.option(
     "--redraw", type=click.Path(path_type=Path, exists=True), help="Write report and plots again, from a figures.json."
 )
-@click.option("--writes", is_flag=True, help="With a URL: requests that make resources as well.")
+@click.option("--writes", is_flag=True, help="With a URL: also requests that create resources.")
 @click.option("--json", "is_json", is_flag=True, help="With a URL: JSON instead of a table.")
 def main(url: str | None, output: Path, redraw: Path | None, **given: Any) -> None:
-    """Compare this server with hand-written ones, with other libraries and with the limits of PostgreSQL; or, with a
-    URL, measure the server that answers there.
+    """Compare this server with hand-written servers, other libraries and the limits of PostgreSQL. With a URL, measure
+    the server at this URL.
 
-    It starts an embedded PostgreSQL with 10,000 and with 1,000,000 users, and all servers in turns on one core. A whole
-    run takes about forty minutes.
+    It starts an embedded PostgreSQL with 10,000 and with 1,000,000 users. All servers are measured in turns on one
+    core. A whole run takes about forty minutes.
     """
     progress = Progress()
     try:
@@ -140,10 +147,12 @@ def _run(options: Options, progress: Progress, output: Path) -> None:
         last[:] = [figures]
 
     try:
-        run(options, progress.say, progress.tell, keep)
+        run(options, progress.say, progress.print_line, keep)
     except KeyboardInterrupt:
         progress.clear()
-        click.echo(f"interrupted: {f'what was measured is in {output}' if last else 'nothing was measured'}", err=True)
+        click.echo(
+            f"interrupted: {f'the figures so far are in {output}' if last else 'nothing was measured'}", err=True
+        )
         if last:
             _write(last[0], output)
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -156,12 +165,12 @@ def _write(figures: Figures, output: Path) -> None:
     try:
         from bench.plots import draw
     except ImportError:
-        click.echo("no plots: matplotlib is not installed; pip install 'waterspout[bench]' has it", err=True)
+        click.echo("no plots: matplotlib is not installed; run pip install 'waterspout[bench]'", err=True)
     else:
         written += draw(figures, output)
     for each in figures.missing:
         click.echo(f"left out: {each}", err=True)
-    found = [line.is_met for line in lines(figures)]
+    found = [line.is_met for line in goal_lines(figures)]
     click.echo(f"{found.count(True)} goals met, {found.count(False)} missed, {found.count(None)} not measured")
     click.echo("written: " + " ".join(map(str, written)))
 

@@ -36,16 +36,16 @@ def break_down(request: Request, ours: Running, floor: Running | None, seconds: 
     servers = [ours, floor] if floor is not None else [ours]
     pairs = _in_turns(request, servers, seconds, cursor)
     answers = [pair[0] for pair in pairs]
-    told = [answer.stages for answer in answers]
-    planned = [sum(stages.get(name, 0.0) for name in ("parse", "plan")) for stages in told]
-    rest = [answer.seconds * 1e6 - sum(stages.values()) for answer, stages in zip(answers, told, strict=True)]
+    measured = [answer.stages for answer in answers]
+    planned = [sum(stages.get(name, 0.0) for name in ("parse", "plan")) for stages in measured]
+    rest = [answer.seconds * 1e6 - sum(stages.values()) for answer, stages in zip(answers, measured, strict=True)]
     return Stages(
         request.name,
         request.label,
         first=None if request.writes else first_plan_us(request, cursor),
         plan=statistics.median(planned),
-        execute=statistics.median(stages.get("execute", 0.0) for stages in told),
-        encode=statistics.median(stages.get("encode", 0.0) for stages in told),
+        execute=statistics.median(stages.get("execute", 0.0) for stages in measured),
+        encode=statistics.median(stages.get("encode", 0.0) for stages in measured),
         rest=statistics.median(rest),
         round_trip=statistics.median(answer.seconds * 1e6 for answer in answers),
         floor=statistics.median(pair[1].seconds * 1e6 for pair in pairs) if floor is not None else None,

@@ -82,6 +82,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def find_pgbench() -> str | None:
+    """The path of pgbench, preferably that of the embedded PostgreSQL, or None if there is none."""
     try:
         own = find_software() / "bin" / "pgbench"
     except SoftwareMissing:
@@ -127,7 +128,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
         async with database.connection() as connection:
             connection.add_query_logger(lambda query: sent.append((query.query, query.args or ())))
         path_id = int(route.id) if route.id else None
-        # The first execution also sends the driver's look-ups of types.
+        # In the first execution the driver also looks up types.
         for _ in range(2):
             sent.clear()
             await execute_read(database, prepared, path_id, engine)

@@ -43,6 +43,7 @@ class Refused(Exception):
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
+    """A connection to a port of the loopback interface."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
@@ -103,7 +104,7 @@ def _bytes(request: Request, number: int, cursor: str) -> bytes:
 def _received(connection: socket.socket) -> bytes:
     part = connection.recv(_READ_BYTES)
     if not part:
-        raise OSError("the server hung up")
+        raise OSError("the server closed the connection")
     return part
 
 
@@ -125,11 +126,11 @@ def _body(connection: socket.socket, head: bytes, begun: bytes) -> bytes:
 
 def _without_chunks(body: bytes) -> bytes:
     parts: list[bytes] = []
-    place = 0
+    begin = 0
     while True:
-        end = body.index(b"\r\n", place)
-        size = int(body[place:end].split(b";")[0], 16)
+        end = body.index(b"\r\n", begin)
+        size = int(body[begin:end].split(b";")[0], 16)
         if not size:
             return b"".join(parts)
         parts.append(body[end + 2 : end + 2 + size])
-        place = end + 4 + size
+        begin = end + 4 + size

@@ -2,7 +2,7 @@
 
 A hand-written server must have the same bytes. Another library must have the same content: resources with their types,
 ids, attributes and linkage, and `included` as a set; links and meta may differ. After its writes the rows are compared
-and not the answers, because libraries word them differently.
+and not the answers, because the texts of libraries differ.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _ID = re.compile(rb'(?<=["/])\d+(?=["/])')
 
 
 def bytes_differ(ours: bytes, theirs: bytes) -> str:
+    """The first difference of two bodies, with the bytes around it."""
     if ours == theirs:
         return ""
-    place = next((i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), 0)
-    begin = max(0, place - 60)
-    return f"at byte {place}: {ours[begin : place + 60]!r} and {theirs[begin : place + 60]!r}"
+    index = next((i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), 0)
+    begin = max(0, index - 60)
+    return f"at byte {index}: {ours[begin : index + 60]!r} and {theirs[begin : index + 60]!r}"
 
 
 def without_new_ids(body: bytes, last: int) -> bytes:

@@ -30,7 +30,7 @@ DELETED_PER_SECOND = 25_000
 server runs out of them, and its row is void.
 """
 
-OVERTIME = 0.5
+EXTRA_SECONDS = 0.5
 """Seconds by which a run of the load may be longer than requested."""
 
 WARM_ANSWERS, WARM_SECONDS = 50, 5.0
@@ -56,16 +56,16 @@ class Entrant(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How requests are measured. rounds: with the number of connections for ratios; other numbers have one round.
-    warm_up: whether a run of the load comes first, or a few requests. most_seconds: how long a run may take to have
-    enough answers.
+    """How requests are measured. rounds: how many for the number of connections that ratios use; other numbers have one
+    round. warm_up: whether a run of the load comes first, instead of a few requests. max_seconds: how long a run may
+    take to get enough answers.
     """
 
     rounds: int
     seconds: float
     connections: tuple[int, ...]
     warm_up: bool
-    most_seconds: float = 20.0
+    max_seconds: float = 20.0
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -118,17 +118,18 @@ class Lane(msgspec.Struct, frozen=True):
 def run_row(course: Course, request: Request) -> Row:
     """Compares the answers, then measures in turns; each round begins with another server."""
     connections = 1 if request.alone else CONNECTIONS
-    spelt = [(entrant, entrant.translate(request)) for entrant in course.entrants]
-    lanes = [Lane(entrant, own, []) for entrant, own in spelt if own is not None]
-    voids = _compared(course, request, lanes)
+    translated = [(entrant, entrant.translate(request)) for entrant in course.entrants]
+    lanes = [Lane(entrant, own, []) for entrant, own in translated if own is not None]
+    voids = _compare(course, request, lanes)
     memory = {}
     if course.has_load:
-        able = [lane for lane in lanes if not voids[lane.name]]
-        memory = _measured(course, able, request, connections)
+        valid = [lane for lane in lanes if not voids[lane.name]]
+        memory = _measure(course, valid, request, connections)
     if request.writes:
         course.rows.run(restore)
     cells = {
-        lane.name: Cell(lane.samples, voids[lane.name] or _fault(lane), *memory.get(lane.name, ())) for lane in lanes
+        lane.name: Cell(lane.samples, voids[lane.name] or _void_reason(lane), *memory.get(lane.name, ()))
+        for lane in lanes
     }
     return Row(request.name, request.label, request.total, request.writes, connections, cells)
 
@@ -139,7 +140,7 @@ def _levels(plan: Plan, request: Request, connections: int) -> list[int]:
     return [connections] * plan.rounds + ([] if request.alone or request.total == "exact" else others)
 
 
-def _measured(course: Course, lanes: list[Lane], request: Request, connections: int) -> dict[str, tuple[float, float]]:
+def _measure(course: Course, lanes: list[Lane], request: Request, connections: int) -> dict[str, tuple[float, float]]:
     """Fills the lanes. Returns the memory of the server and of PostgreSQL in MB, by the servers' names."""
     rates = {lane.name: _warm_up(course, lane, connections) for lane in lanes}
     for number, level in enumerate(_levels(course.plan, request, connections)):
@@ -159,9 +160,9 @@ def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
     a request that is unfinished at the end does not count.
     """
     wanted, turn = max(ENOUGH, 4 * connections) / rate, connections / rate
-    if turn > plan.most_seconds and connections > CONNECTIONS:
+    if turn > plan.max_seconds and connections > CONNECTIONS:
         return None
-    return min(max(plan.seconds, wanted), max(plan.most_seconds, 1.5 * turn))
+    return min(max(plan.seconds, wanted), max(plan.max_seconds, 1.5 * turn))
 
 
 def _warm_up(course: Course, lane: Lane, connections: int) -> float:
@@ -188,7 +189,7 @@ def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample
     """One run of the load, with its cost. It waits until the server has finished all requests of the run, which takes
     seconds if answers are slow, so that the next server has the core for itself.
     """
-    _restore_rows(course, lane.request, whole_seconds(seconds) + OVERTIME)
+    _restore_rows(course, lane.request, whole_seconds(seconds) + EXTRA_SECONDS)
     processes = (lane.entrant.running.processes, course.rows.processes)
     before = [each.cpu_seconds() for each in processes]
     sample = send(lane.entrant.running.url, lane.request, seconds, connections, FIRST, course.cursor)
@@ -209,21 +210,21 @@ def _restore_rows(course: Course, request: Request, seconds: float) -> None:
         course.rows.run(lambda connection: make_users(connection, FIRST, count))
 
 
-def _fault(lane: Lane) -> str:
+def _void_reason(lane: Lane) -> str:
     errors = sum(sample.errors for sample in lane.samples)
     if errors:
         return f"{errors} errors"
     return "no answer in time" if any(not sample.requests for sample in lane.samples) else ""
 
 
-def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, str]:
-    """Why a server's figures do not count, by name; "" if they do. The first lane is ours. A write must also leave the
-    same rows.
+def _compare(course: Course, request: Request, lanes: list[Lane]) -> dict[str, str]:
+    """For each server by name, why its figures do not count, or "" if they do. The first lane is ours. After a write
+    the rows must be the same, too.
     """
     voids = {}
     answers: dict[str, tuple[Answer, str]] = {}
     for lane in lanes:
-        course.say(f"{request.label}: {lane.entrant.running.label}, is it the same")
+        course.say(f"{request.label}: {lane.entrant.running.label}, comparing answers")
         _restore_rows(course, request, 0)
         try:
             with connected(lane.entrant.running.port) as connection:
@@ -238,7 +239,7 @@ def _compared(course: Course, request: Request, lanes: list[Lane]) -> dict[str, 
 
 def _difference(request: Request, name: str, ours: tuple[Answer, str], theirs: tuple[Answer, str]) -> str:
     if ours[1] != theirs[1]:
-        return "other rows are left behind"
+        return "the rows after the write differ"
     if name in FLOORS:
         bodies = [answer.body for answer, _ in (ours, theirs)]
         return bytes_differ(*(without_new_ids(body, USERS) if request.writes else body for body in bodies))

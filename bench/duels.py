@@ -1,4 +1,4 @@
-"""Two separate comparisons. They take a database and a server, and return samples in turns.
+"""Makes two separate comparisons. They take a database and a server, and return samples measured in turns.
 
 The first: two workers, PostgreSQL and the load on two cores, compared with pgbench and PostgreSQL on the same two, with
 SQL in which PostgreSQL makes the JSON. The second: many adds in one request of atomic operations, compared with the
@@ -19,7 +19,7 @@ TWO_WORKERS = ("list-30-include", "list-1000-include")
 
 
 def two_workers(rows: Rows, cores: Cores, pgbench: str, seconds: float, rounds: int) -> list[TwoWorkers]:
-    """Pins everything to the two cores, and afterwards back to where it was. Raises StartFailed."""
+    """Measures two workers and pgbench in turns, with everything pinned to two cores. Raises StartFailed."""
     rows.processes.pin(cores.both)
     pin_own(cores.both)
     try:
@@ -45,7 +45,7 @@ def _pair(
 
 
 def batches(server: Running, rows: Rows, rounds: int) -> Batch:
-    """Measures both in turns. The first turn of each does not count. Raises Refused."""
+    """Measures one request with many adds and single POSTs in turns. The first turn does not count. Raises Refused."""
     many, one = BY_NAME["operations-1000"], BY_NAME["create"]
     together: list[float] = []
     single: list[float] = []

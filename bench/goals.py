@@ -1,4 +1,4 @@
-"""The goals, in one place. It takes `Figures` and returns each goal with its measured value.
+"""Defines the goals of the benchmark. It takes `Figures` and returns each goal with its measured value.
 
 Ratios are of requests per second, at 16 connections, with one worker each. The original counts only its page and is
 compared without a total. Each floor is compared with an exact total and without one, with the same goal.
@@ -36,25 +36,30 @@ RATIOS: tuple[Ratio, ...] = (
     Ratio(("operations-3",), 8, 0.8),
 )
 TWO_WORKERS = {"list-30-include": 0.5, "list-1000-include": 0.9}
-"""Share of pgbench's transactions per second, with SQL in which PostgreSQL makes the JSON."""
+"""The goals for two workers, as shares of pgbench's transactions per second with SQL in which PostgreSQL makes the
+JSON."""
 
 DEEP_PAGE_MS = 5.0
-"""Page 3,000 of ten, in PostgreSQL."""
+"""The goal for page 3,000 of ten, in PostgreSQL."""
 
 TAIL = 3.0
-"""p99 divided by p50 of reading requests."""
+"""The goal for p99 divided by p50 of reads."""
 
 FIRST_BYTE_MS, GROWN_MB = 100.0, 64.0
-"""For the whole table of 1,000,000 users in one answer."""
+"""The goals for all 1,000,000 users in one answer."""
 
 CURSOR_PAGES = 3.0
-"""Any page by cursor, relative to the first."""
+"""The goal for any page by cursor, relative to the first."""
 
 BATCH = 0.1
-"""1,000 adds in one request, relative to the same number of POSTs."""
+"""The goal for 1,000 adds in one request, relative to the same number of POSTs."""
 
 
-BESIDE = {ORIGINAL: "over FastAPI-JSONAPI", PLAIN: "over the plain floor", FLOOR: "over the sharpest floor"}
+COMPARED_WITH = {
+    ORIGINAL: "relative to FastAPI-JSONAPI",
+    PLAIN: "relative to the plain floor",
+    FLOOR: "relative to the sharpest floor",
+}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -68,12 +73,13 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def is_met(self) -> bool | None:
+        """Whether the goal is met, or None if it was not measured."""
         if self.measured is None:
             return None
         return self.measured >= self.goal if self.sense == "at least" else self.measured <= self.goal
 
 
-def of_row(row: Row, other: str) -> float | None:
+def goal_for(row: Row, other: str) -> float | None:
     """The goal of a row's ratio over another server."""
     for ratio in RATIOS:
         if row.request.removesuffix("-exact") in ratio.requests:
@@ -83,14 +89,15 @@ def of_row(row: Row, other: str) -> float | None:
     return None
 
 
-def lines(figures: Figures) -> list[Line]:
+def goal_lines(figures: Figures) -> list[Line]:
+    """All goals with their measured values."""
     return [*_ratios(figures), *_two_workers(figures), *_tails(figures), *_pages(figures), *_streams(figures)]
 
 
 def _ratios(figures: Figures) -> Iterator[Line]:
     for row in figures.rows:
-        for other, label in BESIDE.items():
-            goal, ratio = of_row(row, other), row.ratio(OURS, other)
+        for other, label in COMPARED_WITH.items():
+            goal, ratio = goal_for(row, other), row.ratio(OURS, other)
             if goal is not None:
                 yield Line(f"{row.label}, {label}", "at least", goal, None if ratio is None else ratio.middle, "x")
 
@@ -100,7 +107,7 @@ def _two_workers(figures: Figures) -> Iterator[Line]:
     for name, goal in TWO_WORKERS.items():
         pair = found.get(name)
         label = name if pair is None else pair.label
-        what = f"{label}, two workers over SQL that makes the JSON"
+        what = f"{label}, two workers relative to SQL that makes the JSON"
         yield Line(what, "at least", goal, None if pair is None else pair.ratio.middle, "x")
 
 
@@ -113,7 +120,7 @@ def _tails(figures: Figures) -> Iterator[Line]:
         and (p99 := row.cells[OURS].median("p99_us", CONNECTIONS))
     ]
     worst, label = max(tails, default=(None, "none was measured"))
-    yield Line(f"p99 over p50 of reading requests, the worst: {label}", "at most", TAIL, worst, "x")
+    yield Line(f"p99 relative to p50 of reads, the worst: {label}", "at most", TAIL, worst, "x")
 
 
 def _pages(figures: Figures) -> Iterator[Line]:
@@ -124,7 +131,7 @@ def _pages(figures: Figures) -> Iterator[Line]:
     by_cursor = [page for page in figures.pages if page.by == "cursor" and page.users == 1_000_000]
     firsts = {page.sort: page.milliseconds for page in by_cursor if not page.offset}
     worst = max((page.milliseconds / firsts[page.sort] for page in by_cursor if page.sort in firsts), default=None)
-    yield Line("any page of 1,000,000 users by cursor, over the first", "at most", CURSOR_PAGES, worst, "x")
+    yield Line("any page of 1,000,000 users by cursor, relative to the first", "at most", CURSOR_PAGES, worst, "x")
 
 
 def _streams(figures: Figures) -> Iterator[Line]:
@@ -132,6 +139,6 @@ def _streams(figures: Figures) -> Iterator[Line]:
     what = "1,000,000 users in one answer"
     first, grown = (None, None) if large is None else (large.first_byte_ms, large.grown_mb)
     yield Line(f"{what}: first byte", "at most", FIRST_BYTE_MS, first, " ms")
-    yield Line(f"{what}: memory grown", "at most", GROWN_MB, grown, " MB")
+    yield Line(f"{what}: additional memory", "at most", GROWN_MB, grown, " MB")
     batch = figures.batches[0].ratio.middle if figures.batches else None
-    yield Line("1,000 adds in one request, over as many POSTs", "at most", BATCH, batch, "x")
+    yield Line("1,000 adds in one request, relative to as many POSTs", "at most", BATCH, batch, "x")

@@ -74,7 +74,7 @@ def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[P
         for offset in offsets:
             path = f"/users?sort={sort}&page[size]=10&page[total]=none"
             number = f"{path}&page[number]={offset // 10 + 1}"
-            say(f"page of ten behind {offset:,} users, by {sort}")
+            say(f"page of ten after {offset:,} users, by {sort}")
             yield Page(users, offset, "number", sort, _milliseconds(server, number))
             yield Page(
                 users, offset, "cursor", sort, _milliseconds(server, f"{path}&page[after]={{cursor}}", cursors[offset])
@@ -83,16 +83,16 @@ def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[P
 
 def _cursors(server: Running, sort: str, offsets: Sequence[int], say: Callable[[str], None]) -> dict[int, str]:
     """The cursors after these numbers of rows, found by reading page after page."""
-    found, place, cursor = {0: ""}, 0, ""
+    found, position, cursor = {0: ""}, 0, ""
     with connected(server.port) as connection:
         for offset in offsets[1:]:
-            while place < offset:
-                size = min(STEP, offset - place)
+            while position < offset:
+                size = min(STEP, offset - position)
                 path = f"/users?sort={sort}&page[size]={size}&page[total]=none&fields[user]=&page[after]={{cursor}}"
                 body = ask(connection, Request("walk", "walk", "GET", path), cursor=cursor).body
                 cursor = parse_qs(urlsplit(json.loads(body)["links"]["next"]).query)["page[after]"][0]
-                place += size
-                say(f"walking by {sort}: {place:,} users")
+                position += size
+                say(f"reading pages by {sort}: {position:,} users")
             found[offset] = cursor
     return found
 

@@ -1,5 +1,5 @@
--- One request over and over; the figures as one line of JSON. Arguments: method, path, file of the body ("" for none),
--- the number of the first request, how many users there are. Placeholders are those of bench/requests.py.
+-- Sends one request again and again, and prints the figures as one line of JSON. Arguments: method, path, file of the
+-- body ("" for none), the number of the first request, the number of users. Placeholders: see bench/requests.py.
 local method, path, body, number, users
 local is_fixed, fixed
 
@@ -15,9 +15,9 @@ local function values_of(own)
   }
 end
 
-local function has_places(text)
-  for place in text:gmatch("{(%w+)}") do
-    if values_of(0)[place] then return true end
+local function has_placeholders(text)
+  for name in text:gmatch("{(%w+)}") do
+    if values_of(0)[name] then return true end
   end
   return false
 end
@@ -30,7 +30,7 @@ function init(arguments)
     body = file:read("*a")
     file:close()
   end
-  is_fixed = not (has_places(path) or (body and has_places(body)))
+  is_fixed = not (has_placeholders(path) or (body and has_placeholders(body)))
   fixed = is_fixed and wrk.format(method, path, nil, body)
 end
 
@@ -41,7 +41,7 @@ function request()
   return wrk.format(method, filled(path, values), nil, body and filled(body, values))
 end
 
--- wrk's own count of wrong statuses begins at 400; that nobody redirects is seen before.
+-- wrk counts statuses from 400 on as errors. The benchmark checks before that no server redirects.
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(

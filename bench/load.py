@@ -33,6 +33,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def per_second(self) -> float:
+        """Requests per second."""
         return self.requests / self.microseconds * 1e6
 
 
@@ -56,7 +57,13 @@ def send(url: str, request: Request, seconds: float, connections: int, first: in
         body.write(request.body)
         body.flush()
         run = ["wrk", "-t1", f"-c{connections}", f"-d{whole_seconds(seconds)}s", "--timeout", "60s", "-s", str(SCRIPT)]
-        told = [request.method, template(request, cursor), body.name if request.body else "", str(first), str(USERS)]
-        output = subprocess.run([*run, url, "--", *told], capture_output=True, text=True, check=True).stdout
+        arguments = [
+            request.method,
+            template(request, cursor),
+            body.name if request.body else "",
+            str(first),
+            str(USERS),
+        ]
+        output = subprocess.run([*run, url, "--", *arguments], capture_output=True, text=True, check=True).stdout
     sample = msgspec.json.decode(output.strip().splitlines()[-1], type=Sample)
     return msgspec.structs.replace(sample, connections=connections)

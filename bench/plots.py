@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from bench.goals import of_row
+from bench.goals import goal_for
 from bench.report import number
 from bench.results import CONNECTIONS, FLOOR, FLOORS, ORIGINAL, OURS, PLAIN, Figures, Page, Row, Stages
 
@@ -108,7 +108,7 @@ def _head(figure: Figure, title: str, below: str, kinds: Kinds = ()) -> None:
 
 
 def _legend(axes: Axes, kinds: Kinds, *, up: float = 5) -> None:
-    """A legend in a line above the axes, instead of a box."""
+    """A legend in one line above the axes."""
     right = 0.0
     for label, colour, mark in kinds:
         for text, ink, width in ((mark, colour, 14.0), (label, INK, 5.5 * len(label) + 18)):
@@ -146,14 +146,14 @@ def ratios(figures: Figures) -> Figure | None:
         1, 2, figsize=(12, 0.44 * len(rows) + 1.0), sharey=True, width_ratios=(3, 2), layout="constrained"
     )
     labels = _labels(figures)
-    _over_others(panels[0], rows, others, labels)
-    _over_floors(panels[1], rows, figures)
+    _draw_libraries(panels[0], rows, others, labels)
+    _draw_floors(panels[1], rows, figures)
     panels[0].set_yticks(range(len(rows)), [row.label for row in rows])
     panels[0].set_ylim(len(rows) - 0.4, -0.6)
     _head(
         figure,
-        "How many times as fast",
-        f"requests per second of waterspout over those of another server, {CONNECTIONS} connections, "
+        "Speed relative to other servers",
+        f"requests per second of waterspout divided by those of another server, {CONNECTIONS} connections, "
         "the same core, rows and answers",
     )
     return figure
@@ -163,12 +163,12 @@ def _best(row: Row) -> bool:
     return any(row.ratio(OURS, name) for name in row.cells if name != OURS)
 
 
-def _over_others(axes: Axes, rows: Sequence[Row], others: Sequence[str], labels: dict[str, str]) -> None:
+def _draw_libraries(axes: Axes, rows: Sequence[Row], others: Sequence[str], labels: dict[str, str]) -> None:
     _bare(axes)
     height = 0.78 / max(1, len(others))
     for place, row in enumerate(rows):
         for turn, name in enumerate(others):
-            ratio, goal = row.ratio(OURS, name), of_row(row, name)
+            ratio, goal = row.ratio(OURS, name), goal_for(row, name)
             at = place + (turn - (len(others) - 1) / 2) * height
             if ratio is not None:
                 axes.barh(at, ratio.middle - 1, height * 0.86, left=1, color=_colour(name))
@@ -179,7 +179,7 @@ def _over_others(axes: Axes, rows: Sequence[Row], others: Sequence[str], labels:
             if goal is not None:
                 _goal(axes, goal, at, height)
     _log(axes)
-    axes.set_title("over other libraries", pad=24)
+    axes.set_title("relative to other libraries", pad=24)
     _legend(axes, [*((labels[name], _colour(name), "■") for name in others), ("goal", MET, "|")])
 
 
@@ -187,7 +187,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 20 else f"{ratio:.1f}"
 
 
-def _over_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
+def _draw_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
     """One bar for each floor, without a total; a dot for an exact total."""
     _bare(axes)
     exact = {row.request.removesuffix("-exact"): row for row in figures.rows if row.total == "exact"}
@@ -206,12 +206,12 @@ def _over_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
                 axes.plot(
                     other.middle, at, "o", color=INK, markeredgecolor="white", markersize=5.5, clip_on=False, zorder=4
                 )
-        goal = of_row(row, FLOOR)
+        goal = goal_for(row, FLOOR)
         if goal is not None:
             _goal(axes, goal, place, 0.78)
     axes.axvline(1, color=INK, linewidth=0.9)
     axes.set_xlim(0, max(1.25, axes.get_xlim()[1]))
-    axes.set_title("over Tornado handlers written by hand", pad=24)
+    axes.set_title("relative to hand-written Tornado handlers", pad=24)
     bars = [(SHORT[name], _colour(name), "■") for name in floors]
     _legend(axes, [*bars, ("exact total", INK, "●"), ("goal", MET, "|")])
 
@@ -247,8 +247,8 @@ def latency(figures: Figures) -> Figure | None:
         _latencies(axes, row)
     for axes in panels.flat[len(rows) :]:
         axes.set_visible(False)
-    about = "milliseconds for one request over the number of connections: p50 as a line, up to p99 as a hair"
-    _head(figure, "Latency over connections", about, _servers(figures))
+    about = "milliseconds for one request by number of connections: p50 as a line, up to p99 as a thin line"
+    _head(figure, "Latency by number of connections", about, _servers(figures))
     return figure
 
 
@@ -291,7 +291,7 @@ def growth(figures: Figures) -> Figure | None:
     figure, panels = pyplot.subplots(1, 2, figsize=(12, 6), width_ratios=(3, 2), layout="constrained")
     _sizes(panels[0], figures, users)
     _pages(panels[1], [page for page in figures.pages if page.users == users[-1] and page.sort == "last_name"])
-    _head(figure, "Cost over the size of the table", "for one request, one connection", _servers(figures))
+    _head(figure, "Cost by size of the table", "for one request, one connection", _servers(figures))
     return figure
 
 
@@ -361,9 +361,7 @@ def time(figures: Figures) -> Figure | None:
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
     kinds = [(STAGE_LABELS[name], colour, "■") for name, colour in STAGE_COLOURS.items()]
     about = "microseconds of one request's round trip, as shares of it; one connection, no other requests"
-    _head(
-        figure, "Where the microseconds go", about, [*kinds, ("the whole round trip of the sharpest floor", INK, "|")]
-    )
+    _head(figure, "Stages of one request", about, [*kinds, ("the whole round trip of the sharpest floor", INK, "|")])
     return figure
 
 

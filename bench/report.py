@@ -34,27 +34,28 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Figures:
-    """Reads a `figures.json`. Raises msgspec.ValidationError for a file of another form."""
+    """Reads a `figures.json`. Raises msgspec.ValidationError if the file is something else."""
     return msgspec.json.decode(path.read_bytes(), type=Figures)
 
 
 def _label(row: Row) -> str:
-    """Says where all requests of a row are the same."""
+    """The label of a row, with a mark if all its requests are the same."""
     request = BY_NAME.get(row.request)
     return f"{row.label} (one URL)" if request is not None and request.is_fixed else row.label
 
 
 def as_markdown(figures: Figures) -> str:
+    """The report."""
     sections: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
         ("Goals", "", _goals),
-        ("How many times as fast", _ABOUT_RATIOS, _ratios),
-        ("How the others were asked", "", _notes),
-        ("What each server answers", _ABOUT_RATES, _rates),
-        ("Where the time of one request goes", _ABOUT_STAGES, _stages),
-        ("What PostgreSQL allows at all", _ABOUT_CEILINGS, _ceilings),
+        ("Speed relative to other servers", _ABOUT_RATIOS, _ratios),
+        ("Settings and requests of the other libraries", "", _notes),
+        ("Requests per second, latency, processor time and memory", _ABOUT_RATES, _rates),
+        ("Stages of one request", _ABOUT_STAGES, _stages),
+        ("Limits of PostgreSQL", _ABOUT_CEILINGS, _ceilings),
         ("Two workers on two cores", _ABOUT_TWO, _two_workers),
-        ("Cost over the size of the table", _ABOUT_SIZES, _sizes),
-        ("Cost over the place of a page", _ABOUT_PAGES, _pages),
+        ("Cost by size of the table", _ABOUT_SIZES, _sizes),
+        ("Cost by position of the page", _ABOUT_PAGES, _pages),
         ("The whole table in one answer", "", _streams),
         ("Many operations in one request", "", _batches),
     )
@@ -69,28 +70,28 @@ def as_markdown(figures: Figures) -> str:
 
 
 _ABOUT_RATIOS = (
-    "Requests per second of this server over those of the other, round by round: the median, and in parentheses the\n"
-    f"lowest and the highest. {CONNECTIONS} connections. *CPU* is the same in requests for each second that the\n"
-    "server's core was busy, which other work on the machine moves less. Lists are compared without a total; with an\n"
-    "exact one where the row says so."
+    "Requests per second of this server divided by those of the other one: the median of the rounds, and in\n"
+    f"parentheses the lowest and the highest. {CONNECTIONS} connections. *CPU* is the same ratio for each second\n"
+    "that the server's core was busy; other work on the machine changes it less. Lists are compared without a total,\n"
+    "unless the row says *exact total*."
 )
 _ABOUT_RATES = (
-    "Medians of the rounds. *CPU* and *PostgreSQL* are microseconds of processor for one request, of the server and\n"
-    "of PostgreSQL; *MB* is what each holds in memory afterwards."
+    "Medians of the rounds. *CPU* and *PostgreSQL* are the processor time for one request in microseconds, of the\n"
+    "server and of PostgreSQL. *MB* is the memory that each uses afterwards."
 )
 _ABOUT_STAGES = (
-    "Microseconds, medians, one connection, no other requests. *First* is parsing, planning and compiling of a shape\n"
-    "that was never seen; *plan* stands in its place afterwards (for a write, decoding and planning). *Rest* is what\n"
-    "remains of the round trip: HTTP, Tornado, the log line, the socket. *Floor* is the round trip of the\n"
-    "sharpest hand-written server."
+    "Microseconds, medians, one connection, no other requests. *First* is the time to parse, plan and compile a new\n"
+    "shape. *Plan* is the same for a known shape; for a write, it is the time to decode and plan. *Rest* is the rest\n"
+    "of the round trip: HTTP, Tornado, the log line, the socket. *Floor* is the round trip of the sharpest\n"
+    "hand-written server."
 )
 _ABOUT_CEILINGS = (
-    "pgbench in the server's place, on its core. *Same SQL*: the statements that the server sends, prepared. *JSON in\n"
-    "SQL*: one statement of the shape that PostgREST generates, in which PostgreSQL makes the JSON."
+    "pgbench instead of the server, on its core. *Same SQL*: the statements that the server sends, prepared. *JSON in\n"
+    "SQL*: one statement as PostgREST generates it, in which PostgreSQL makes the JSON."
 )
 _ABOUT_TWO = (
-    f"{CONNECTIONS} connections. The server with two workers, PostgreSQL and the load on two cores, in turns with\n"
-    "pgbench and PostgreSQL on the same two, which runs one statement that makes the JSON."
+    f"{CONNECTIONS} connections. The server with two workers, PostgreSQL and the load share two cores. In turns with\n"
+    "this, pgbench and PostgreSQL on the same cores run one statement that makes the JSON."
 )
 _ABOUT_SIZES = "One connection: milliseconds for one request (p50)."
 _ABOUT_PAGES = "Milliseconds for a page of ten users, one connection, without a total."
@@ -123,14 +124,14 @@ def _facts(figures: Figures) -> str:
 def _goals(figures: Figures) -> str:
     found = [
         [line.what, f"{line.sense} {line.goal:g}{line.unit}", number(line.measured), MARKS[line.is_met]]
-        for line in goals.lines(figures)
+        for line in goals.goal_lines(figures)
     ]
-    return _table(("goal", "wanted", "measured", ""), found)
+    return _table(("goal", "required", "measured", ""), found)
 
 
 def _ratios(figures: Figures) -> str:
     others = [server for server in figures.servers if server.name != OURS]
-    heads = ["request", *(head for server in others for head in (f"over {server.label}", "CPU"))]
+    heads = ["request", *(head for server in others for head in (f"relative to {server.label}", "CPU"))]
     lines = [[_label(row), *(text for server in others for text in _ratio(row, server.name))] for row in figures.rows]
     return _table(heads, lines) if others else ""
 
@@ -195,7 +196,7 @@ def _stages(figures: Figures) -> str:
     fields = ("first", "plan", "execute", "encode", "rest", "round_trip", "floor")
     lines = [[each.label, *(number(getattr(each, field)) for field in fields)] for each in figures.stages]
     table = _table(heads, lines)
-    bare = f"\n\nA Tornado handler that answers a constant takes {number(figures.bare_us)}." if figures.bare_us else ""
+    bare = f"\n\nA Tornado handler with a constant answer takes {number(figures.bare_us)}." if figures.bare_us else ""
     return table + bare if table else ""
 
 
@@ -246,7 +247,7 @@ def _pages(figures: Figures) -> str:
     lines = []
     for users, sort, offset in kinds:
         times = [number(found.get((users, sort, offset, by))) for by in ("number", "cursor")]
-        lines.append([f"{users:,} users by {sort}, behind {offset:,}", *times])
+        lines.append([f"{users:,} users by {sort}, after {offset:,}", *times])
     return _table(("page", "by number", "by cursor"), lines)
 
 
@@ -255,7 +256,7 @@ def _streams(figures: Figures) -> str:
         [f"{each.users:,} users", *map(number, (each.first_byte_ms, each.seconds, each.megabytes, each.grown_mb))]
         for each in figures.streams
     ]
-    return _table(("table", "first byte ms", "seconds", "MB", "server's memory grown by MB, at its height"), lines)
+    return _table(("table", "first byte ms", "seconds", "MB", "highest additional memory of the server, MB"), lines)
 
 
 def _batches(figures: Figures) -> str:
@@ -268,4 +269,4 @@ def _batches(figures: Figures) -> str:
         ]
         for each in figures.batches
     ]
-    return _table(("made", "one request ms", "single POSTs ms", "ratio"), lines)
+    return _table(("created", "one request ms", "single POSTs ms", "ratio"), lines)

@@ -1,14 +1,14 @@
-"""The table of measured requests, one row each, in terms of JSON:API. It gives method, path and body, for every server.
+"""Defines the measured requests, one row each: method, path and body in terms of JSON:API, the same for every server.
 It must not know which server is measured, nor how often.
 
-A path is written readably here and percent-encoded when it is sent. Path and body may contain
+Paths are readable here and percent-encoded when they are sent. Path and body may contain
 
     {n}       a number that no other request of the run sends
-    {user}    the id of an existing user, in turn
-    {c1} {c2} {c3}   the ids of three existing computers, others for each user
+    {user}    the id of an existing user; it changes with each request
+    {c1} {c2} {c3}   the ids of three existing computers, different for each user
     {cursor}  the start of page 3,000 of ten, as given by the server
 
-A list is there twice: with `page[total]=none`, and as `NAME-exact` with `page[total]=exact`.
+Each list occurs twice: with `page[total]=none`, and as `NAME-exact` with `page[total]=exact`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ USERS = 10_000
 """The number of users, with ids from 1; there are three times as many computers."""
 
 GROUPS = 20
-"""Groups that are there, with ids from 1."""
+"""The number of groups, with ids from 1."""
 
-LEAST_AGE, AGES = 20, 40
-"""The lowest age that filters ask for, and how many ages they ask for in turn."""
+MIN_AGE, AGES = 20, 40
+"""The lowest age in filters, and the number of different ages in filters."""
 
 ADDS = 1000
 """Operations in the longest request: the most that `max_operations` allows."""
@@ -54,23 +54,24 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def has_cursor(self) -> bool:
+        """Whether the path contains a cursor."""
         return "{cursor}" in self.path
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is sent again and again as it is, because it has no value that clients would change."""
-        return not any(f"{{{name}}}" in self.path + self.body for name in PLACES)
+        """Whether all its requests are equal, because it has no value that clients would change."""
+        return not any(f"{{{name}}}" in self.path + self.body for name in PLACEHOLDERS)
 
 
 def _values(number: int) -> dict[str, str]:
-    """What stands in the places of the `number`-th request. load.lua has the same."""
+    """The values of the placeholders in the `number`-th request. load.lua has the same code."""
     user = number % USERS + 1
     computers = {f"c{place}": str(3 * (user - 1) + place) for place in (1, 2, 3)}
-    turns = {"group": number % GROUPS + 1, "age": LEAST_AGE + number % AGES, "digit": number % 10}
+    turns = {"group": number % GROUPS + 1, "age": MIN_AGE + number % AGES, "digit": number % 10}
     return {"n": str(number), "user": str(user), **computers, **{name: str(turn) for name, turn in turns.items()}}
 
 
-PLACES = tuple(_values(0))
+PLACEHOLDERS = tuple(_values(0))
 
 
 def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]:
@@ -82,9 +83,9 @@ def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]
 
 
 def template(request: Request, cursor: str = "") -> str:
-    """The path, percent-encoded but for the places of values."""
+    """The path, percent-encoded except for its placeholders."""
     path = quote(request.path.replace("{cursor}", cursor), safe="/?&=,")
-    for name in PLACES:
+    for name in PLACEHOLDERS:
         path = path.replace(f"%7B{name}%7D", f"{{{name}}}")
     return path
 
@@ -112,7 +113,7 @@ def operations(objects: Sequence[dict[str, Any]]) -> str:
 
 
 def _json(value: Any) -> str:
-    """The place of an age is a number."""
+    """The value as JSON. The placeholder of an age becomes a number, without quotes."""
     return json.dumps(value, separators=(",", ":")).replace('"{age}"', "{age}")
 
 

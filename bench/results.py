@@ -1,5 +1,5 @@
-"""The results of a run, as values: the kinds of figures, and their medians and ratios. It must not know how anything
-was measured, nor how it is shown.
+"""Defines the results of a run as values, with their medians and ratios. It must not know how anything was measured,
+nor how it is shown.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def spread(values: list[float]) -> Spread:
+    """The spread of these values."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
@@ -41,9 +42,11 @@ class Cell(msgspec.Struct, frozen=True):
     database_memory_mb: float = 0.0
 
     def at(self, connections: int) -> list[Sample]:
+        """The valid samples with this number of connections."""
         return [] if self.void else [sample for sample in self.samples if sample.connections == connections]
 
     def per_second(self, connections: int) -> Spread | None:
+        """Requests per second with this number of connections."""
         samples = self.at(connections)
         return spread([sample.per_second for sample in samples]) if samples else None
 
@@ -64,8 +67,8 @@ class Row(msgspec.Struct, frozen=True):
     cells: dict[str, Cell]
 
     def ratio(self, server: str, other: str, *, of_cpu: bool = False) -> Spread | None:
-        """How many times as many requests a second `server` answers, round by round. of_cpu: for each second of the
-        server's processor time.
+        """Requests per second of `server` divided by those of `other`, round by round. of_cpu: requests for each second
+        of the server's processor time instead.
         """
         pairs = self._pairs(server, other)
         if of_cpu:

@@ -1,5 +1,5 @@
-"""Does a whole run. It takes options and returns `Figures`. Tools that are missing on this machine are reported and
-their parts left out.
+"""Runs the whole benchmark. It takes options and returns `Figures`. If a tool is missing on this machine, it is
+reported and its part of the run is left out.
 
 The order: PostgreSQL with the smaller rows; the server, the floors and the peers on it, request by request in turns;
 the stages; pgbench with only SQL; two workers; then the larger rows.
@@ -80,8 +80,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What all parts of a run share. missing: is appended to. say: reports the current step. tell: prints results, line
-    by line. keep: gets all figures so far, after each part.
+    """What all parts of a run share. missing: each part may append to it. say: shows the current step. print_line:
+    prints a result. keep: gets all figures so far, after each part.
     """
 
     options: Options
@@ -90,14 +90,14 @@ class Setting(msgspec.Struct, frozen=True):
     pgbench: str | None
     missing: list[str]
     say: Say
-    tell: Say
+    print_line: Say
     keep: Keep
 
 
 Start = Callable[[Setting, Rows, ExitStack], Entrant | None]
 
 
-def run(options: Options, say: Say, tell: Say, keep: Keep) -> Figures:
+def run(options: Options, say: Say, print_line: Say, keep: Keep) -> Figures:
     """Runs everything. keep: gets the figures after each part; the last ones are complete. Raises EmbeddedError,
     StartFailed.
     """
@@ -107,7 +107,7 @@ def run(options: Options, say: Say, tell: Say, keep: Keep) -> Figures:
     def keep_unfinished(figures: Figures) -> None:
         keep(_ended(figures, missing, begun, " so far: the run had not ended"))
 
-    setting = Setting(options, choose_cores(), bool(wrk), find_pgbench(), missing, say, tell, keep_unfinished)
+    setting = Setting(options, choose_cores(), bool(wrk), find_pgbench(), missing, say, print_line, keep_unfinished)
     if not wrk:
         setting.missing.append(f"every rate and latency: {WITHOUT_WRK}")
     if setting.pgbench is None:
@@ -211,7 +211,7 @@ def _floor(setting: Setting, rows: Rows, stack: ExitStack) -> Entrant:
 def _peer(peer: peers.Peer, setting: Setting, rows: Rows, stack: ExitStack) -> Entrant | None:
     python = peers.python_of(peer, setting.options.folder)
     if not python.exists():
-        setting.missing.append(f"{peer.label}: `waterspout bench --install-peers` makes its environment")
+        setting.missing.append(f"{peer.label}: `waterspout bench --install-peers` creates its environment")
         return None
     port = free_port()
     command = peer.command(str(python), rows.url, port, POOL_SIZE)
@@ -257,13 +257,15 @@ def _kept(setting: Setting, figures: Figures, **found: Any) -> Figures:
 
 def _rows(setting: Setting, course: Course) -> Iterator[Row]:
     requests = _requests(setting.options)
-    for place, request in enumerate(requests, 1):
-        yield _told(setting, run_row(course, request), place, requests)
+    for number, request in enumerate(requests, 1):
+        row = run_row(course, request)
+        _print_row(setting, row, number, requests)
+        yield row
 
 
 def _plan(options: Options) -> Plan:
     if options.is_quick:
-        return Plan(1, options.seconds, (CONNECTIONS,), warm_up=False, most_seconds=5)
+        return Plan(1, options.seconds, (CONNECTIONS,), warm_up=False, max_seconds=5)
     return Plan(options.rounds, options.seconds, options.connections, warm_up=True)
 
 
@@ -271,8 +273,7 @@ def _requests(options: Options) -> list[Request]:
     return [request for request in chosen(options.only) if not (options.is_quick and request.total == "exact")]
 
 
-def _told(setting: Setting, row: Row, place: int, requests: list[Request]) -> Row:
-    """Prints a line about a row."""
+def _print_row(setting: Setting, row: Row, number: int, requests: list[Request]) -> None:
     width = max(len(request.label) for request in requests)
     texts = []
     for name, cell in row.cells.items():
@@ -282,15 +283,14 @@ def _told(setting: Setting, row: Row, place: int, requests: list[Request]) -> Ro
         elif rate is not None:
             more = f" ({ratio.middle:.2f})" if ratio is not None and name != OURS else ""
             texts.append(f"{name} {rate.middle:,.0f}/s{more}")
-    setting.tell(f"[{place:>2}/{len(requests)}] {row.label:<{width}}  {'  '.join(texts)}")
-    return row
+    setting.print_line(f"[{number:>2}/{len(requests)}] {row.label:<{width}}  {'  '.join(texts)}")
 
 
 def _stages(setting: Setting, course: Course, ours: Running, floor: Running | None) -> Iterator[Stages]:
     words = {request.name for request in _requests(setting.options)}
     for name in EXPLAINED:
         if name in words:
-            setting.say(f"where the time goes: {BY_NAME[name].label}")
+            setting.say(f"stages: {BY_NAME[name].label}")
             with suppress(Refused, OSError):
                 seconds = 0.3 if setting.options.is_quick else setting.options.seconds
                 yield break_down(BY_NAME[name], ours, floor, seconds, course.cursor)
@@ -335,11 +335,13 @@ def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
             found = at_size(names, entrants, each, setting.options.seconds, setting.say)
             figures = _kept(setting, figures, servers=figures.servers or servers, sizes=[*figures.sizes, *found])
             if not setting.options.only:
-                figures = _kept(setting, figures, **_far_and_whole(setting, entrants[0].running, each, figures))
+                figures = _kept(
+                    setting, figures, **_distant_pages_and_stream(setting, entrants[0].running, each, figures)
+                )
     return figures
 
 
-def _far_and_whole(setting: Setting, ours: Running, rows: Rows, figures: Figures) -> dict[str, Any]:
+def _distant_pages_and_stream(setting: Setting, ours: Running, rows: Rows, figures: Figures) -> dict[str, Any]:
     """Measures distant pages, and the whole table in one answer."""
     streams = list(figures.streams)
     found = list(pages(ours, rows.users, setting.say))

@@ -29,7 +29,7 @@ from server.embedded import postgres as embedded
 
 POOL_SIZE = 10
 READY_SECONDS = IDLE_SECONDS = 60.0
-_LOOK_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.1
 HAS_PINS = hasattr(os, "sched_setaffinity")
 SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "jit")
 
@@ -38,6 +38,8 @@ Cpus = frozenset[int]
 
 
 class Cores(msgspec.Struct, frozen=True):
+    """The cores of the server, and those of PostgreSQL and the load."""
+
     server: Cpus
     others: Cpus
 
@@ -53,13 +55,14 @@ class Processes(msgspec.Struct, frozen=True):
     pid: int
 
     def all(self) -> list[Any]:
+        """The processes that still run."""
         with suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.pid)
             return [first, *first.children(recursive=True)]
         return []
 
     def cpu_seconds(self) -> float:
-        """Their processor time so far, in user and kernel mode, including processes that have ended."""
+        """The processor time so far, in user and kernel mode, including processes that have ended."""
         total = 0.0
         for process in self.all():
             with suppress(psutil.NoSuchProcess):
@@ -69,12 +72,12 @@ class Processes(msgspec.Struct, frozen=True):
         return total
 
     def wait_until_idle(self) -> None:
-        """Waits until they use almost no processor time, or until the limit."""
+        """Waits until the processes use almost no processor time, at most IDLE_SECONDS."""
         end, used = time.monotonic() + IDLE_SECONDS, self.cpu_seconds()
         while time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_SAMPLE_SECONDS)
             before, used = used, self.cpu_seconds()
-            if used - before < _LOOK_SECONDS / 4:
+            if used - before < _SAMPLE_SECONDS / 4:
                 return
 
     def memory_mb(self) -> float:
@@ -87,6 +90,7 @@ class Processes(msgspec.Struct, frozen=True):
         return total / 1e6
 
     def pin(self, cpus: Cpus) -> None:
+        """Binds the processes to these cores."""
         if HAS_PINS:
             for process in self.all():
                 with suppress(psutil.NoSuchProcess):
@@ -133,7 +137,7 @@ async def _connection(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 
 def choose_cores() -> Cores:
-    """The first core for the server, the rest for PostgreSQL and the load; one core is shared by all."""
+    """The first core for the server, the others for PostgreSQL and the load. A single core is shared by all."""
     known = os.sched_getaffinity(0) if HAS_PINS else range(os.cpu_count() or 1)
     first, *rest = sorted(known)
     return Cores(frozenset({first}), frozenset(rest or {first}))
@@ -196,23 +200,26 @@ def database_settings(rows: Rows) -> dict[str, str]:
 
 
 def server_command(url: str, workers: int = 1) -> list[str]:
+    """The command that starts this server."""
     options = ["--port", "0", "--workers", str(workers), "--pool-size", str(POOL_SIZE)]
     return [sys.executable, "-m", "server", "serve", "--database-url", url, *options]
 
 
 def floor_command(url: str, *, is_plain: bool = False) -> list[str]:
+    """The command that starts a floor."""
     options = ["--database-url", url, "--pool-size", str(POOL_SIZE), *(["--plain"] if is_plain else [])]
     return [sys.executable, "-m", "bench.floor", *options]
 
 
 def free_port() -> int:
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class StartFailed(Exception):
-    """A server ended, or did not answer in time; with the end of its output."""
+    """A server ended, or did not answer in time. The message contains the end of its output."""
 
 
 @contextmanager
@@ -240,7 +247,7 @@ def running(
         try:
             if port:
                 _wait_for(process, port)
-            own = port or _told_port(process)
+            own = port or _announced_port(process)
             yield Running(name, label, own, Processes(process.pid))
         except StartFailed as error:
             log.seek(0)
@@ -249,7 +256,7 @@ def running(
             _end(process)
 
 
-def _told_port(process: subprocess.Popen[str]) -> int:
+def _announced_port(process: subprocess.Popen[str]) -> int:
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r"is ready on http://\S+:(\d+)", line):

@@ -1,8 +1,8 @@
 """Measures a running server. It takes its URL and returns a line for each request: requests per second, p50, p99,
 errors.
 
-The requests follow from the server's own answers: those of the table that it answers with a 2xx; if there are none, its
-collections, as its root links them. It writes nothing unless requested.
+It measures the requests of `bench.requests` that the server answers with a 2xx. If there are none, it measures the
+collections that the root document links. It writes nothing unless requested.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import msgspec
 from bench.load import Sample, send
 from bench.requests import MEDIA_TYPE, REQUESTS, Request, rendered
 
-MAKING = ("create", "operations-3", "operations-1000")
+CREATING = ("create", "operations-3", "operations-1000")
 """Requests that write, but only to resources that they create."""
 
 _SECONDS = 30
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A result. With a single error the figures do not count."""
+    """The result of one request. The figures do not count if there is any error."""
 
     request: str
     label: str
@@ -52,10 +52,10 @@ def measure(
     origin, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     words = tuple(word.strip() for word in only.split(",") if word.strip())
     first = time.time_ns() // 1_000_000
-    for request, cursor in _fit(origin, prefix, words, writes=writes, first=first):
+    for request, cursor in _usable_requests(origin, prefix, words, writes=writes, first=first):
         say(request.label)
         level = 1 if request.alone else connections
-        # A separate run for each request, because emails are unique among all of them.
+        # The numbers of requests must not overlap, because emails are unique.
         first += 10_000_000
         yield _line(request, level, send(origin, request, seconds, level, first, cursor))
 
@@ -66,7 +66,7 @@ def _line(request: Request, connections: int, sample: Sample) -> Line:
     return Line(request.name, request.label, request.method, request.path, connections, rate, *times, sample.errors)
 
 
-def _fit(
+def _usable_requests(
     origin: str, prefix: str, words: tuple[str, ...], *, writes: bool, first: int
 ) -> Iterator[tuple[Request, str]]:
     """The requests that the user chose and that the server answers, each with its cursor. The whole table, which may be
@@ -76,7 +76,7 @@ def _fit(
     cursor, user = _cursor(origin, prefix), _first_id(origin, f"{prefix}/users")
     has_any = False
     for request in REQUESTS:
-        if request.writes and (not writes or request.name not in MAKING):
+        if request.writes and (not writes or request.name not in CREATING):
             continue
         if not request.name.startswith(words) if words else request.name == "everything":
             continue
@@ -87,11 +87,11 @@ def _fit(
             has_any = True
             yield own, cursor
     if not has_any:
-        found = _of_root(origin, prefix)
+        found = _requests_of_root(origin, prefix)
         yield from ((request, "") for request in found if not words or request.name.startswith(words))
 
 
-def _of_root(origin: str, prefix: str) -> Iterator[Request]:
+def _requests_of_root(origin: str, prefix: str) -> Iterator[Request]:
     """For each collection that the root links: a page, a page with the first relationship included, and one
     resource.
     """
@@ -163,6 +163,7 @@ def _answer(origin: str, method: str, path: str, body: str = "") -> bytes | None
 
 
 def as_table(lines: list[Line]) -> str:
+    """The results as a table of text."""
     width = max([len(line.label) for line in lines] + [7])
     head = f"{'request':<{width}}  {'conns':>5}  {'requests/s':>10}  {'p50 ms':>9}  {'p99 ms':>9}  errors"
     rows = [

@@ -38,6 +38,7 @@ class Peer(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
 
     def command(self, python: str, url: str, port: int, pool_size: int) -> list[str]:
+        """The command that starts the peer."""
         options = {"--database-url": url, "--port": str(port), "--pool-size": str(pool_size)}
         return [python, str(self.program), *(word for option in options.items() for word in option)]
 

@@ -23,7 +23,7 @@ from bench.growth import pages, stream
 from bench.requests import BY_NAME, REQUESTS, USERS, Request
 from bench.rows import compact, fingerprint, keep_copies, load_rows, make_users, restore
 from bench.servers import Processes, Rows, Running
-from bench.target import _fit
+from bench.target import _usable_requests
 from querybuild.catalog import Catalog
 from server.resources import built_in
 from tests.catalog import CATALOG
@@ -223,13 +223,17 @@ def test_a_server_that_runs_already(running: Running) -> None:
 
 
 def test_what_a_server_is_asked_follows_from_its_answers(running: Running, corner_url: str) -> None:
-    reading = [request.name for request, _ in _fit(running.url, "", (), writes=False, first=1)]
+    reading = [request.name for request, _ in _usable_requests(running.url, "", (), writes=False, first=1)]
     assert reading == [one.name for one in REQUESTS if not one.writes and one.name != "everything"]
-    assert [one.name for one, _ in _fit(running.url, "", ("every",), writes=False, first=1)] == ["everything"]
+    assert [one.name for one, _ in _usable_requests(running.url, "", ("every",), writes=False, first=1)] == [
+        "everything"
+    ]
     on_server(corner_url, "INSERT INTO authors (author_no, given, family) VALUES (1, 'Ann', 'A')")
     assert isinstance(CATALOG, Catalog)
     with reading_server(corner_url, CATALOG) as port:
-        found = [request.path for request, _ in _fit(f"http://127.0.0.1:{port}", "", (), writes=False, first=1)]
+        found = [
+            request.path for request, _ in _usable_requests(f"http://127.0.0.1:{port}", "", (), writes=False, first=1)
+        ]
     assert found[:2] == ["/authors/1", "/authors?page[size]=30"]
 
 

@@ -18,7 +18,7 @@ from bench.compare import bytes_differ, content_differs, without_new_ids
 from bench.contest import Plan, Say, _seconds
 from bench.load import Sample
 from bench.report import as_markdown, number, read, short, write
-from bench.requests import BY_NAME, PLACES, REQUESTS, Request, rendered, template
+from bench.requests import BY_NAME, PLACEHOLDERS, REQUESTS, Request, rendered, template
 from bench.results import Cell, Contender, Figures, Page, Row, Spread, Stages, Stream, TwoWorkers
 from bench.run import Keep, Options
 from server.__main__ import main as server_main
@@ -52,7 +52,7 @@ def test_bodies_are_documents(request_: Request) -> None:
     assert path.isascii()
     assert not set(path) & set(' "{}[]')
     assert not body or isinstance(json.loads(body), dict)
-    assert not [place for place in (*PLACES, "cursor") if f"{{{place}}}" in path + body]
+    assert not [place for place in (*PLACEHOLDERS, "cursor") if f"{{{place}}}" in path + body]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_void_cell_has_no_figures() -> None:
     text = as_markdown(Figures("x", {}, servers, [found]))
     assert "| list 30 (one URL) | void: 1 errors |  |" in text
     assert "| list 30 (one URL) | the sharpest floor | void: 1 errors |" in text
-    assert "| list 30, over the sharpest floor | at least 0.85x |  | not measured |" in text
+    assert "| list 30, relative to the sharpest floor | at least 0.85x |  | not measured |" in text
 
 
 FIGURES = Figures(
@@ -183,16 +183,16 @@ FIGURES = Figures(
 
 
 def test_goals() -> None:
-    met = {(line.what, line.goal, line.measured, line.is_met) for line in goals.lines(FIGURES) if line.measured}
+    met = {(line.what, line.goal, line.measured, line.is_met) for line in goals.goal_lines(FIGURES) if line.measured}
     assert met == {
-        ("list 30, over FastAPI-JSONAPI", 6.5, 8.0, True),
-        ("list 30, over the plain floor", 0.85, 1.0, True),
-        ("list 30, over the sharpest floor", 0.85, 0.8, False),
-        ("list 30 + include, two workers over SQL that makes the JSON", 0.5, 0.6, True),
-        ("p99 over p50 of reading requests, the worst: list 30", 3.0, 2.0, True),
-        ("any page of 1,000,000 users by cursor, over the first", 3.0, 2.0, True),
+        ("list 30, relative to FastAPI-JSONAPI", 6.5, 8.0, True),
+        ("list 30, relative to the plain floor", 0.85, 1.0, True),
+        ("list 30, relative to the sharpest floor", 0.85, 0.8, False),
+        ("list 30 + include, two workers relative to SQL that makes the JSON", 0.5, 0.6, True),
+        ("p99 relative to p50 of reads, the worst: list 30", 3.0, 2.0, True),
+        ("any page of 1,000,000 users by cursor, relative to the first", 3.0, 2.0, True),
         ("1,000,000 users in one answer: first byte", 100.0, 40.0, True),
-        ("1,000,000 users in one answer: memory grown", 64.0, 80.0, False),
+        ("1,000,000 users in one answer: additional memory", 64.0, 80.0, False),
     }
 
 
@@ -216,14 +216,14 @@ def test_report() -> None:
     assert text.startswith(
         "# Figures\n\nMade by `waterspout bench`.\n\n- cores: 2\n\nLeft out:\n\n- a peer: it is not there\n\n## Goals\n"
     )
-    assert "| list 30, over the sharpest floor | at least 0.85x | 0.80 | **missed** |" in text
+    assert "| list 30, relative to the sharpest floor | at least 0.85x | 0.80 | **missed** |" in text
     ratios = "**1.00** (1.00 to 1.00) | 1.00 | **0.80** (0.80 to 0.80) | 1.00 | **8.00** (8.00 to 8.00) | 1.00"
     assert f"| list 30 (one URL) | {ratios} |" in text
     assert RATES in text
     assert "| list 30 | 900 | 5.00 | 200 | 100 | 300 | 605 | 550 |" in text
     assert "| list 30 + include | 3,000 | 5,000 | **0.60** (0.60 to 0.60) |" in text
-    assert "| 1,000,000 users by id, behind 999,990 |  | 2.00 |" in text
-    assert "## What PostgreSQL allows at all" not in text
+    assert "| 1,000,000 users by id, after 999,990 |  | 2.00 |" in text
+    assert "## Limits of PostgreSQL" not in text
 
 
 def test_figures_are_kept_whole(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_figures_are_kept_whole(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figures.json", "report.md"}
 
 
-@pytest.mark.parametrize(("kept", "said"), [([FIGURES], "what was measured is in "), ([], "nothing was measured\n")])
+@pytest.mark.parametrize(("kept", "said"), [([FIGURES], "the figures so far are in "), ([], "nothing was measured\n")])
 def test_what_was_measured_outlives_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[Figures], said: str
 ) -> None:
@@ -298,7 +298,7 @@ def test_plots(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--peers", "x"], "x is none of fastapi-jsonapi, django-jsonapi"),
+        (["--peers", "x"], "x is not one of fastapi-jsonapi, django-jsonapi"),
         (["--connections", "a"], "numbers, separated by commas"),
         (["--connections", "0"], "at least 1"),
     ],
