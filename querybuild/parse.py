@@ -34,6 +34,10 @@ TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated
 SHORT_NAME = 100
 """Characters of a name that is kept with its decoded form."""
 
+_FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:, ')
+"""The characters of JSON as clients encode them. None of them is a hexadecimal digit or `%`, so that nothing new can be
+decoded after they have replaced their codes."""
+
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _BRACKETED = re.compile(r"(?P<family>[a-z]+)(?P<keys>(?:\[[^\[\]]*\])*)")
 _RESERVED = re.compile(r"[a-z]+")
@@ -70,8 +74,12 @@ def _decoded_name(text: str) -> str:
 def _decoded(text: str) -> str:
     if "%" not in text and "+" not in text and text.isascii():
         return text
+    text = text.replace("+", " ")
+    # unquote_to_bytes takes 0.15 us for each code, and a filter has dozens.
+    for code, character in _FREQUENT:
+        text = text.replace(code, character)
     # HTTP hands a request line over as Latin-1, whatever its bytes mean.
-    return unquote_to_bytes(text.replace("+", " ").encode("latin-1", "replace")).decode()
+    return unquote_to_bytes(text.encode("latin-1", "replace")).decode()
 
 
 def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
@@ -35,6 +37,8 @@ from tests.planning import LIMITS, limits, parsed, refused
         ("filter[gr%C3%B6%C3%9Fe]=%F0%9F%A7%80", (("filter[größe]", "🧀"),)),
         # raw bytes, which tornado hands over as Latin-1
         ("filter[größe]=1".encode().decode("latin-1"), (("filter[größe]", "1"),)),
+        ("a=%5B%7B%22b%22%3A+%2Fc%2C%20%C3%A9%7D%5D", (("a", '[{"b": /c, é}]'),)),
+        ("a=%5b%2C%2522%%22%25%32%32", (("a", '[,%22%"%22'),)),
         ("a=%", (("a", "%"),)),
         ("a=%zz", (("a", "%zz"),)),
         ("a=1&a=2", (("a", "1"), ("a", "2"))),
@@ -44,6 +48,13 @@ def test_pairs(query_string: str, pairs: tuple[tuple[str, str], ...]) -> None:
     errors: list[ApiError] = []
     assert split_pairs(query_string, errors) == pairs
     assert errors == []
+
+
+def test_each_code_is_decoded_once() -> None:
+    """Whatever the order in which codes are decoded: texts of pieces that could join to another code."""
+    for pieces in product(("%", "%25", "%22", "%2C", "%2", "2", "%2B", "+"), repeat=4):
+        text = "".join(pieces)
+        assert split_pairs(f"a={text}", []) == (("a", unquote_to_bytes(text.replace("+", " ")).decode()),)
 
 
 @pytest.mark.parametrize(
