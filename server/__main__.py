@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
@@ -28,6 +29,9 @@ SOURCES = (
 )
 Read = Callable[[], Loaded]
 """The settings as they are now: the file may have changed since they were last read."""
+
+FOLDER = Path(__file__).parents[1]
+"""Where the packages of the server are: a clone of the repository, or the installed packages."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -167,13 +171,21 @@ def migrate() -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
-    """Measure this server beside others, or the one that answers at a URL."""
+    """Measure this server beside others, or the one that answers at a URL. Only in a clone of the repository."""
+    if not _is_clone(FOLDER):
+        _fail(("the benchmark is not installed with the server: run it in a clone of the repository",), 1)
+    sys.path.insert(0, str(FOLDER))
     try:
         measure = importlib.import_module("bench.__main__").main
     except ModuleNotFoundError as error:
-        _fail((f"{error.name} is not installed: pip install 'waterspout[bench]' has what this needs",), 1)
+        _fail((f"{error.name} is not installed: make install, in {FOLDER}, installs what the benchmark needs",), 1)
     else:
         measure(arguments, prog_name="waterspout bench")
+
+
+def _is_clone(folder: Path) -> bool:
+    # Among installed packages there is no setup.py, and `bench` would be a package of another distribution.
+    return (folder / "setup.py").is_file() and (folder / "bench" / "__main__.py").is_file()
 
 
 FILE = click.Argument(["file"])

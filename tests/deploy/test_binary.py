@@ -191,6 +191,12 @@ def test_the_small_one_says_where_there_is_a_database(machine: Path) -> None:
     assert (refused.returncode, "waterspout-full" in refused.stderr) == (1, True)
 
 
+def test_the_benchmark_is_not_in_it() -> None:
+    ended = subprocess.run([PROGRAM, "bench"], capture_output=True, text=True, check=False)
+    refused = "Error: the benchmark is not installed with the server: run it in a clone of the repository\n"
+    assert (ended.returncode, ended.stderr) == (1, refused)
+
+
 def test_a_running_server_does_not_mind_that_its_file_is_replaced(tmp_path: Path, database_url: str) -> None:
     """What it has not imported yet it takes from the file that it was started from."""
     program = shutil.copy(PROGRAM, tmp_path / "waterspout")

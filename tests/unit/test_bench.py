@@ -4,6 +4,7 @@ what is written of a fixed run. No server and no database."""
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from bench.requests import BY_NAME, PLACEHOLDERS, REQUESTS, Request, rendered, t
 from bench.results import Cell, Contender, Figures, Page, Row, Spread, Stages, Stream, TwoWorkers
 from bench.run import Keep, Options
 from server.__main__ import main as server_main
+
+ROOT = Path(__file__).parents[2]
 
 
 def sample(per_second: int, *, errors: int = 0, connections: int = 16, cpu_us: float = 100.0) -> Sample:
@@ -319,4 +322,25 @@ def test_without_its_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "bench.__main__", None)
     result = CliRunner().invoke(server_main, ["bench", "--quick"])
     assert result.exit_code == 1
-    assert result.output.endswith("is not installed: pip install 'waterspout[bench]' has what this needs\n")
+    assert result.output.endswith(f"is not installed: make install, in {ROOT}, installs what the benchmark needs\n")
+
+
+@pytest.mark.parametrize(
+    "files", [[], ["bench/__main__.py"], ["setup.py"]], ids=["nothing", "another-bench", "sources"]
+)
+def test_outside_a_clone_the_command_says_where_it_works(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise AssertionError")
+    monkeypatch.setattr("server.__main__.FOLDER", tmp_path)
+    result = CliRunner().invoke(server_main, ["bench", "--quick"])
+    refused = "Error: the benchmark is not installed with the server: run it in a clone of the repository\n"
+    assert (result.exit_code, result.output) == (1, refused)
+
+
+def test_the_command_works_in_any_folder(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("waterspout")
+    ran = subprocess.run([program, "bench", "--help"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ran.stdout.startswith("Usage: waterspout bench [OPTIONS] [URL]\n")

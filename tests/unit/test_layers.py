@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -147,6 +150,18 @@ def test_status_codes_are_known_in_the_server_alone(path: Path) -> None:
     # Two bounds that are no statuses: of a regular expression's length, and of a number's digits.
     bounds = {"operators.py": {200}, "values.py": {400}}
     assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set())
+
+
+def test_only_the_packages_of_the_server_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    setuptools = ModuleType("setuptools")
+    monkeypatch.setattr(setuptools, "find_packages", lambda include: include, raising=False)
+    monkeypatch.setattr(setuptools, "setup", given.update, raising=False)
+    monkeypatch.setitem(sys.modules, "setuptools", setuptools)
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert {top_level(name) for name in given["packages"]} == {*PACKAGES}
+    assert given["py_modules"] == ["waterspout"]
+    assert given["package_data"].keys() == {*PACKAGES}
 
 
 def test_pypika_stays_in_querybuild() -> None:
