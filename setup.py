@@ -18,7 +18,7 @@ TEST = [
     "prometheus_client>=0.22,<1",
     PSUTIL,
 ]
-DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.30,<0.33"]
+DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.32,<0.33"]
 TRACING = ["opentelemetry-sdk>=1.35,<2", "opentelemetry-exporter-otlp-proto-http>=1.35,<2"]
 BENCH = [PSUTIL, "matplotlib>=3.9,<4"]
 BINARY = ["cyclonedx-bom>=7,<8"]
@@ -41,14 +41,15 @@ setup(
         "serializers": ["py.typed"],
     },
     install_requires=[
-        "tornado>=6.6,<7",
-        "pypika>=0.48.9,<0.52",
-        "asyncpg>=0.30,<0.33",
+        # Packages with private parts in use (tests/private_parts.py) are pinned to the tested minor version.
+        "tornado>=6.6,<6.7",
+        "pypika>=0.51,<0.52",
+        "asyncpg>=0.32,<0.33",
         "msgspec>=0.20,<0.23",
         "click>=8.1.8,<9",
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
-        "uvloop>=0.21,<0.24; sys_platform != 'win32'",
+        "uvloop>=0.23,<0.24; sys_platform != 'win32'",
     ],
     extras_require={
         "embedded": EMBEDDED,

@@ -1,0 +1,143 @@
+"""The private and undocumented parts of other packages that the server uses. `docs/architecture.md` says what to do
+with a new version of one of these packages.
+
+The tests read this list: tests/unit/test_private_parts.py checks that it is complete and that each part exists, and
+both that module and tests/sql/test_private_parts.py check that the parts behave as the server expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Part(NamedTuple):
+    """A private or undocumented part of a package. owner: the class or module that has it. used_in: the modules that
+    use it, and no others may."""
+
+    owner: str
+    name: str
+    used_in: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+    @property
+    def package(self) -> str:
+        return self.owner.partition(".")[0]
+
+    def find_owner(self) -> Any:
+        """The class or module. Raises ImportError or AttributeError if it is not there any more."""
+        try:
+            return import_module(self.owner)
+        except ModuleNotFoundError:
+            module, _, name = self.owner.rpartition(".")
+            return getattr(import_module(module), name)
+
+
+@contextmanager
+def naming(part: Part) -> Iterator[None]:
+    """Adds the part and its use to whatever the block raises."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{part} is not what {', '.join(part.used_in)} expects. Use: {part.why}") from error
+
+
+DELEGATE = "server/http/request.py"
+BASE = "server/handlers/base.py"
+RECEIVING = "server/handlers/receiving.py"
+READING = "server/handlers/reading.py"
+WRITING = "server/handlers/writing.py"
+CUSTOM = "server/handlers/custom.py"
+CONNECTION = "server/postgres/connection.py"
+DATABASE = "server/postgres/database.py"
+METER = "server/postgres/meter.py"
+POOLER = "server/postgres/pooler.py"
+DRIVER_ERRORS = "server/postgres/driver_errors.py"
+RULES = "server/postgres/rules.py"
+
+HANDLER = "tornado.web.RequestHandler"
+REQUEST = "tornado.httputil.HTTPServerRequest"
+HEADERS = "tornado.httputil.HTTPHeaders"
+DRIVER = "asyncpg.connection.Connection"
+PROTOCOL = "asyncpg.protocol.protocol.BaseProtocol"
+STATEMENT = "asyncpg.protocol.protocol.PreparedStatementState"
+MESSAGE = "asyncpg.exceptions._base.PostgresMessage"
+
+PARTS = [
+    # The server's delegate starts a handler, in place of tornado's.
+    Part(HANDLER, "_execute", (DELEGATE,), "the coroutine that runs a handler"),
+    Part(HANDLER, "_prepared_future", (DELEGATE,), "the transport waits for it before it passes the body on"),
+    Part(
+        REQUEST, "_body_future", (DELEGATE, BASE, RECEIVING), "`_execute` waits for it; tells whether the body is there"
+    ),
+    Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms, for `_execute`"),
+    # The server's requests and headers are made without tornado's constructors.
+    Part(REQUEST, "_start_time", (DELEGATE,), "set to the monotonic clock, which `request_time` reads"),
+    Part(REQUEST, "_finish_time", (DELEGATE,), "set as tornado's constructor does"),
+    Part("tornado.escape", "parse_qs_bytes", (DELEGATE,), "parses arguments on demand, as tornado does at once"),
+    Part(HEADERS, "_as_list", ("server/http/headers.py",), "the values of each header, which are read without a call"),
+    Part(HEADERS, "_combined_cache", ("server/http/headers.py",), "the only other attribute that its methods use"),
+    # Answers are put together without the checks of tornado's own methods.
+    Part(
+        HANDLER, "_headers", (BASE, WRITING), "the headers of the answer, set in `clear` and without a check of values"
+    ),
+    Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
+    Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
+    Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),
+    Part(HANDLER, "_auto_finish", (BASE,), "switched off while a thread compresses the answer"),
+    Part(HANDLER, "ui", (RECEIVING,), "part of a reference cycle, which tornado breaks only when it answers"),
+    Part(
+        "tornado.web.OutputTransform",
+        "transform_first_chunk",
+        ("server/http/compression.py", "server/http/cors.py"),
+        "adds headers to every answer; tornado calls it before it writes them",
+    ),
+    # Every statement is measured and counted.
+    Part(DRIVER, "_execute", (CONNECTION,), "runs every statement with values; a limit of rows in the protocol"),
+    Part(DRIVER, "_executemany", (CONNECTION,), "runs every batch"),
+    Part(PROTOCOL, "queries_count", (CONNECTION,), "tells whether a statement was sent before the connection broke"),
+    # The state of a connection.
+    Part(DRIVER, "_cleanup", (CONNECTION,), "called once the connection is closed or lost"),
+    Part(DRIVER, "_protocol", (CONNECTION, METER), "asyncpg's protocol; None after the connection was aborted"),
+    Part(DRIVER, "_transport", (CONNECTION, METER), "its socket, for keepalive; the meter becomes its protocol"),
+    Part(PROTOCOL, "_is_cancelling", (CONNECTION,), "whether a cancelled statement has not ended yet"),
+    Part("asyncpg.transaction.Transaction", "_managed", (DATABASE,), "no warning about a cancelled BEGIN"),
+    Part("asyncpg.transaction.Transaction", "commit", (DATABASE,), "sends the text `COMMIT;` through `execute`"),
+    Part(
+        "asyncpg.pool.PoolConnectionProxy",
+        "__getattr__",
+        (DATABASE, "server/postgres/pool.py", CONNECTION),
+        "gives access to the methods that the server's connection adds; AttributeError if the connection was released",
+    ),
+    # A pooler in transaction mode has no named statements.
+    Part(DRIVER, "_get_unique_id", (POOLER,), "the name of a statement, which is made empty"),
+    Part(DRIVER, "_get_statement", (POOLER,), "the description of a statement, cached or new"),
+    Part(DRIVER, "_do_execute", (POOLER,), "runs statements and batches; raises the errors of a stale description"),
+    Part(
+        DRIVER, "_drop_global_statement_cache", (POOLER,), "forgets stale descriptions on all connections of the pool"
+    ),
+    Part(STATEMENT, "prepared", (POOLER,), "whether the description is new"),
+    Part(STATEMENT, "mark_unprepared", (POOLER,), "the statement is parsed again with its execution"),
+    # Errors of the driver.
+    Part("asyncpg.exceptions", "_base", (DRIVER_ERRORS,), "its DataError: a value that asyncpg refuses to send"),
+    Part(MESSAGE, "severity_en", (DRIVER_ERRORS,), "only errors of PostgreSQL have it, and it is not translated"),
+    Part(
+        MESSAGE,
+        "server_source_function",
+        (DRIVER_ERRORS, RULES, "migrations/runner.py"),
+        "the C function that made the error, where the SQLSTATE does not say enough",
+    ),
+    # Others.
+    Part("uvloop.loop.TCPTransport", "writelines", ("server/http/http1.py",), "sends pieces without joining them"),
+    Part(
+        "pypika.terms.Term",
+        "get_sql",
+        ("querybuild/terms.py",),
+        "terms that PyPika lacks; its keyword arguments `with_alias` and `subquery`",
+    ),
+]
