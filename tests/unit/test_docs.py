@@ -182,6 +182,30 @@ def squeezed(sql: str) -> str:
 # pages and decisions
 
 
+def code_lines(name: str) -> int:
+    path = ROOT / name
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return sum(file.read_text().count("\n") for file in files)
+
+
+def sizes() -> Iterator[tuple[str, int, list[str]]]:
+    """(decision, lines, files and folders), for each number of lines that a decision says we maintain."""
+    size = re.compile(r"([\d,]+)\s+lines\b[^:`]*:((?:\s*`[^`]+/[^`]*`,?)+)")
+    for page in ADRS:
+        for lines, names in size.findall(text_of(page)):
+            yield page.name, int(lines.replace(",", "")), re.findall("`(.*?)`", names)
+
+
+def test_decisions_for_code_of_our_own_say_how_much_it_is() -> None:
+    expected = {"0001", "0006", "0015", "0016", "0017", "0018", "0019", "0023", "0024"}
+    assert {page[:4] for page, _, _ in sizes()} >= expected
+
+
+@pytest.mark.parametrize(("page", "lines", "names"), sizes())
+def test_the_size_of_our_own_code_is_about_what_a_decision_says(page: str, lines: int, names: list[str]) -> None:
+    assert lines == pytest.approx(sum(map(code_lines, names)), rel=0.1, abs=30)
+
+
 def slug(heading: str) -> str:
     """A heading's anchor, as the usual renderers of Markdown make it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
