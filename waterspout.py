@@ -5,7 +5,7 @@ from pypika import Table, functions
 from querybuild.arrays import array
 from querybuild.catalog import Catalog, CatalogError
 from querybuild.errors import ApiError, BadRequest
-from querybuild.hooks import Connection, Hooks, Writing, Written
+from querybuild.hooks import Hooks, Written
 from querybuild.operators import JSONB_CONTAINS
 from querybuild.query import Change, Identifier, LinkageChange
 from querybuild.resource import (
@@ -44,6 +44,7 @@ from querybuild.types import (
     enum,
 )
 from querybuild.values import ValueFault
+from server.execution.hooks import Connection, Writing
 from server.handlers.custom import CustomHandler
 
 __all__ = [

@@ -1,42 +1,22 @@
-"""A user's own code around the writes of a resource. What comes in: changes as decoded, and what became of them. What
-goes out: the changes that are planned instead.
+"""Declares custom code around the writes of a resource: hooks that take changes as decoded, or what was written.
 
-Hooks run inside the transaction, and take lists: all writes of one kind and one resource that stand together in a
-request come at once. A transaction that was in another's way is tried again, and its hooks with it: what goes out of
-the database belongs into `after_commit`. Rows that go with another by a foreign key's cascade run none.
+Hooks run inside the transaction, and take lists: consecutive writes of one kind and one resource in a request come at
+once. If the transaction is retried, its hooks run again, so effects outside the database belong in `after_commit`. Rows
+that a foreign key's cascade changes or deletes run no hooks.
+
+It must not know: requests and connections. The server gives them to a hook as its `Writing`
+(`server/execution/hooks.py`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
-from querybuild.query import Change, ChangeKind, Context
-
-
-class Connection(Protocol):
-    """What of an asyncpg connection a hook may count on; inside the transaction of the write."""
-
-    def execute(self, query: str, *args: Any) -> Awaitable[str]: ...
-
-    def executemany(self, command: str, args: Any) -> Awaitable[None]: ...
-
-    def fetch(self, query: str, *args: Any) -> Awaitable[list[Any]]: ...
-
-    def fetchrow(self, query: str, *args: Any) -> Awaitable[Any]: ...
-
-    def fetchval(self, query: str, *args: Any) -> Awaitable[Any]: ...
-
-
-class Writing(msgspec.Struct, frozen=True, eq=False):
-    """One request's writing. headers: the request's, looked up in any case."""
-
-    connection: Connection
-    headers: Mapping[str, str]
-    context: Context
+from querybuild.query import Change, ChangeKind
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
@@ -46,11 +26,12 @@ class Written(msgspec.Struct, frozen=True, eq=False):
     id: Any
 
 
-Before = Callable[[Writing, list[Change]], Awaitable[Sequence[Change] | None]]
-"""Gives the changes that are planned instead, as many and in the same order; None for those that came. Values are as
+# The first argument is the server's `Writing`, a type that nothing here may import.
+Before = Callable[[Any, list[Change]], Awaitable[Sequence[Change] | None]]
+"""Returns the changes that are planned instead, as many and in the same order; None for those that came. Values are as
 the client sent them and not checked yet. What it raises ends the request: nothing is written."""
 
-After = Callable[[Writing, list[Written]], Awaitable[None]]
+After = Callable[[Any, list[Written]], Awaitable[None]]
 """Runs when the rows and links are written and not yet committed. What it raises ends the request as well."""
 
 AfterCommit = Callable[[list[Written]], Awaitable[None]]
@@ -58,7 +39,8 @@ AfterCommit = Callable[[list[Written]], Awaitable[None]]
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Each is optional. A write of a relationship is an update of the resource that has it."""
+    """The custom code around the writes of a resource. Each hook is optional. A write of a relationship is an update of
+    the resource that has it."""
 
     before_create: Before | None = None
     after_create: After | None = None

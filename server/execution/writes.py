@@ -26,7 +26,7 @@ from querybuild.errors import (
     resource_not_found,
 )
 from querybuild.free_ids import FreeIdStatements
-from querybuild.hooks import Writing, Written
+from querybuild.hooks import Written
 from querybuild.modify import LinkStatements, WriteStatements, rows_together
 from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
 from querybuild.query import Lid
@@ -37,6 +37,7 @@ from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
 from server.execution.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
 from server.execution.free_ids import draw_free_ids, insert_with_free_id
+from server.execution.hooks import Writing
 from server.execution.locks import lock_related, lock_rows
 from server.execution.refusals import is_refusal, not_written, translate_write_error
 from server.postgres.connection import Connection

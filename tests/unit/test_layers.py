@@ -68,6 +68,14 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
             yield from ((node.module or "", alias.name) for alias in node.names)
 
 
+def identifiers(path: Path) -> Iterator[str]:
+    """The names that the code of a module defines or uses, without those in its texts."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name):
+                yield name
+
+
 def top_level(module: str) -> str:
     return module.partition(".")[0]
 
@@ -115,6 +123,11 @@ def test_no_io_below_the_server(path: Path) -> None:
     assert not {top_level(module) for module, _ in imports(path)} & HTTP_AND_IO
     tree = ast.parse(path.read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+
+
+@pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)
+def test_requests_and_connections_are_known_only_in_the_server(path: Path) -> None:
+    assert not {name.lower() for name in identifiers(path)} & {"headers", "connection"}
 
 
 @pytest.mark.parametrize("path", modules("serializers"), ids=lambda path: path.name)
