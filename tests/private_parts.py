@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 class Part(NamedTuple):
     """A private or undocumented part of a package. owner: the class or module that has it. used_in: the modules that
-    use it, and no others may."""
+    use it."""
 
     owner: str
     name: str
@@ -59,6 +59,8 @@ METER = "server/postgres/meter.py"
 POOLER = "server/postgres/pooler.py"
 DRIVER_ERRORS = "server/postgres/driver_errors.py"
 RULES = "server/postgres/rules.py"
+REFUSALS = "server/execution/refusals.py"
+RUNNER = "migrations/runner.py"
 
 HANDLER = "tornado.web.RequestHandler"
 REQUEST = "tornado.httputil.HTTPServerRequest"
@@ -72,9 +74,7 @@ PARTS = [
     # The server's delegate starts a handler, in place of tornado's.
     Part(HANDLER, "_execute", (DELEGATE,), "the coroutine that runs a handler"),
     Part(HANDLER, "_prepared_future", (DELEGATE,), "the transport waits for it before it passes the body on"),
-    Part(
-        REQUEST, "_body_future", (DELEGATE, BASE, RECEIVING), "`_execute` waits for it; tells whether the body is there"
-    ),
+    Part(REQUEST, "_body_future", (DELEGATE, BASE, RECEIVING), "done when the body is there; `_execute` waits for it"),
     Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms, for `_execute`"),
     # The server's requests and headers are made without tornado's constructors.
     Part(REQUEST, "_start_time", (DELEGATE,), "set to the monotonic clock, which `request_time` reads"),
@@ -83,9 +83,7 @@ PARTS = [
     Part(HEADERS, "_as_list", ("server/http/headers.py",), "the values of each header, which are read without a call"),
     Part(HEADERS, "_combined_cache", ("server/http/headers.py",), "the only other attribute that its methods use"),
     # Answers are put together without the checks of tornado's own methods.
-    Part(
-        HANDLER, "_headers", (BASE, WRITING), "the headers of the answer, set in `clear` and without a check of values"
-    ),
+    Part(HANDLER, "_headers", (BASE, WRITING), "the headers of the answer, which are set without a check of values"),
     Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
     Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
     Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),
@@ -118,9 +116,7 @@ PARTS = [
     Part(DRIVER, "_get_unique_id", (POOLER,), "the name of a statement, which is made empty"),
     Part(DRIVER, "_get_statement", (POOLER,), "the description of a statement, cached or new"),
     Part(DRIVER, "_do_execute", (POOLER,), "runs statements and batches; raises the errors of a stale description"),
-    Part(
-        DRIVER, "_drop_global_statement_cache", (POOLER,), "forgets stale descriptions on all connections of the pool"
-    ),
+    Part(DRIVER, "_drop_global_statement_cache", (POOLER,), "forgets stale descriptions on all connections"),
     Part(STATEMENT, "prepared", (POOLER,), "whether the description is new"),
     Part(STATEMENT, "mark_unprepared", (POOLER,), "the statement is parsed again with its execution"),
     # Errors of the driver.
@@ -129,8 +125,17 @@ PARTS = [
     Part(
         MESSAGE,
         "server_source_function",
-        (DRIVER_ERRORS, RULES, "migrations/runner.py"),
+        (DRIVER_ERRORS, RULES, RUNNER),
         "the C function that made the error, where the SQLSTATE does not say enough",
+    ),
+    *(Part(MESSAGE, name, (RULES, RUNNER), "the text of an error") for name in ("message", "detail", "hint")),
+    *(
+        Part(MESSAGE, name, (REFUSALS,), "what a refused value belongs to")
+        for name in ("schema_name", "table_name", "column_name", "constraint_name", "data_type_name")
+    ),
+    *(
+        Part(MESSAGE, name, (RUNNER,), "the line of a migration at which it failed")
+        for name in ("position", "internal_position", "internal_query")
     ),
     # Others.
     Part("uvloop.loop.TCPTransport", "writelines", ("server/http/http1.py",), "sends pieces without joining them"),

@@ -178,11 +178,42 @@ async def a_stale_description_is_forgotten(connection: Any) -> None:
     assert [tuple(row) for row in await connection.fetch(sql)] == [("1", 2)]
 
 
-@checks(f"{MESSAGE}.severity_en", f"{MESSAGE}.server_source_function")
-async def an_error_names_its_severity_and_its_function(connection: Any) -> None:
+FIELDS = {
+    "severity_en": "ERROR",
+    "server_source_function": "exec_stmt_raise",
+    "message": "the message",
+    "detail": "the detail",
+    "hint": "the hint",
+    "schema_name": "the schema",
+    "table_name": "the table",
+    "column_name": "the column",
+    "constraint_name": "the constraint",
+    "data_type_name": "the type",
+}
+RAISE = """
+DO $$ BEGIN
+  RAISE EXCEPTION 'the message' USING DETAIL = 'the detail', HINT = 'the hint', SCHEMA = 'the schema',
+    TABLE = 'the table', COLUMN = 'the column', CONSTRAINT = 'the constraint', DATATYPE = 'the type';
+END $$
+"""
+
+
+@checks(*(f"{MESSAGE}.{name}" for name in FIELDS))
+async def an_error_has_the_fields_of_postgresqls_message(connection: Any) -> None:
     with pytest.raises(asyncpg.RaiseError) as caught:
-        await connection.execute("DO $$ BEGIN RAISE EXCEPTION 'x'; END $$")
-    assert (caught.value.severity_en, caught.value.server_source_function) == ("ERROR", "exec_stmt_raise")
+        await connection.execute(RAISE)
+    assert {name: getattr(caught.value, name) for name in FIELDS} == FIELDS
+
+
+@checks(*(f"{MESSAGE}.{name}" for name in ("position", "internal_position", "internal_query")))
+async def an_error_has_the_position_in_its_statement(connection: Any) -> None:
+    found = []
+    for sql in ("SELECT nothing", "DO $$ BEGIN EXECUTE 'SELECT nothing'; END $$"):
+        with pytest.raises(asyncpg.UndefinedColumnError) as caught:
+            await connection.execute(sql)
+        error = caught.value
+        found.append((error.position, error.internal_position, error.internal_query))
+    assert found == [("8", None, None), (None, "8", "SELECT nothing")]
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -109,6 +109,32 @@ def inherited_names(path: str, tree: ast.Module) -> Iterator[str]:
             yield from own_names(node) & foreign_names(base)
 
 
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("connection._protocol.abort()", {"_protocol"}),
+        ("handler._headers = {}", {"_headers"}),
+        ("del self.request._body_future", {"_body_future"}),
+        ("getattr(connection, '_protocol', None)", {"_protocol"}),
+        ("from tornado.web import _HandlerDelegate", {"_HandlerDelegate"}),
+        ("from asyncpg.exceptions._base import DataError", {"_base"}),
+        ("self._own; cls._own; super()._own; own._own()._other", {"_own", "_other"}),
+        ("self._own; cls._own; super()._own; found.__name__", set()),
+    ],
+)
+def test_private_names_of_other_objects_are_found(code: str, names: set[str]) -> None:
+    assert {name for name in names_of_others(ast.parse(code)) if is_private(name)} == names
+
+
+@pytest.mark.parametrize(
+    "body", ["def _execute(self): ...", "_finished = True", "def get(self): self._finished = True", "_ui_module: int"]
+)
+def test_private_names_of_a_base_class_are_found(body: str) -> None:
+    (declared,) = ast.parse(f"class Own:\n    {body}").body
+    assert isinstance(declared, ast.ClassDef)
+    assert own_names(declared) & foreign_names(RequestHandler)
+
+
 def test_every_private_part_in_use_is_listed_with_its_modules() -> None:
     found = {(path, name) for path, tree in modules(*FOLDERS) for name in names_of_others(tree)}
     found |= {(path, name) for path, tree in modules(*PACKAGES) for name in inherited_names(path, tree)}
