@@ -7,7 +7,7 @@ Nothing here can fail for a request's sake, and nothing knows a value: binds han
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import assert_never
 
@@ -19,6 +19,7 @@ from pypika.terms import Criterion, ExistsCriterion, Term
 from querybuild.arrays import array
 from querybuild.binds import Binds
 from querybuild.plan import (
+    FIRST_ALIAS,
     ColumnRef,
     Condition,
     CustomTest,
@@ -28,9 +29,9 @@ from querybuild.plan import (
     Node,
     OrderKey,
     Place,
+    Rows,
     Scope,
     Slot,
-    Step,
     Test,
 )
 from querybuild.resource import Attribute, Link, Resource, link_of, own_key_of
@@ -60,43 +61,61 @@ def column_term(alias: str, attribute: Attribute) -> Term:
     return column(alias, attribute.column_name)
 
 
-def columns(node: Node, alias: str) -> Iterator[Term]:
+def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
     """id, what is read, keys: the row as `plan.Node` has it."""
     yield column(alias, node.resource.id.column)
     for attribute in node.read:
         term = column_term(alias, attribute)
         yield term if attribute.type.select is None else attribute.type.select(term)
-    for key in node.keys:
-        yield column(alias, key)
+    for key, target in zip(node.keys, node.targets or (None,) * len(node.keys), strict=True):
+        yield column(alias, key) if target is None else _key_of_visible(column(alias, key), target, binds)
+
+
+def _key_of_visible(key: Term, target: Rows, binds: Binds) -> Term:
+    """A key, or null if the row that it refers to is hidden:
+    `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
+    ((_, far),) = target.pairs
+    found = from_rows(target, binds).select(1).where(Template("{}={}", column(target.alias, far), key))
+    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
+
+
+def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
+    """FROM and WHERE of rows that stand alone: `FROM "users" "t0"`, with the criteria that each of them meets."""
+    return where(PostgreSQLQuery.from_(table(rows.resource, rows.alias)), rows.criteria, binds)
 
 
 def reads_other_rows(node: Node) -> bool:
     """Whether an attribute computed in SQL may ask for more than its own row, as any function can that it calls:
     RETURNING sees other rows as they were."""
-    terms = [column_term("t0", attribute) for attribute in node.read if attribute.sql is not None]
+    terms = [column_term(FIRST_ALIAS, attribute) for attribute in node.read if attribute.sql is not None]
     return any(_CALL.search(term.get_sql(quote_char='"')) for term in terms)
 
 
 _CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
 
 
-def join(query: QueryBuilder, steps: tuple[Step, ...]) -> QueryBuilder:
-    """To-one steps alone come here: a LEFT JOIN of one never multiplies rows.
+def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBuilder:
+    """Rows of to-one relationships alone come here: a LEFT JOIN of one never multiplies rows.
 
-    A step that goes back by the key that led there (`bio.user`) says that the key is not null: where the first row is
-    given as a constant, PostgreSQL 18 concludes what the key is, and joins the last row even if there is none between.
+    Rows that go back by the key that led there (`bio.user`) say that the key is not null: where the first row is given
+    as a constant, PostgreSQL 18 concludes what the key is, and joins the last row even if there is none between.
     """
-    came_by = {(step.alias, step.far) for step in steps if step.far != step.resource.id.column}
-    for step in steps:
-        meets = _meets(step)
-        if (step.source, step.near) in came_by:
-            meets = Template("{} AND {} IS NOT NULL", meets, column(step.source, step.near))
-        query = query.left_join(table(step.resource, step.alias)).on(meets)
+    came_by = {(rows.alias, far) for rows in joins for _, far in rows.pairs if far != rows.resource.id.column}
+    for rows in joins:
+        meets = [attached(rows)]
+        meets += [
+            Template("{} IS NOT NULL", column(rows.parent, near))
+            for near, _ in rows.pairs
+            if (rows.parent, near) in came_by
+        ]
+        meets += [criterion(condition, binds) for condition in rows.criteria]
+        query = query.left_join(table(rows.resource, rows.alias)).on(_all(meets))
     return query
 
 
-def _meets(step: Step) -> Criterion:
-    return Template("{}={}", column(step.alias, step.far), column(step.source, step.near))
+def attached(rows: Rows) -> Criterion:
+    """`"t1"."id"="t0"."group_id"`, of rows without a link table."""
+    return _all([Template("{}={}", column(rows.alias, far), column(rows.parent, near)) for near, far in rows.pairs])
 
 
 def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) -> QueryBuilder:
@@ -105,28 +124,28 @@ def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) 
     return query
 
 
-def order(query: QueryBuilder, keys: tuple[OrderKey, ...]) -> QueryBuilder:
+def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
     for key in keys:
-        query = query.orderby(_ordered(key))
+        query = query.orderby(_ordered(key, binds))
     return query
 
 
-def order_terms(keys: tuple[OrderKey, ...]) -> list[Term]:
-    return [_ordered(key) for key in keys]
+def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
+    return [_ordered(key, binds) for key in keys]
 
 
-def _ordered(key: OrderKey) -> Term:
+def _ordered(key: OrderKey, binds: Binds) -> Term:
     return ordered(
-        operand(key.column),
+        operand(key.column, binds),
         is_descending=key.is_descending,
         is_nullable=key.is_nullable,
         is_backwards=key.is_backwards,
     )
 
 
-def cursor_columns(keys: tuple[OrderKey, ...]) -> list[Term]:
+def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
     """The sort keys as the texts that a cursor holds: PostgreSQL reads back what it writes, whatever the type."""
-    return [sql_functions.Cast(operand(key.column), "TEXT") for key in keys]
+    return [sql_functions.Cast(operand(key.column, binds), "TEXT") for key in keys]
 
 
 def follows(place: Place, binds: Binds) -> list[Criterion]:
@@ -144,9 +163,10 @@ def follows(place: Place, binds: Binds) -> list[Criterion]:
     for sign, run in groupby(zip(place.keys, bounds, strict=True), _sign):
         keys = list(run)
         if sign is not None:
-            found.append(_all([*same, _beyond(sign, keys)]))
+            found.append(_all([*same, _beyond(sign, keys, binds)]))
         for key, bound in keys:
-            is_null, term = Template("{} IS NULL", operand(key.column)), operand(key.column)
+            term = operand(key.column, binds)
+            is_null = Template("{} IS NULL", term)
             if key.is_nullable and key.is_backwards == (bound is None):
                 found.append(_all([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
             same.append(is_null if bound is None else Template("{}={}", term, bound))
@@ -161,14 +181,14 @@ def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
     return "<" if key.is_descending != key.is_backwards else ">"
 
 
-def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]]) -> Criterion:
+def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]], binds: Binds) -> Criterion:
     """`("t0"."age","t0"."id")>($1,$2)`, of keys that go the same way."""
-    terms = [operand(key.column) for key, _ in keys]
+    terms = [operand(key.column, binds) for key, _ in keys]
     listed = ",".join(["{}"] * len(terms))
     return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
 
 
-def _all(criteria: list[Criterion]) -> Criterion:
+def _all(criteria: Sequence[Criterion]) -> Criterion:
     return Template(" AND ".join(["{}"] * len(criteria)), *criteria)
 
 
@@ -198,16 +218,15 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
             assert_never(condition)
 
 
-def operand(column: ColumnRef) -> Term:
+def operand(column: ColumnRef, binds: Binds) -> Term:
     """A column as filters and sorts see it: a type that is unknown to us is its text.
 
     Of a row that only the column refers to, `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE "t1"."user_id"="t0"."id"
     LIMIT 1)`: a view may have two, and the value is then that of one of them.
     """
     term = column_term(column.alias, column.attribute)
-    if column.step is not None:
-        rows = PostgreSQLQuery.from_(table(column.step.resource, column.alias)).select(term)
-        return Template("{}", rows.where(_meets(column.step)).limit(1))
+    if column.rows is not None:
+        return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
     if column.attribute.sql is not None:
         # Whatever it is made of, it goes into a criterion as one.
         term = Template("({})", term)
@@ -216,25 +235,25 @@ def operand(column: ColumnRef) -> Term:
 
 def _test(test: Test, binds: Binds) -> Criterion:
     row, attribute = test.operator, test.left.attribute
-    left = _as_text(test.left) if row.is_text else operand(test.left)
+    left = _as_text(test.left, binds) if row.is_text else operand(test.left, binds)
     if test.form == "null":
         assert row.on_null is not None
         return row.on_null(left)
     if test.right is not None:
         assert row.on_field is not None
         if row.is_text or attribute.type.as_text or test.right.attribute.type.as_text:
-            return row.on_field(_as_text(test.left), _as_text(test.right))
-        return row.on_field(left, operand(test.right))
+            return row.on_field(_as_text(test.left, binds), _as_text(test.right, binds))
+        return row.on_field(left, operand(test.right, binds))
     column_type = array(attribute.type) if row.arity == "list" and attribute.type.element is None else attribute.type
     bound = column_type.bound if not row.is_text else None
-    parameters: list[Term] = [binds.request(slot) for slot in test.slots]
+    parameters: list[Term] = [binds(slot) for slot in test.slots]
     if bound is not None:
         parameters = [bound(parameter) for parameter in parameters]
     return row.criterion(left, *parameters)
 
 
-def _as_text(column: ColumnRef) -> Term:
-    term = operand(column)
+def _as_text(column: ColumnRef, binds: Binds) -> Term:
+    term = operand(column, binds)
     column_type = column.attribute.type
     return sql_functions.Cast(term, "TEXT[]" if column_type.element else "TEXT") if column_type.as_text else term
 
@@ -242,8 +261,8 @@ def _as_text(column: ColumnRef) -> Term:
 def _custom(test: CustomTest, binds: Binds) -> Criterion:
     """A custom operator's criterion; with joins, an EXISTS over the joined tables."""
     operator = test.operator
-    left = _as_text(test.left) if test.left.attribute.type.sql_type else operand(test.left)
-    found, joins = operator.criterion(test.left.attribute, left, binds.request(test.slot), operator.name)
+    left = _as_text(test.left, binds) if test.left.attribute.type.sql_type else operand(test.left, binds)
+    found, joins = operator.criterion(test.left.attribute, left, binds(test.slot), operator.name)
     # It may be an OR: nothing that it is put into may tear it apart.
     found = Template("({})", found)
     if not joins:
@@ -270,36 +289,59 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     """`EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`: of the forms that a
     condition over a relationship can take, the one whose cost does not grow with the table under OR and NOT
     (docs/adr/0004-exists.md)."""
-    step = exists.step
-    rows = table(step.resource, step.alias)
-    query = PostgreSQLQuery.from_(rows).select(1)
-    if step.link is None:
-        query = query.where(_meets(step))
+    rows = exists.rows
+    query = PostgreSQLQuery.from_(table(rows.resource, rows.alias)).select(1)
+    if rows.through is None:
+        query = query.where(attached(rows))
     else:
-        links = link_table(step.link, step.link_alias)
-        query = query.join(links).on(links.field(step.link.target) == rows.field(step.far))
-        query = query.where(links.field(step.link.source) == column(step.source, step.near))
-    found = ExistsCriterion(where(query, exists.conditions, binds))
+        query = join_links(query, rows)
+        links = rows.through.alias
+        query = query.where(
+            _all([Template("{}={}", column(links, far), column(rows.parent, near)) for near, far in rows.through.near])
+        )
+    found = ExistsCriterion(where(where(query, rows.criteria, binds), exists.conditions, binds))
     # A CASE is what the planner does not look into.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found
 
 
-def scope_criterion(scope: Scope, alias: str, binds: Binds) -> Criterion:
+def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
+    """`JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`"""
+    through = rows.through
+    assert through is not None
+    meets = [Template("{}={}", column(through.alias, near), column(rows.alias, far)) for near, far in through.far]
+    return query.join(link_table(through.link, through.alias)).on(_all(meets))
+
+
+def named_parent(scope: Scope, binds: Binds) -> QueryBuilder:
+    """`FROM "users" "p" WHERE "p"."id"=$1`: the row that the path names."""
+    rows = scope.rows
+    assert rows is not None
+    return from_rows(rows, binds).where(column(rows.alias, scope.parent.id.column) == binds(PATH))
+
+
+def scope_criteria(scope: Scope, alias: str, binds: Binds) -> Iterator[Criterion]:
     """The rows that the resource of the path is related to.
 
     A key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
     A key in the target's rows: `"t0"."owner_id"=$1`
     A link table: `EXISTS (SELECT 1 FROM "post_tags" "p" WHERE "p"."tag_id"="t0"."id" AND "p"."post_id"=$1)`
+
+    The last two do not read the parent's row. If that may be hidden, `EXISTS (SELECT 1 FROM "users" "p" ...)` is one
+    criterion more.
     """
-    relationship, parent_id = scope.relationship, binds(PATH)
-    target_id = column(alias, scope.target.id.column)
-    link = link_of(relationship)
-    if link is not None:
-        links = link_table(link, "p")
-        query = PostgreSQLQuery.from_(links).select(1).where(Template("{}={}", column("p", link.target), target_id))
-        return ExistsCriterion(query.where(column("p", link.source) == parent_id))
+    relationship, target_id = scope.relationship, column(alias, scope.target.id.column)
     own = own_key_of(relationship)
     if own is not None:
-        parents = PostgreSQLQuery.from_(table(scope.parent, "p")).select(column("p", own.column_name))
-        return Template("{}={}", target_id, parents.where(column("p", scope.parent.id.column) == parent_id))
-    return column(alias, relationship.foreign_key) == parent_id
+        parents = named_parent(scope, binds)
+        assert scope.rows is not None
+        yield Template("{}={}", target_id, parents.select(column(scope.rows.alias, own.column_name)))
+        return
+    link, parent_id = link_of(relationship), binds(PATH)
+    if link is None:
+        yield column(alias, relationship.foreign_key) == parent_id
+    else:
+        query = PostgreSQLQuery.from_(link_table(link, "p")).select(1)
+        query = query.where(Template("{}={}", column("p", link.target), target_id))
+        yield ExistsCriterion(query.where(column("p", link.source) == parent_id))
+    if scope.rows is not None and scope.rows.criteria:
+        yield ExistsCriterion(named_parent(scope, binds).select(1))

@@ -6,17 +6,18 @@ This is also where the aliases of a condition and a sort are handed out, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from querybuild.arrays import split_list
 from querybuild.catalog import Catalog
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
-from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Step, Test
-from querybuild.query import Context, FieldFilter, FilterNode, Group, Limits, RelationFilter
-from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.query import Context, Criteria, FieldFilter, FilterNode, Group, Limits, RelationFilter
+from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
+from querybuild.rowsets import ANY_ROW, open_related, open_rows
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 Make = Callable[[ColumnRef], Condition | None]
@@ -38,9 +39,20 @@ order: 12 filters of four steps took it 3 s, 20 of them over 30. From here on ea
 
 
 class ConditionPlanner:
-    """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values."""
+    """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values.
 
-    def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
+    A second kind of planner makes the criteria of a context: its aliases are r0, r1, ..., which a request has none of.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        context: Context,
+        limits: Limits,
+        errors: list[ApiError],
+        *,
+        is_of_context: bool = False,
+    ) -> None:
         self.catalog = catalog
         self.context = context
         self.limits = limits
@@ -48,6 +60,7 @@ class ConditionPlanner:
         self.values: list[Any] = []
         # Which val of the request each of the values is read from, and how.
         self.readers: list[tuple[int, ReadValue]] = []
+        self._is_of_context = is_of_context
         self._alias_count = 0
         self._step_depth = 0
         self._step_count = 0
@@ -55,35 +68,22 @@ class ConditionPlanner:
         # of an EXISTS they are alike again.
         self._is_negated = False
 
-    def open_alias(self, resource: Resource) -> str:
-        """The next alias, for rows of the resource, where a rule of who may see them will stand."""
+    def open(self, resource: Resource) -> Rows:
+        """Rows of the resource that stand alone."""
+        return open_rows(resource, self._alias(), self.context)
+
+    def related(self, resource: Resource, alias: str, relationship: Relationship) -> Rows:
+        """From rows of the resource to those at the other end of its relationship."""
+        aliases = [self._alias() for _ in range(1 if link_of(relationship) is None else 2)]
+        return open_related(relationship, resource, alias, aliases, self.catalog, self.context)
+
+    def _alias(self) -> str:
         self._alias_count += 1
-        return f"t{self._alias_count - 1}"
+        return f"{'r' if self._is_of_context else 't'}{self._alias_count - 1}"
 
     def slot(self, value: Any) -> int:
         self.values.append(value)
         return len(self.values) - 1
-
-    def step(self, resource: Resource, alias: str, relationship: Relationship) -> Step:
-        """From rows of the resource to those at the other end of its relationship."""
-        target = self.catalog.target(relationship)
-        link = link_of(relationship)
-        if link is not None:
-            link_alias = self.open_alias(target)
-            far = target.id.column
-            return Step(
-                target,
-                self.open_alias(target),
-                alias,
-                resource.id.column,
-                far,
-                link,
-                link_alias,
-            )
-        own = own_key_of(relationship)
-        if own is not None:
-            return Step(target, self.open_alias(target), alias, own.column_name, target.id.column)
-        return Step(target, self.open_alias(target), alias, resource.id.column, relationship.foreign_key)
 
     def plan(self, nodes: tuple[FilterNode, ...], resource: Resource, alias: str) -> tuple[Condition, ...]:
         """The conditions of a conjunction."""
@@ -180,7 +180,7 @@ class ConditionPlanner:
             self._refuse(node, f"{quoted(head)} is to-many: ask with `any`, or name a field of it, {head}.id.")
             return None
         if rest == "id" and isinstance(relationship, ToOne) and self._is_value(node, relationship):
-            return make(self._id_of(relationship, resource, alias))
+            return make(self.id_of(relationship, resource, alias))
         return self._exists(
             node, resource, alias, relationship, lambda at: _one(self.reach(node, rest, at.resource, at.alias, make))
         )
@@ -191,12 +191,17 @@ class ConditionPlanner:
         matches_null = node.field is not None or node.op in _MATCH_NULL
         return relationship.is_own_key or self._is_negated or matches_null
 
-    def _id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
-        """The id at the other end of a to-one: null where there is none, whichever row has the key."""
-        if relationship.is_own_key:
+    def id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
+        """The id at the other end of a to-one: null where there is none, whichever row has the key. A key that may be
+        that of a hidden row is not read by itself."""
+        if relationship.is_own_key and not self.hides(relationship):
             return ColumnRef(alias, self.catalog.key_of(relationship))
-        step = self.step(resource, alias, relationship)
-        return ColumnRef(step.alias, self.catalog.id_of(step.resource), step)
+        rows = self.related(resource, alias, relationship)
+        return ColumnRef(rows.alias, self.catalog.id_of(rows.resource), rows)
+
+    def hides(self, relationship: Relationship) -> bool:
+        """Whether the context may hide rows at the other end of the relationship."""
+        return self.catalog.target(relationship).type in self.context.criteria.by_type
 
     def _exists(
         self,
@@ -204,7 +209,7 @@ class ConditionPlanner:
         resource: Resource,
         alias: str,
         relationship: Relationship,
-        inner: Callable[[Step], tuple[Condition, ...] | None],
+        inner: Callable[[Rows], tuple[Condition, ...] | None],
     ) -> Condition | None:
         """An EXISTS over a relationship. They stand in each other at most max_filter_depth deep, whether by
         dots or by `any` and
@@ -212,15 +217,15 @@ class ConditionPlanner:
         if self._step_depth == self.limits.max_filter_depth:
             self._refuse(node, f"a filter goes over at most {self.limits.max_filter_depth} relationships in a row")
             return None
-        step = self.step(resource, alias, relationship)
+        rows = self.related(resource, alias, relationship)
         self._step_depth += 1
         self._step_count += 1
         is_apart = self._step_count > STEPS_TOGETHER
         was_negated, self._is_negated = self._is_negated, False
-        conditions = inner(step)
+        conditions = inner(rows)
         self._is_negated = was_negated
         self._step_depth -= 1
-        return None if conditions is None else Exists(step, conditions, is_apart)
+        return None if conditions is None else Exists(rows, conditions, is_apart)
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
@@ -276,11 +281,12 @@ class ConditionPlanner:
             self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 
-    def _slots(self, node: FieldFilter, read: ReadValue) -> tuple[int, ...]:
+    def _slots(self, node: FieldFilter, read: ReadValue) -> tuple[Slot, ...]:
         """Slots of what the filter's val is read as. Raises ValueFault."""
         values = read(node.val)
         self.readers.append((node.index, read))
-        return tuple([self.slot(value) for value in values])
+        source: Literal["request", "context"] = "context" if self._is_of_context else "request"
+        return tuple([Slot(source, self.slot(value)) for value in values])
 
     def _against_field(
         self, node: FieldFilter, row: OperatorRow, left: ColumnRef, path: str, resource: Resource, alias: str
@@ -316,6 +322,17 @@ class ConditionPlanner:
 
     def _refuse(self, node: FieldFilter | RelationFilter, detail: str) -> None:
         self.errors.append(fault(node.source, detail))
+
+
+def context_of(
+    filters: Mapping[str, tuple[FilterNode, ...]], catalog: Catalog, limits: Limits, errors: list[ApiError]
+) -> Context:
+    """A context with criteria. filters: of resources, by their types. Appends FilterError to errors.
+
+    The steps of such a filter see all rows: it says all that it needs."""
+    planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
+    criteria = {name: planner.plan(nodes, catalog.by_type[name], ANY_ROW) for name, nodes in filters.items()}
+    return Context(Criteria(criteria), tuple(planner.values))
 
 
 def _one(condition: Condition | None) -> tuple[Condition, ...] | None:

@@ -229,7 +229,7 @@ def _returning(plan: WritePlan) -> str:
     """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
     query."""
     node = plan.returning or node_of(plan.resource)
-    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table)]
+    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, Binds())]
     return " RETURNING " + ",".join(terms)
 
 
@@ -273,7 +273,7 @@ def _lock_row(plan: WritePlan) -> Statement:
     """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with what must be unchanged."""
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
-    query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table))
+    query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table, binds))
     return Statement(query.where(_is_row(plan, binds)).get_sql() + plan.lock_strength.clause, binds.slots)
 
 

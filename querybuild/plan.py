@@ -17,28 +17,62 @@ from querybuild.operators import OperatorRow
 from querybuild.query import ChangeKind, LinkMode
 from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
 
+FIRST_ALIAS = "t0"
+"""The alias of the rows that a statement is about."""
+
 
 class Slot(msgspec.Struct, frozen=True):
     """Where a parameter's value comes from.
 
     request: the values of query and body, in the order in which planning met them.
+    context: the values of the context's criteria, in the order of `Context.values`.
     path: the id that the path names.
     keys: ids or keys of the rows of an earlier statement, as one array.
     row: the id of the row that the write is about.
     most: how many rows there may be.
     """
 
-    source: Literal["request", "path", "keys", "row", "most"]
+    source: Literal["request", "context", "path", "keys", "row", "most"]
     index: int = 0
 
 
+Pair = tuple[str, str]
+"""A column of one set of rows, and the column of another one that is equal to it."""
+
+
+class LinkRows(msgspec.Struct, frozen=True):
+    """The rows of a link table between a parent and its related rows. near: pairs of columns of the parent and of the
+    link table. far: pairs of columns of the link table and of the related rows."""
+
+    link: Link
+    alias: str
+    near: tuple[Pair, ...]
+    far: tuple[Pair, ...]
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """A set of rows of one resource, as `rowsets.open_rows` makes it.
+
+    alias: their name in a statement. parent: the alias of the rows that they are attached to; empty for rows that stand
+    alone. pairs: the columns of the parent and of these rows that are equal; none where a link table is between them.
+    criteria: the conditions that each row of the set meets, whatever the request asks for.
+    """
+
+    resource: Resource
+    alias: str
+    parent: str = ""
+    pairs: tuple[Pair, ...] = ()
+    through: LinkRows | None = None
+    criteria: tuple[Condition, ...] = ()
+
+
 class ColumnRef(msgspec.Struct, frozen=True):
-    """A column, or an attribute computed in SQL, of the row that the alias stands for. step: how that row is reached,
-    where it is not one of the statement's rows: the value is then null where there is no such row."""
+    """A column, or an attribute computed in SQL, of the row that the alias stands for. rows: how that row is reached,
+    if it is not one of the statement's rows: the value is null where there is no such row."""
 
     alias: str
     attribute: Attribute
-    step: Step | None = None
+    rows: Rows | None = None
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -47,7 +81,7 @@ class Test(msgspec.Struct, frozen=True):
     operator: OperatorRow
     left: ColumnRef
     form: Literal["value", "null", "field"]
-    slots: tuple[int, ...] = ()
+    slots: tuple[Slot, ...] = ()
     right: ColumnRef | None = None
 
 
@@ -56,7 +90,7 @@ class CustomTest(msgspec.Struct, frozen=True):
 
     operator: Operator
     left: ColumnRef
-    slot: int
+    slot: Slot
 
 
 class Logic(msgspec.Struct, frozen=True):
@@ -64,27 +98,10 @@ class Logic(msgspec.Struct, frozen=True):
     items: tuple[Condition, ...]
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One relationship step from the row `source` to the rows `alias` of `resource`.
-
-    near: the column of the source row. far: the column of the target row. With a link table, near meets
-    link.source and far meets link.target.
-    """
-
-    resource: Resource
-    alias: str
-    source: str
-    near: str
-    far: str
-    link: Link | None = None
-    link_alias: str = ""
-
-
 class Exists(msgspec.Struct, frozen=True):
-    """There is a row at the end of the step that meets all conditions. is_apart: planned by itself, and not as
-    a join."""
+    """There is one of the rows that meets all conditions. is_apart: planned by itself, and not as a join."""
 
-    step: Step
+    rows: Rows
     conditions: tuple[Condition, ...]
     is_apart: bool = False
 
@@ -140,20 +157,27 @@ class Branch(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True):
     """Resources of one type at one place of the document: the rows of a statement, or a part of the columns of one.
 
-    attributes, relationships: the fields shown, in declared order. read: the attributes that SQL gives: those shown,
-    but for the ones computed in Python, and then what these are made of. computed: the ones computed in Python. keys:
-    columns read but not shown, that branches need.
+    rows: which rows. attributes, relationships: the fields shown, in declared order. read: the attributes that SQL
+    gives: those shown, but for the ones computed in Python, and then what these are made of. computed: the ones
+    computed in Python. keys: columns read but not shown, that branches need. targets: of each key the rows that it
+    refers to, if some of them may be hidden: the key of a hidden row reads as null.
+
     A row is (id, read..., keys...) and, in a branch whose key is not in its parent's row, the parent's id at the end;
     after these comes what is computed.
     """
 
-    resource: Resource
+    rows: Rows
     read: tuple[Attribute, ...]
     attributes: tuple[Attribute, ...]
     computed: tuple[Attribute, ...]
     relationships: tuple[Relationship, ...]
     keys: tuple[str, ...]
     branches: tuple[Branch, ...]
+    targets: tuple[Rows | None, ...] = ()
+
+    @property
+    def resource(self) -> Resource:
+        return self.rows.resource
 
     def position_of_key(self, column: str) -> int:
         return 1 + len(self.read) + self.keys.index(column)
@@ -169,25 +193,31 @@ def sources_of(attribute: Attribute, resource: Resource) -> list[Attribute]:
 
 
 def node_of(
-    resource: Resource,
+    rows: Rows | Resource,
     attributes: tuple[Attribute, ...] = (),
     relationships: tuple[Relationship, ...] = (),
     keys: tuple[str, ...] = (),
     branches: tuple[Branch, ...] = (),
+    targets: tuple[Rows | None, ...] = (),
 ) -> Node:
-    """A node that reads what it shows."""
+    """A node that reads what it shows. rows: or the resource, for rows that something else has found."""
+    if isinstance(rows, Resource):
+        rows = Rows(rows, FIRST_ALIAS)
+    resource = rows.resource
     sources = [source for shown in attributes for source in sources_of(shown, resource)]
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
     computed = tuple(shown for shown in attributes if shown.compute is not None)
-    return Node(resource, tuple(read), attributes, computed, relationships, keys, branches)
+    return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The rows that the resource of the path has at the other end of a relationship."""
+    """The rows that the resource of the path has at the other end of a relationship. rows: those that the path names
+    one of, once it is planned."""
 
     parent: Resource
     relationship: Relationship
     target: Resource
+    rows: Rows | None = None
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -214,7 +244,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     conditions: tuple[Condition, ...]
-    joins: tuple[Step, ...] = ()
+    joins: tuple[Rows, ...] = ()
     order: tuple[OrderKey, ...] = ()
     limit: int | None = None
     offset: int | None = None

@@ -7,9 +7,6 @@ Nothing here knows SQL text, rows or HTTP. Writes are planned in `changes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import assert_never
-
 import msgspec
 
 from querybuild.catalog import Catalog
@@ -18,32 +15,31 @@ from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
 from querybuild.filters import vals_of
 from querybuild.plan import (
+    FIRST_ALIAS,
     Branch,
     ColumnRef,
-    Condition,
-    CustomTest,
-    Exists,
     IdIs,
-    Logic,
     Node,
     OrderKey,
     Place,
     ReadPlan,
-    Reference,
-    References,
+    Rows,
     Scope,
-    Step,
-    Test,
     Values,
     node_of,
 )
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
+from querybuild.rowsets import open_related, open_rows
 from querybuild.types import OPAQUE
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
+
+LINK, PARENT, KEY = "t1", "p", "k"
+"""Aliases: of the link table that a statement's related rows are joined with, of the row that the path names, and of
+the row that a key refers to."""
 
 JOINED_ROWS = 100
 """Up to how many primary rows the rows of to-one includes come with them: one that many name comes as often."""
@@ -69,45 +65,6 @@ Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
 IncludeTree = dict[str, "IncludeTree"]
 
 
-def counted(plan: ReadPlan, references: References) -> ReadPlan:
-    """Users who have a computer, and nothing else that is asked of them, are counted by the owners of the computers,
-    which foreign keys say are users. It spares PostgreSQL the reading of all users (docs/adr/0021-counted-by-keys.md).
-    A computer with the name of its owner is none that can be told by itself.
-    """
-    match plan.scope, plan.conditions:
-        case None, (Exists(step=Step(link=None) as step) as owned,) if (
-            step.near == plan.node.resource.id.column
-            and Reference(step.resource, step.far, plan.node.resource) in references
-            and step.source not in _aliases(owned.conditions)
-        ):
-            return msgspec.structs.replace(plan, counted_by=owned)
-        case _:
-            return plan
-
-
-def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
-    """Of the rows that are looked at, but for those that the conditions themselves look for."""
-    for condition in conditions:
-        match condition:
-            case Test(left=left, right=right):
-                yield from (_row_of(left), _row_of(left if right is None else right))
-            case CustomTest(left=left):
-                yield left.alias
-            case Logic(items=items):
-                yield from _aliases(items)
-            case Exists(step=step, conditions=inner):
-                yield step.source
-                yield from _aliases(inner)
-            case IdIs(alias=alias):
-                yield alias
-            case _:
-                assert_never(condition)
-
-
-def _row_of(column: ColumnRef) -> str:
-    return column.alias if column.step is None else column.step.source
-
-
 def plan_collection(
     query: Query,
     resource: Resource,
@@ -121,9 +78,9 @@ def plan_collection(
     FieldsError to errors; the plan is of use only when there are none. scope: of related resources, for their
     cursors."""
     planner = _ReadPlanner(catalog, context, limits, errors)
-    alias = planner.conditions.open_alias(resource)
-    conditions = planner.conditions.plan(query.filter, resource, alias)
-    order = planner.order(query.sort, resource, alias)
+    rows = planner.conditions.open(resource)
+    conditions = planner.conditions.plan(query.filter, resource, rows.alias)
+    order = planner.order(query.sort, resource, rows.alias)
     name = list_name(query, resource, scope) if query.page.family == "cursor" else ""
     mark = mark_of(name, vals_of(query.filter)) if name else ""
     if query.page.is_before:
@@ -131,7 +88,7 @@ def plan_collection(
     place = planner.place(query, order, mark)
     limit, offset = planner.page_slots(query)
     plan = ReadPlan(
-        node=planner.root(query, resource, (), is_joining=0 < query.page.size <= JOINED_ROWS),
+        node=planner.root(query, rows, (), is_joining=0 < query.page.size <= JOINED_ROWS),
         conditions=conditions,
         joins=tuple(planner.joins.values()),
         order=order,
@@ -162,10 +119,10 @@ def plan_resource(
     """The resource that the path names. written: relationships whose linkage is shown because the request
     wrote them."""
     planner = _ReadPlanner(catalog, context, limits, errors)
-    alias = planner.conditions.open_alias(resource)
+    rows = planner.conditions.open(resource)
     plan = ReadPlan(
-        node=planner.root(query, resource, written, is_joining=True),
-        conditions=(IdIs(alias, resource.id.column),),
+        node=planner.root(query, rows, written, is_joining=True),
+        conditions=(IdIs(rows.alias, resource.id.column),),
         is_collection=False,
         has_included=query.include is not None,
     )
@@ -183,7 +140,7 @@ def plan_related(
     """The resources at the other end of a relationship of the resource that the path names: a page of a to-many, or
     the one of a to-one."""
     planned = plan_collection(query, scope.target, catalog, context, limits, errors, scope)
-    return _scoped(planned, scope, is_linkage=False)
+    return _scoped(planned, scope, context, is_linkage=False)
 
 
 def plan_linkage(
@@ -208,10 +165,10 @@ def plan_linkage(
             inner.append(path[1:])
     within = msgspec.structs.replace(query, include=tuple(path for path in inner if path))
     planned = plan_collection(within, scope.target, catalog, context, limits, errors, scope)
-    planned = _scoped(planned, scope, is_linkage=True)
+    planned = _scoped(planned, scope, context, is_linkage=True)
     if inner:
         return msgspec.structs.replace(planned, plan=msgspec.structs.replace(planned.plan, includes_primary=True))
-    bare = node_of(scope.target)
+    bare = node_of(planned.plan.node.rows)
     plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
     return msgspec.structs.replace(planned, plan=plan)
 
@@ -223,7 +180,8 @@ def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
     return IncludeError(f"Include parameter is invalid: {detail}", parameter="include")
 
 
-def _scoped(planned: PlannedRead, scope: Scope, *, is_linkage: bool) -> PlannedRead:
+def _scoped(planned: PlannedRead, scope: Scope, context: Context, *, is_linkage: bool) -> PlannedRead:
+    scope = msgspec.structs.replace(scope, rows=open_rows(scope.parent, PARENT, context))
     plan = msgspec.structs.replace(
         planned.plan, scope=scope, is_collection=scope.relationship.is_to_many, is_linkage=is_linkage
     )
@@ -258,10 +216,12 @@ class _ReadPlanner:
 
     def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
         self.catalog = catalog
+        self.context = context
         self.limits = limits
         self.errors = errors
         self.conditions = ConditionPlanner(catalog, context, limits, errors)
-        self.joins: dict[tuple[str, ...], Step] = {}
+        self.joins: dict[tuple[str, ...], Rows] = {}
+        self._joined_count = 0
         self.cursor_parent: str | None = None
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
@@ -295,9 +255,10 @@ class _ReadPlanner:
             if not isinstance(relationship, ToOne):
                 self._refuse_sort(key, name, resource, relationship)
                 return None
-            if names[position + 1 :] == ["id"] and relationship.is_own_key:
-                return self._by_key(key, relationship, alias, is_nullable)
-            is_nullable = is_nullable or relationship.nullable or not relationship.is_own_key
+            is_sure = relationship.is_own_key and not self.conditions.hides(relationship)
+            is_nullable = is_nullable or relationship.nullable or not is_sure
+            if names[position + 1 :] == ["id"] and is_sure:
+                return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
             alias = self.join(tuple(names[: position + 1]), resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
         name = names[-1]
@@ -326,10 +287,6 @@ class _ReadPlanner:
             return [*steps, short, "id"]
         return [*steps, last]
 
-    def _by_key(self, key: SortKey, relationship: ToOne, alias: str, is_nullable: bool) -> OrderKey:
-        column = ColumnRef(alias, self.catalog.key_of(relationship))
-        return OrderKey(column, key.is_descending, is_nullable or relationship.nullable)
-
     def _refuse_sort(self, key: SortKey, name: str, resource: Resource, relationship: Relationship | None) -> None:
         if relationship is None:
             known = [attribute.name for attribute in resource.attributes if attribute.is_sortable]
@@ -344,10 +301,10 @@ class _ReadPlanner:
         place = f"{quoted(key.path)}: " if "." in key.path else ""
         self.errors.append(SortError(place + detail, parameter="sort"))
 
-    def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Step:
+    def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
         """The join that a sort needs, once a path."""
         if path not in self.joins:
-            self.joins[path] = self.conditions.step(resource, alias, relationship)
+            self.joins[path] = self.conditions.related(resource, alias, relationship)
         return self.joins[path]
 
     def place(self, query: Query, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
@@ -384,12 +341,12 @@ class _ReadPlanner:
         limit = self.conditions.slot(_rows_read(query.page))
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
-    def root(self, query: Query, resource: Resource, written: tuple[str, ...], *, is_joining: bool) -> Node:
-        tree = self._include_tree(query, resource)
+    def root(self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool) -> Node:
+        tree = self._include_tree(query, rows.resource)
         fieldsets = self._fieldsets(query.fields)
-        node = self.node(resource, tree, written, fieldsets, is_joining=is_joining)
+        node = self.node(rows, tree, written, fieldsets, is_joining=is_joining)
         if is_joining and joined_width(node) > MOST_COLUMNS:
-            return self.node(resource, tree, written, fieldsets, is_joining=False)
+            return self.node(rows, tree, written, fieldsets, is_joining=False)
         return _united(node) if is_joining and not written else node
 
     def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
@@ -448,7 +405,7 @@ class _ReadPlanner:
 
     def node(
         self,
-        resource: Resource,
+        rows: Rows,
         tree: IncludeTree,
         written: tuple[str, ...],
         fieldsets: dict[str, Fieldset],
@@ -456,15 +413,36 @@ class _ReadPlanner:
         is_joining: bool,
     ) -> Node:
         """is_joining: whether to-one includes are joined to these rows."""
+        resource = rows.resource
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
         branches = []
         for relationship in resource.relationships:
-            target = self.catalog.target(relationship)
             if relationship.name in tree:
                 is_joined = is_joining and relationship.is_own_key
-                child = self.node(target, tree[relationship.name], (), fieldsets, is_joining=is_joined)
+                related = self._branch_rows(relationship, rows, is_joined=is_joined)
+                child = self.node(related, tree[relationship.name], (), fieldsets, is_joining=is_joined)
                 branches.append(Branch(relationship, child, True, is_joined))
             elif relationship.name in written and relationship in relationships:
-                branches.append(Branch(relationship, node_of(target), False))
-        keys = {own.column_name: None for branch in branches if (own := own_key_of(branch.relationship)) is not None}
-        return node_of(resource, attributes, relationships, tuple(keys), tuple(branches))
+                related = self._branch_rows(relationship, rows, is_joined=False)
+                branches.append(Branch(relationship, node_of(related), False))
+        keys = {
+            own.column_name: branch.relationship
+            for branch in branches
+            if (own := own_key_of(branch.relationship)) is not None
+        }
+        targets = tuple([self._key_rows(relationship, rows) for relationship in keys.values()])
+        return node_of(rows, attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ())
+
+    def _branch_rows(self, relationship: Relationship, parents: Rows, *, is_joined: bool) -> Rows:
+        """The related rows: joined to their parents, or those that a statement of their own is about."""
+        aliases = [LINK, FIRST_ALIAS]
+        if is_joined:
+            self._joined_count += 1
+            aliases = [f"j{self._joined_count}"]
+        return open_related(relationship, parents.resource, parents.alias, aliases, self.catalog, self.context)
+
+    def _key_rows(self, relationship: Relationship, parents: Rows) -> Rows | None:
+        """The rows that a key of the parents refers to, where the context may hide some of them."""
+        if not self.conditions.hides(relationship):
+            return None
+        return open_related(relationship, parents.resource, parents.alias, [KEY], self.catalog, self.context)

@@ -6,6 +6,7 @@ Nothing here knows a column, a table or HTTP.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -31,8 +32,25 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_json_values: int
 
 
+class Criteria(msgspec.Struct, frozen=True, eq=False):
+    """The conditions that rows must meet whatever a request asks for. by_type: by the type of their resource, as
+    `rowsets.open_rows` takes them. Two of these are the same only if they are one object: it is part of the keys of
+    cached plans."""
+
+    by_type: Mapping[str, Any] = {}
+
+
+NO_CRITERIA = Criteria()
+
+
 class Context(msgspec.Struct, frozen=True):
-    """Who asks: the principal, the tenant and the time will stand here. All planning is given it."""
+    """Who asks: the principal, the tenant and the time will stand here. All planning is given it.
+
+    criteria: a plan depends on them. values: of their slots. A plan does not depend on these, so all who have the same
+    criteria share it."""
+
+    criteria: Criteria = NO_CRITERIA
+    values: tuple[Any, ...] = ()
 
 
 class Source(msgspec.Struct, frozen=True):

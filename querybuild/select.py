@@ -12,7 +12,7 @@ Nothing here can fail for a request's sake, and nothing knows a value. For a lis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -23,21 +23,21 @@ from pypika.terms import Term
 
 from querybuild.binds import Binds
 from querybuild.clauses import (
-    PATH,
     column,
     columns,
     cursor_columns,
     follows,
+    from_rows,
     join,
-    link_table,
+    join_links,
+    named_parent,
     order,
     order_terms,
-    scope_criterion,
+    scope_criteria,
     table,
     where,
 )
-from querybuild.plan import Branch, Exists, Node, ReadPlan, Slot, Statement, Step
-from querybuild.resource import link_of, own_key_of
+from querybuild.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
 from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.terms import Template, equals_any
 
@@ -90,11 +90,11 @@ def _primary(plan: ReadPlan) -> Statement:
 
 
 def _primary_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    joined = list(_joined(plan.node, "t0", count(1)))
-    query = _page(plan, binds).select(*_primary_columns(plan))
-    query = query.select(*[term for step, node in joined for term in columns(node, step.alias)])
-    query = join(_with_total(query, plan, binds), (*plan.joins, *[step for step, _ in joined]))
-    return _limit(order(query, plan.order), plan, binds)
+    joined = list(_joined(plan.node))
+    query = _page(plan, binds).select(*_primary_columns(plan, binds))
+    query = query.select(*[term for node in joined for term in columns(node, node.rows.alias, binds)])
+    query = join(_with_total(query, plan, binds), (*plan.joins, *[node.rows for node in joined]), binds)
+    return _limit(order(query, plan.order, binds), plan, binds)
 
 
 def _united(plan: ReadPlan, branch: Branch) -> Statement:
@@ -115,7 +115,7 @@ def _united(plan: ReadPlan, branch: Branch) -> Statement:
     limit = _limit_term(plan, binds, is_page=True)
     bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
     keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})')
-    related = _related(branch, keys).select(*[_NULL] * width, *_branch_columns(branch), _NULL)
+    related = _related(branch, keys, binds).select(*[_NULL] * width, *_branch_columns(branch, binds), _NULL)
     return Statement(
         f"WITH {_PAGE} ({names}) AS MATERIALIZED ({page}) "
         f"SELECT {_PAGE}.*,{'NULL,' * own_width}row_number() OVER () FROM {_PAGE} "
@@ -128,18 +128,16 @@ _NULL = Template("NULL")
 _PAGE = '"the page"'
 
 
-def _joined(node: Node, alias: str, numbers: Iterator[int]) -> Iterator[tuple[Step, Node]]:
-    """The joins of to-one includes, in pre-order."""
+def _joined(node: Node) -> Iterator[Node]:
+    """The nodes of to-one includes that are joined, in pre-order."""
     for branch in node.branches:
-        own = own_key_of(branch.relationship)
-        if branch.is_joined and own is not None:
-            target, joined = branch.node.resource, f"j{next(numbers)}"
-            yield Step(target, joined, alias, own.column_name, target.id.column), branch.node
-            yield from _joined(branch.node, joined, numbers)
+        if branch.is_joined:
+            yield branch.node
+            yield from _joined(branch.node)
 
 
-def _primary_columns(plan: ReadPlan) -> list[Term]:
-    return [*columns(plan.node, "t0"), *cursor_columns(plan.cursor_keys)]
+def _primary_columns(plan: ReadPlan, binds: Binds) -> list[Term]:
+    return [*columns(plan.node, plan.node.rows.alias, binds), *cursor_columns(plan.cursor_keys, binds)]
 
 
 def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
@@ -159,9 +157,10 @@ def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
-    step = owned.step
-    key = column(step.alias, step.far)
-    keys = PostgreSQLQuery.from_(table(step.resource, step.alias)).select(key).distinct().where(key.notnull())
+    rows = owned.rows
+    ((_, far),) = rows.pairs
+    key = column(rows.alias, far)
+    keys = from_rows(rows, binds).select(key).distinct().where(key.notnull())
     return PostgreSQLQuery.from_(where(keys, owned.conditions, binds).as_("k"))
 
 
@@ -176,21 +175,20 @@ def _count(plan: ReadPlan) -> Statement | None:
 
 
 def _parent(plan: ReadPlan) -> Statement | None:
-    """`SELECT 1 FROM "users" "t0" WHERE "t0"."id"=$1`"""
+    """`SELECT 1 FROM "users" "p" WHERE "p"."id"=$1`"""
     if plan.scope is None:
         return None
     binds = Binds()
-    parent = plan.scope.parent
-    query = PostgreSQLQuery.from_(table(parent, "t0")).select(1)
-    return Statement(query.where(column("t0", parent.id.column) == binds(PATH)).get_sql(), binds.slots)
+    return Statement(named_parent(plan.scope, binds).select(1).get_sql(), binds.slots)
 
 
 def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     """FROM and WHERE of the primary rows."""
-    query = PostgreSQLQuery.from_(table(plan.node.resource, "t0"))
-    if plan.scope is not None:
-        query = query.where(scope_criterion(plan.scope, "t0", binds))
-    return where(query, plan.conditions, binds)
+    rows = plan.node.rows
+    query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
+    for criterion in scope_criteria(plan.scope, rows.alias, binds) if plan.scope is not None else ():
+        query = query.where(criterion)
+    return where(where(query, rows.criteria, binds), plan.conditions, binds)
 
 
 def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
@@ -214,12 +212,13 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     for part in parts:
         own = _page_ids(part, plan, binds)
         ids = own if ids is None else ids.union_all(own)
-    found = PostgreSQLQuery.from_(table(plan.node.resource, "t0"))
+    # The criteria have chosen the ids.
+    found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
     return found.where(equals_any(_id_of(plan.node), Template("ARRAY{}", ids)))
 
 
 def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    query = order(join(rows.select(_id_of(plan.node)), plan.joins), plan.order)
+    query = order(join(rows.select(_id_of(plan.node)), plan.joins, binds), plan.order, binds)
     return _offset(_limit(query, plan, binds), plan, binds)
 
 
@@ -266,42 +265,42 @@ def _branch(branch: Branch) -> Statement | None:
     if not branch.has_statement:
         return None
     binds = Binds()
-    query = _related(branch, binds(KEYS)).select(*_branch_columns(branch))
+    query = _related(branch, binds(KEYS), binds).select(*_branch_columns(branch, binds))
     return Statement(query.orderby(_id_of(branch.node)).get_sql(), binds.slots)
 
 
-def _related(branch: Branch, keys: Term) -> QueryBuilder:
+def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
     """FROM and WHERE of the rows of a branch; keys is an array, a parameter or a subquery."""
-    node = branch.node
-    query = PostgreSQLQuery.from_(table(node.resource, "t0"))
-    link = link_of(branch.relationship)
-    if link is not None:
-        meets = Template("{}={}", column("t1", link.target), _id_of(node))
-        query = query.join(link_table(link, "t1")).on(meets)
-    return query.where(equals_any(_far_key(branch), keys))
+    rows = branch.node.rows
+    query = from_rows(rows, binds)
+    if rows.through is not None:
+        query = join_links(query, rows)
+    return query.where(equals_any(_far_key(rows), keys))
 
 
-def _branch_columns(branch: Branch) -> list[Term]:
-    own = list(columns(branch.node, "t0"))
-    return own if branch.relationship.is_own_key else [*own, _far_key(branch)]
+def _branch_columns(branch: Branch, binds: Binds) -> list[Term]:
+    rows = branch.node.rows
+    own = list(columns(branch.node, rows.alias, binds))
+    return own if branch.relationship.is_own_key else [*own, _far_key(rows)]
 
 
-def _far_key(branch: Branch) -> Term:
+def _far_key(rows: Rows) -> Term:
     """The column that meets the parents' keys."""
-    link = link_of(branch.relationship)
-    if link is not None:
-        return column("t1", link.source)
-    return _id_of(branch.node) if branch.relationship.is_own_key else column("t0", branch.relationship.foreign_key)
+    if rows.through is not None:
+        ((_, column_name),) = rows.through.near
+        return column(rows.through.alias, column_name)
+    ((_, column_name),) = rows.pairs
+    return column(rows.alias, column_name)
 
 
-def _near_key(node: Node, branch: Branch) -> Term:
-    """The parents' own column for a branch."""
-    own = own_key_of(branch.relationship)
-    return _id_of(node) if own is None else column("t0", own.column_name)
+def _near_key(rows: Rows, parents: Rows) -> Term:
+    """The column of the parents that the related rows meet."""
+    ((column_name, _),) = rows.pairs if rows.through is None else rows.through.near
+    return column(parents.alias, column_name)
 
 
 def _id_of(node: Node) -> Term:
-    return column("t0", node.resource.id.column)
+    return column(node.rows.alias, node.resource.id.column)
 
 
 def _at_once(plan: ReadPlan) -> Statement:
@@ -318,10 +317,10 @@ def _at_once(plan: ReadPlan) -> Statement:
     """
     binds = Binds()
     primary = _page(plan, binds)
-    number = _numbered(order_terms(plan.order) or [_id_of(plan.node)])
-    shown = _with_total(primary.select(number, *_primary_columns(plan)), plan, binds)
-    parts = [_limit(order(shown, plan.order), plan, binds)]
-    _add_parts(plan.node, _limit(order(primary, plan.order), plan, binds, is_page=True), parts)
+    number = _numbered(order_terms(plan.order, binds) or [_id_of(plan.node)])
+    shown = _with_total(primary.select(number, *_primary_columns(plan, binds)), plan, binds)
+    parts = [_limit(order(shown, plan.order, binds), plan, binds)]
+    _add_parts(plan.node, _limit(order(primary, plan.order, binds), plan, binds, is_page=True), parts, binds)
     sql = f'({parts[0].get_sql()}) "p0"'
     for index, part in enumerate(parts[1:], 1):
         sql += f' FULL JOIN ({part.get_sql()}) "p{index}" ON FALSE'
@@ -332,15 +331,15 @@ def _at_once(plan: ReadPlan) -> Statement:
     return Statement(f"SELECT * FROM {sql} ORDER BY {','.join(map(str, places))}", binds.slots)
 
 
-def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder]) -> None:
+def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds: Binds) -> None:
     """The parts below the rows of a node, in pre-order; a branch that needs no rows has none."""
     for branch in node.branches:
         if not branch.needs_rows:
             continue
-        keys = Template("ARRAY{}", rows.select(_near_key(node, branch)))
-        related = _related(branch, keys)
-        parts.append(related.select(_numbered([_id_of(branch.node)]), *_branch_columns(branch)))
-        _add_parts(branch.node, related, parts)
+        keys = Template("ARRAY{}", rows.select(_near_key(branch.node.rows, node.rows)))
+        related = _related(branch, keys, binds)
+        parts.append(related.select(_numbered([_id_of(branch.node)]), *_branch_columns(branch, binds)))
+        _add_parts(branch.node, related, parts, binds)
 
 
 def _numbered(order_by: list[Term]) -> Term:

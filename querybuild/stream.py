@@ -3,7 +3,7 @@ out: its parts, each with one statement for a cursor and one for each of its lin
 included resources by type, each made unique by PostgreSQL, which reads the rows of a type that primary rows lead to:
 
     SELECT "i0"."id","i0"."name",... FROM "computers" "i0"
-    WHERE EXISTS (SELECT 1 FROM "users" "t0" WHERE "t0"."age">$1 AND "i0"."owner_id"="t0"."id") ORDER BY "i0"."id"
+    WHERE EXISTS (SELECT 1 FROM "users" "t0" WHERE "t0"."age">$1 AND "t0"."id"="i0"."owner_id") ORDER BY "i0"."id"
 
 Nothing here can fail for a request's sake, and nothing knows a value.
 """
@@ -19,11 +19,15 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Field
 
 from querybuild.binds import Binds
-from querybuild.clauses import column, columns, join, link_table, table
-from querybuild.plan import Branch, Node, ReadPlan, Slot, Statement, node_of
-from querybuild.resource import Relationship, Resource, link_of, own_key_of
+from querybuild.clauses import column, columns, from_rows, join, link_table, table
+from querybuild.plan import Branch, Node, ReadPlan, Rows, Slot, Statement, node_of
+from querybuild.resource import Resource
+from querybuild.rowsets import moved_rows
 from querybuild.select import KEYS, compile_read, matching
 from querybuild.terms import Template, equals_any
+
+INCLUDED = "i0"
+"""The alias of included rows. Those on the way from the primary rows to them are i1, i2, ..."""
 
 MOST = Slot("most")
 ROW_BYTES = 28
@@ -60,9 +64,8 @@ class StreamStatements(msgspec.Struct, frozen=True, eq=False):
 class Hop(msgspec.Struct, frozen=True):
     """One relationship on the way from a primary resource to an included one."""
 
-    source: Resource
-    relationship: Relationship
-    target: Resource
+    source: Rows
+    target: Rows
 
 
 Chain = tuple[Hop, ...]
@@ -89,8 +92,7 @@ def _places(node: Node, chain: Chain = ()) -> Iterator[Place]:
     yield node, chain
     for branch in node.branches:
         if branch.is_included:
-            hop = Hop(node.resource, branch.relationship, branch.node.resource)
-            yield from _places(branch.node, (*chain, hop))
+            yield from _places(branch.node, (*chain, Hop(node.rows, branch.node.rows)))
 
 
 def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
@@ -104,21 +106,27 @@ def _with_linkage(places: Sequence[Place]) -> Node:
     nodes = [node for node, _ in places]
     first = nodes[0]
     branches = {
-        branch.relationship: Branch(branch.relationship, node_of(branch.node.resource), False)
+        branch.relationship: Branch(branch.relationship, node_of(branch.node.rows), False)
         for node in nodes
         for branch in node.branches
         if branch.relationship in first.relationships
     }
-    keys = dict.fromkeys(key for node in nodes for key in node.keys)
-    return node_of(first.resource, first.attributes, first.relationships, tuple(keys), tuple(branches.values()))
+    keys = {key: target for node in nodes for key, target in _keys(node)}
+    shown = first.attributes, first.relationships
+    return node_of(first.rows, *shown, tuple(keys), tuple(branches.values()), tuple(keys.values()))
+
+
+def _keys(node: Node) -> Iterator[tuple[str, Rows | None]]:
+    return zip(node.keys, node.targets or (None,) * len(node.keys), strict=True)
 
 
 def _data(plan: ReadPlan, places: Sequence[Place]) -> Part:
-    node = node_of(plan.node.resource) if plan.is_linkage else _with_linkage(places)
+    node = node_of(plan.node.rows) if plan.is_linkage else _with_linkage(places)
     statements = compile_read(msgspec.structs.replace(plan, node=node, limit=None))
     binds = Binds()
     count = _count(matching(plan, binds), binds)
-    ambiguous = _ambiguous(plan.node.resource, join(matching(plan, asked := Binds()), plan.joins), "t0", asked)
+    rows = join(matching(plan, asked := Binds()), plan.joins, asked)
+    ambiguous = _ambiguous(plan.node.resource, rows, plan.node.rows.alias, asked)
     # All of them are at the first place.
     linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
     return Part(node, statements.primary, statements.branches, linked, count, ambiguous)
@@ -127,11 +135,12 @@ def _data(plan: ReadPlan, places: Sequence[Place]) -> Part:
 def _included(plan: ReadPlan, places: Sequence[Place]) -> Part:
     node, chains = _with_linkage(places), [chain for _, chain in places]
     binds, counted = Binds(), Binds()
-    query = _reached_rows(plan, node, chains, binds).select(*columns(node, "i0")).orderby(_id("i0", node.resource))
+    query = _reached_rows(plan, node, chains, binds).select(*columns(node, INCLUDED, binds))
+    query = query.orderby(_id(INCLUDED, node.resource))
     count = _count(_reached_rows(plan, node, chains, counted), counted)
     linkage = compile_read(ReadPlan(node=node, conditions=(), is_collection=True)).branches
     linked = tuple([_linked(plan, branch, places) for branch in node.branches])
-    ambiguous = _ambiguous(node.resource, _reached_rows(plan, node, chains, asked := Binds()), "i0", asked)
+    ambiguous = _ambiguous(node.resource, _reached_rows(plan, node, chains, asked := Binds()), INCLUDED, asked)
     return Part(node, Statement(query.get_sql(), binds.slots), linkage, linked, count, ambiguous)
 
 
@@ -145,9 +154,10 @@ def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Statemen
     if len(showing) == len(places):
         return None
     resource, binds = places[0][0].resource, Binds()
-    rows = PostgreSQLQuery.from_(table(resource, "i0")).where(equals_any(_id("i0", resource), binds(KEYS)))
-    reached = _any([_reached(plan, chain, "i0", binds) for chain in showing])
-    return Statement(rows.where(reached).select(_id("i0", resource)).get_sql(), binds.slots)
+    rows = from_rows(moved_rows(places[0][0].rows, INCLUDED), binds)
+    rows = rows.where(equals_any(_id(INCLUDED, resource), binds(KEYS)))
+    reached = _any([_reached(plan, chain, INCLUDED, binds) for chain in showing])
+    return Statement(rows.where(reached).select(_id(INCLUDED, resource)).get_sql(), binds.slots)
 
 
 def _shows(node: Node, branch: Branch) -> bool:
@@ -156,10 +166,10 @@ def _shows(node: Node, branch: Branch) -> bool:
 
 def _reached_rows(plan: ReadPlan, node: Node, chains: list[Chain], binds: Binds) -> QueryBuilder:
     """FROM and WHERE of the rows that one of the chains leads to, and that are not in the primary data."""
-    reached = [_reached(plan, chain, "i0", binds) for chain in chains]
-    query = PostgreSQLQuery.from_(table(node.resource, "i0")).where(_any(reached))
+    reached = [_reached(plan, chain, INCLUDED, binds) for chain in chains]
+    query = from_rows(moved_rows(node.rows, INCLUDED), binds).where(_any(reached))
     if node.resource is plan.node.resource and not plan.is_linkage:
-        query = query.where(Template("NOT {}", _is_primary(plan, "i0", binds)))
+        query = query.where(Template("NOT {}", _is_primary(plan, INCLUDED, binds)))
     return query
 
 
@@ -173,30 +183,31 @@ def _reached(plan: ReadPlan, chain: Chain, alias: str, binds: Binds) -> Criterio
         return _is_primary(plan, alias, binds)
     *before, hop = chain
     if not before:
-        return ExistsCriterion(_hop(matching(plan, binds), hop, "t0", alias))
+        return ExistsCriterion(_hop(matching(plan, binds), hop, plan.node.rows.alias, alias))
     source = f"i{len(before)}"
-    rows = PostgreSQLQuery.from_(table(hop.source, source))
+    rows = from_rows(moved_rows(hop.source, source), binds)
     return ExistsCriterion(_hop(rows.where(_reached(plan, tuple(before), source, binds)), hop, source, alias))
 
 
 def _is_primary(plan: ReadPlan, alias: str, binds: Binds) -> Criterion:
     resource = plan.node.resource
-    rows = matching(plan, binds).where(Template("{}={}", _id("t0", resource), _id(alias, resource)))
+    rows = matching(plan, binds)
+    rows = rows.where(Template("{}={}", _id(plan.node.rows.alias, resource), _id(alias, resource)))
     return ExistsCriterion(rows.select(1))
 
 
 def _hop(rows: QueryBuilder, hop: Hop, source: str, target: str) -> QueryBuilder:
     """Those of the rows `source` that the relationship leads from to the row `target`."""
-    own, link = own_key_of(hop.relationship), link_of(hop.relationship)
-    if link is not None:
-        links = f"l{source}"
-        meets = Template("{}={}", column(links, link.source), _id(source, hop.source))
-        rows = rows.join(link_table(link, links)).on(meets)
-        found = Template("{}={}", column(links, link.target), _id(target, hop.target))
-    elif own is not None:
-        found = Template("{}={}", column(source, own.column_name), _id(target, hop.target))
+    through = hop.target.through
+    if through is None:
+        ((near, far),) = hop.target.pairs
+        found = Template("{}={}", column(source, near), column(target, far))
     else:
-        found = Template("{}={}", column(target, hop.relationship.foreign_key), _id(source, hop.source))
+        links = f"l{source}"
+        ((near, link_near),), ((link_far, far),) = through.near, through.far
+        meets = Template("{}={}", column(links, link_near), column(source, near))
+        rows = rows.join(link_table(through.link, links)).on(meets)
+        found = Template("{}={}", column(links, link_far), column(target, far))
     return rows.where(found).select(1)
 
 

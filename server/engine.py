@@ -17,6 +17,7 @@ from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.clauses import reads_other_rows
+from querybuild.counting import counted
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import vals_of
 from querybuild.forms import Form, form_key, planned_alike
@@ -25,7 +26,7 @@ from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Values, WritePlan, node_of
-from querybuild.planner import PlannedRead, counted, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Page, Query
 from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.resource import Relationship, Resource
@@ -156,12 +157,14 @@ def _caches(settings: Settings) -> Caches:
 class Engine:
     """Prepares reads and writes for one set of settings and declarations."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, schema: LiveSchema) -> None:
+    def __init__(
+        self, settings: Settings, catalog: Catalog, schema: LiveSchema, context: Context | None = None
+    ) -> None:
         self.settings = settings
         self.catalog = schema.catalog or catalog
         self.schema = schema
         self.checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
-        self.context = Context()
+        self.context = context or Context()
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
@@ -176,7 +179,7 @@ class Engine:
 
     def prepare_read(self, shape: ReadShape, query_string: str) -> PreparedRead:
         """Return the read of this query string. Raises ApiError, or Several, for its errors."""
-        key = (shape, self.context, query_string)
+        key = (shape, self.context.criteria, query_string)
         prepared = self.caches.prepared_reads.get(key)
         if prepared is None:
             prepared = self._prepare(shape, query_string)
@@ -218,7 +221,7 @@ class Engine:
 
     def _planned_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PlannedWrite:
         key = form_key(change, resource)
-        form = None if key is None else self.caches.forms.get((key, self.context))
+        form = None if key is None else self.caches.forms.get((key, self.context.criteria))
         if form is not None and (alike := planned_alike(change, form)) is not None:
             return alike
         known = len(errors)
@@ -230,7 +233,7 @@ class Engine:
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
         form = form_of_write(change, planned.plan, self.catalog, self.checks)
         if form is not None:
-            self.caches.forms.put((key, self.context), form, _ENTRY_BYTES)
+            self.caches.forms.put((key, self.context.criteria), form, _ENTRY_BYTES)
 
     def bare(self, resource: Resource) -> Bare:
         """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
@@ -265,7 +268,7 @@ class Engine:
         errors = Errors()
         pairs = split_pairs(query_string, errors)
         asked = None if errors else split_values(pairs, self.limits)
-        key = None if asked is None else (shape, self.context, asked.key)
+        key = None if asked is None else (shape, self.context.criteria, asked.key)
         known = None if key is None else self.caches.read_forms.get(key)
         if known is not None and asked is not None and (filled := fill(known[0], asked)) is not None:
             return _prepared(pairs, known[0].plan, filled, known[1])

@@ -117,16 +117,16 @@ async def run_read(
                 return _ALL
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
                 return None
-            total = await _total(connection, read, path_id, rows, has_more)
+            total = await _total(connection, read, path_id, rows, has_more, engine)
         except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, read, engine.limits)
         if not rows and plan.scope is not None:
-            await _check_parent(connection, read, path_id)
+            await _check_parent(connection, read, path_id, engine)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
             most = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
             try:
-                await _read_branches(connection, read, found, united, most)
+                await _read_branches(connection, read, found, united, most, engine)
             except TooManyIncluded:
                 if is_first:
                     return _ALL
@@ -142,7 +142,7 @@ async def _primary(
     sent = read.values
     if is_first:
         statement, sent = _first_rows(statement, sent, read.plan.limit)
-    values = arguments(statement, sent, path_id)
+    values = arguments(statement, sent, path_id, context=engine.context.values)
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
     # Enough to tell that there are too many, whichever of them the page shows already.
@@ -172,9 +172,10 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: 
         assert result is not None
         return result
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
-        found = _parts(read.plan, await connection.fetch(statement.sql, *arguments(statement, read.values, path_id)))
+        sent = arguments(statement, read.values, path_id, context=engine.context.values)
+        found = _parts(read.plan, await connection.fetch(statement.sql, *sent))
         found[0], has_more = _page(found[0], read, engine)
-        total = await _total(connection, read, path_id, found[0], has_more)
+        total = await _total(connection, read, path_id, found[0], has_more, engine)
     included = _included(read, found[0], engine.limits.max_included)
     for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
         if branch is not None:
@@ -322,21 +323,35 @@ _SUSPECTS: dict[str, frozenset[str]] = {
 """The operators that can be the reason, by SQLSTATE; of any other one all can."""
 
 
-async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any) -> None:
+async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> None:
     """Nothing related: because there is nothing, or because the resource of the path is not there."""
     statement, scope = read.compiled.statements.parent, read.plan.scope
     assert statement is not None
     assert scope is not None
-    if await connection.fetchval(statement.sql, path_id) is None:
+    sent = arguments(statement, (), path_id, context=engine.context.values)
+    if await connection.fetchval(statement.sql, *sent) is None:
         raise resource_not_found(scope.parent.type, str(path_id))
 
 
 def arguments(
-    statement: Statement, values: Values, path_id: Any = None, keys: Any = None, row_id: Any = None, most: Any = None
+    statement: Statement,
+    values: Values,
+    path_id: Any = None,
+    keys: Any = None,
+    row_id: Any = None,
+    most: Any = None,
+    context: Values = (),
 ) -> list[Any]:
-    """The values of $1, $2, ... by where each comes from."""
+    """The values of $1, $2, ... by where each comes from. context: the values of `Context`."""
     sources = {"path": path_id, "keys": keys, "row": row_id, "most": most}
-    return [values[slot.index] if slot.source == "request" else sources[slot.source] for slot in statement.slots]
+    return [
+        values[slot.index]
+        if slot.source == "request"
+        else context[slot.index]
+        if slot.source == "context"
+        else sources[slot.source]
+        for slot in statement.slots
+    ]
 
 
 def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequence[Row], bool]:
@@ -362,7 +377,7 @@ def too_many_included() -> TooManyIncluded:
 
 
 async def _total(
-    connection: Connection, read: PreparedRead, path_id: Any, rows: Sequence[Row], has_more: bool
+    connection: Connection, read: PreparedRead, path_id: Any, rows: Sequence[Row], has_more: bool, engine: Engine
 ) -> int | None:
     """How many match. Rows carry an exact total, and a page that is not full tells it; else there is a
     statement for it."""
@@ -377,7 +392,8 @@ async def _total(
         return seen
     statement = read.compiled.statements.count
     assert statement is not None
-    found = await connection.fetchval(statement.sql, *arguments(statement, read.values, path_id))
+    sent = arguments(statement, read.values, path_id, context=engine.context.values)
+    found = await connection.fetchval(statement.sql, *sent)
     if plan.total == "exact":
         return int(found)
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
@@ -419,7 +435,12 @@ class _Included:
 
 
 async def _read_branches(
-    connection: Connection, read: PreparedRead, found: list[Sequence[Row]], united: Sequence[Row], most: int
+    connection: Connection,
+    read: PreparedRead,
+    found: list[Sequence[Row]],
+    united: Sequence[Row],
+    most: int,
+    engine: Engine,
 ) -> None:
     """Adds to the primary rows those of each node below. most: resources that may be included.
 
@@ -427,7 +448,7 @@ async def _read_branches(
     plan, rows = read.plan, found[0]
     included, statements = _included(read, rows, most), iter(read.compiled.statements.branches)
     begin = row_width(plan.node, None) + len(plan.cursor_keys)
-    await _branches(connection, plan.node, rows, begin, statements, found, included, united)
+    await _branches(connection, plan.node, rows, begin, statements, found, included, engine.context.values, united)
 
 
 async def _branches(
@@ -438,6 +459,7 @@ async def _branches(
     statements: Iterator[Statement | None],
     found: list[Sequence[Row]],
     included: _Included,
+    context: Values,
     united: Sequence[Row] = (),
 ) -> None:
     """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them.
@@ -453,7 +475,8 @@ async def _branches(
             begin += joined_width(branch.node)
         elif statement is not None and keys:
             most = included.most_rows(branch, len(keys))
-            children = await connection.fetch_at_most(statement.sql, arguments(statement, (), keys=keys), most)
+            sent = arguments(statement, (), keys=keys, context=context)
+            children = await connection.fetch_at_most(statement.sql, sent, most)
         if len(children) > SHORT_ROWS:
             # Each look at all of them takes milliseconds.
             await asyncio.sleep(0)
@@ -462,4 +485,4 @@ async def _branches(
         if len(children) > SHORT_ROWS:
             await asyncio.sleep(0)
         below = row_width(branch.node, branch)
-        await _branches(connection, branch.node, children, below, statements, found, included)
+        await _branches(connection, branch.node, children, below, statements, found, included, context)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from asyncpg.prepared_stmt import PreparedStatement
@@ -55,12 +56,11 @@ class Cursor:
         encode: BatchEncoder,
         number: int,
         most_bytes: int,
-        read: PreparedRead,
-        path_id: Any,
+        bound: Callable[..., list[Any]],
     ) -> None:
+        """bound: gives the values of a statement's parameters."""
         self._connection = connection
-        self._read = read
-        self._path_id = path_id
+        self._bound = bound
         self._part = part
         self._encode = encode
         self._name = f"part{number}"
@@ -76,7 +76,7 @@ class Cursor:
     async def open(self) -> None:
         statement = self._part.rows
         declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
-        await self._connection.execute(declared, *arguments(statement, self._read.values, self._path_id))
+        await self._connection.execute(declared, *self._bound(statement))
 
     async def next(self) -> bytes:
         """The next objects, with commas between them; empty after the last ones. Raises AnswerTooLarge: of one
@@ -136,7 +136,7 @@ class Cursor:
         for statement in self._part.linked:
             if statement is not None and statement not in found:
                 ids = [row[0] for row in rows]
-                sent = arguments(statement, self._read.values, self._path_id, keys=ids)
+                sent = self._bound(statement, keys=ids)
                 found[statement] = {row[0] for row in await self._connection.fetch(statement.sql, *sent)}
         return [found[statement] for statement in self._part.linked]
 
@@ -147,7 +147,7 @@ class Cursor:
             if statement is not None:
                 showing = rows if ids is None else [row for row in rows if row[0] in ids]
                 if keys := branch_keys(node, branch, showing):
-                    children = await self._connection.fetch(statement.sql, *arguments(statement, (), keys=keys))
+                    children = await self._connection.fetch(statement.sql, *self._bound(statement, keys=keys))
             found.append(children)
         return found
 
@@ -162,13 +162,13 @@ class Stream:
     def __init__(self, connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> None:
         self._connection = connection
         self._read = read
-        self._path_id = path_id
+        self._bound = partial(arguments, values=read.values, path_id=path_id, context=engine.context.values)
         self._limits = engine.limits
         compiled = engine.stream_of(read.plan)
         self._statements = compiled.statements
         self._encoder = compiled.encoder
         self._data, *self._included = [
-            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, read, path_id)
+            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, self._bound)
             for number, (part, encode) in enumerate(zip(compiled.statements.parts, compiled.encoder.parts, strict=True))
         ]
 
@@ -212,8 +212,7 @@ class Stream:
     async def _check_ids(self) -> None:
         for part in self._statements.parts:
             statement = part.ambiguous
-            values = arguments(statement, self._read.values, self._path_id)
-            if (row := await self._connection.fetchrow(statement.sql, *values)) is not None:
+            if (row := await self._connection.fetchrow(statement.sql, *self._bound(statement))) is not None:
                 raise ambiguous_ids(self._read, row[0])
 
     async def _check_rows(self) -> None:
@@ -238,5 +237,4 @@ class Stream:
         return all(bound is not None for bound in bounds) and sum(bounds) <= room
 
     async def _count(self, part: Part, most: int) -> int:
-        values = arguments(part.count, self._read.values, self._path_id, most=most)
-        return int(await self._connection.fetchval(part.count.sql, *values))
+        return int(await self._connection.fetchval(part.count.sql, *self._bound(part.count, most=most)))

@@ -107,9 +107,8 @@ class Database:
         telemetry: Telemetry | None = None,
     ) -> None:
         self.telemetry = telemetry or Telemetry(settings)
-        has_spare = has_spare_connection(settings)
-        share = max_connections_per_client(settings, pool.get_max_size() - has_spare)
-        self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare)
+        share = max_connections_per_client(settings, pool.get_max_size() - has_spare_connection(settings))
+        self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare_connection(settings))
         self._probe = probe
         self._is_unreachable = False
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds

@@ -64,7 +64,7 @@ def test_sums(database_url: str) -> None:
         scrapes = [port.scrape() for _ in range(10)]
         assert [found[COUNT][LISTS] for found in scrapes] == [20] * 10
         assert [len(found["worker_resident_memory_bytes"]) for found in scrapes] == [2] * 10
-        assert [found["pool_max_connections"][()] for found in scrapes] == [10] * 10
+        assert [found["pool_max_connections"][()] for found in scrapes] == [12] * 10
         assert set(scrapes[0]["build_info"].values()) == {1}
         # As many as the server has, of which each worker has seen some.
         assert max(found["worker_cpu_seconds_total"][("2",)] for found in scrapes) > 0

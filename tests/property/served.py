@@ -10,8 +10,9 @@ import asyncio
 import itertools
 import json
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -22,7 +23,12 @@ from tornado.netutil import bind_sockets
 
 import migrations
 from querybuild.catalog import Catalog
+from querybuild.conditions import context_of
+from querybuild.errors import ApiError
+from querybuild.filters import FilterReader
+from querybuild.query import Context, Limits
 from server.app import make_app, make_server
+from server.engine import Engine
 from server.http.connections import Server
 from server.postgres.database import Database, open_database
 from server.schema import live_schema
@@ -33,6 +39,9 @@ MEDIA_TYPE = "application/vnd.api+json"
 PUBLIC_URL = "http://api.example.org"
 
 Headers = tuple[tuple[str, str], ...]
+Criteria = Mapping[str, Any]
+"""Filters, as JSON has them, by the types whose rows they hide."""
+NO_CRITERIA: Criteria = MappingProxyType({})
 Result = TypeVar("Result")
 _numbers = itertools.count(1)
 
@@ -97,8 +106,18 @@ async def _read(reader: asyncio.StreamReader, *, has_body: bool) -> Answer:
     start, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     pairs = [line.split(": ", 1) for line in lines]
     headers = {name.lower(): value for name, value in pairs}
+    if has_body and headers.get("transfer-encoding") == "chunked":
+        return Answer(int(start.split()[1]), headers, await _read_chunks(reader))
     length = int(headers.get("content-length", "0")) if has_body else 0
     return Answer(int(start.split()[1]), headers, await reader.readexactly(length))
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readline(), 16):
+        body += (await reader.readexactly(size + 2))[:-2]
+    await reader.readline()
+    return body
 
 
 class Served:
@@ -144,7 +163,7 @@ class Served:
         body = json.dumps(document).encode()
         return self.raw(method, path.encode(), (("Content-Type", MEDIA_TYPE),), body)
 
-    async def start(self, catalog: Catalog) -> None:
+    async def start(self, catalog: Catalog, criteria: Criteria) -> None:
         settings = Settings(public_url=PUBLIC_URL, acquire_timeout_seconds=30.0, max_filter_depth=10)
         self._database = await open_database(self._url, settings, 2)
         async with self._database.connection() as connection:
@@ -153,7 +172,9 @@ class Served:
                 patch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
                 schema = await live_schema.read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
-        self._server = make_server(make_app(settings, catalog, schema, self._database), settings)
+        app = make_app(settings, catalog, schema, self._database)
+        app.engine = Engine(settings, catalog, schema, _context(criteria, catalog, app.engine.limits))
+        self._server = make_server(app, settings)
         sockets = bind_sockets(0, "127.0.0.1")
         self._server.add_sockets(sockets)
         self._client = _Client(sockets[0].getsockname()[1])
@@ -178,9 +199,17 @@ class Target:
         self.catalog = catalog
 
 
+def _context(criteria: Criteria, catalog: Catalog, limits: Limits) -> Context:
+    errors: list[ApiError] = []
+    filters = {name: FilterReader(limits, errors).full("filter", json.dumps(one)) for name, one in criteria.items()}
+    context = context_of(filters, catalog, limits, errors)
+    assert not errors, errors
+    return context
+
+
 @contextmanager
-def served(postgres_url: str, catalog: Catalog, ddl: str = "") -> Iterator[Served]:
-    """The catalogue over a new database. ddl: tables besides the built-in ones."""
+def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteria = NO_CRITERIA) -> Iterator[Served]:
+    """The catalogue over a new database. ddl: tables besides the built-in ones. criteria: of the context."""
     name = f"waterspout_property_{os.getpid()}_{next(_numbers)}"
     on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {_locale(postgres_url)}")
     url = with_database(postgres_url, name)
@@ -188,7 +217,7 @@ def served(postgres_url: str, catalog: Catalog, ddl: str = "") -> Iterator[Serve
     server = Served(loop, url)
     try:
         server.run(_make_tables(url, ddl))
-        server.run(server.start(catalog))
+        server.run(server.start(catalog, criteria))
         yield server
     finally:
         server.run(server.stop())

@@ -57,7 +57,7 @@ CASES = [
         'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."born">$1 ORDER BY "t0"."author_no"',
         {
             "profile": 'SELECT "i0"."id" FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" '
-            'WHERE "t0"."born">$1 AND "i0"."author_no"="t0"."author_no") ORDER BY "i0"."id"'
+            'WHERE "t0"."born">$1 AND "t0"."author_no"="i0"."author_no") ORDER BY "i0"."id"'
         },
     ),
     Case(
@@ -179,7 +179,7 @@ def test_counts() -> None:
     )
     assert statements.included[0].count.sql == (
         'SELECT COUNT(*) FROM (SELECT 1 FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE '
-        '"t0"."born"=$1 AND "i0"."author_no"="t0"."author_no") LIMIT $2) "c"'
+        '"t0"."born"=$1 AND "t0"."author_no"="i0"."author_no") LIMIT $2) "c"'
     )
 
 
@@ -203,11 +203,11 @@ def test_linkage_of_all_places() -> None:
     reached = (
         'SELECT "i0"."author_no" FROM "authors" "i0" WHERE "i0"."author_no"=ANY($1) AND EXISTS (SELECT 1 FROM '
         '"corner"."articles" "i1" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$2 AND '
-        '"i1"."author_id"="t0"."author_no") AND "i1"."author_id"="i0"."author_no")'
+        '"t0"."author_no"="i1"."author_id") AND "i1"."author_id"="i0"."author_no")'
     )
     written = (
         'SELECT "i0"."id" FROM "corner"."articles" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "authors" '
-        '"t0" WHERE "t0"."born"=$2 AND "i0"."author_id"="t0"."author_no")'
+        '"t0" WHERE "t0"."born"=$2 AND "t0"."author_no"="i0"."author_id")'
     )
     assert linked == [[None, reached], [written, written], [None], []]
     assert [None if one is None else one.sql for one in statements.included[0].linkage] == [

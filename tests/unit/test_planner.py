@@ -13,7 +13,7 @@ import pytest
 
 from querybuild import plan as plans
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
-from querybuild.plan import ColumnRef, Exists, Logic, OrderKey, Step
+from querybuild.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Told, filter_query, limits, read_collection, read_resource, refused
 
@@ -186,16 +186,17 @@ def test_aliases_are_handed_out_in_order() -> None:
     assert isinstance(tags, Logic)
     (tagged,) = tags.items
     assert isinstance(tagged, Exists)
-    assert tagged.step == Step(TAG, "t2", "t0", "id", "id", ARTICLE_TAGS, "t1")
+    through = LinkRows(ARTICLE_TAGS, "t1", (("id", ARTICLE_TAGS.source),), ((ARTICLE_TAGS.target, "id"),))
+    assert tagged.rows == Rows(TAG, "t2", "t0", through=through)
     (name_is,) = tagged.conditions
     assert isinstance(name_is, plans.Test)
     assert name_is.left == ColumnRef("t2", attribute_of(TAG, "name"))
     assert isinstance(desks, Exists)
-    assert desks.step == Step(AUTHOR, "t3", "t0", "author_id", "author_no")
+    assert desks.rows == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
     (desk,) = desks.conditions
     assert isinstance(desk, Exists)
-    assert desk.step == Step(CATALOG.by_type["desk"], "t4", "t3", "author_no", "author_no")
-    assert plan.joins == (Step(AUTHOR, "t5", "t0", "editor_id", "author_no"),)
+    assert desk.rows == Rows(CATALOG.by_type["desk"], "t4", "t3", (("author_no", "author_no"),))
+    assert plan.joins == (Rows(AUTHOR, "t5", "t0", (("editor_id", "author_no"),)),)
 
 
 def test_sort_ends_in_the_id_in_the_direction_of_the_last_key() -> None:

@@ -168,7 +168,7 @@ def test_rows_that_are_related_to_one(type_name: str, relationship: str, kind: s
     assert statements.primary.slots[0] == Slot("path")
     assert statements.parent is not None
     table, key = TABLES[type_name]
-    assert statements.parent.sql == f'SELECT 1 FROM {table} "t0" WHERE "t0"."{key}"=$1'
+    assert statements.parent.sql == f'SELECT 1 FROM {table} "p" WHERE "p"."{key}"=$1'
 
 
 def test_a_document_of_one_resource_at_once() -> None:

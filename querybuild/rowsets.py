@@ -1,0 +1,91 @@
+"""Makes the sets of rows that a request touches. What comes in: a resource, or a relationship of rows. What goes out:
+Rows, with the criteria of the context.
+
+Nothing else makes Rows for a request. Whoever hides rows from a request does it here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+
+from querybuild.catalog import Catalog
+from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, IdIs, LinkRows, Logic, Pair, Rows, Test
+from querybuild.query import Context
+from querybuild.resource import Relationship, Resource, link_of, own_key_of
+
+ANY_ROW = "row"
+"""The alias that the criteria of a context are planned with."""
+
+
+def open_rows(
+    resource: Resource,
+    alias: str,
+    context: Context,
+    parent: str = "",
+    pairs: tuple[Pair, ...] = (),
+    through: LinkRows | None = None,
+) -> Rows:
+    """The rows of a resource that the context lets a request see."""
+    criteria = context.criteria.by_type.get(resource.type, ())
+    if criteria:
+        criteria = moved(criteria, ANY_ROW, alias)
+    return Rows(resource, alias, parent, pairs, through, criteria)
+
+
+def open_related(
+    relationship: Relationship,
+    resource: Resource,
+    parent: str,
+    aliases: Sequence[str],
+    catalog: Catalog,
+    context: Context,
+) -> Rows:
+    """The rows at the other end of a relationship of the resource. parent: the alias of its rows. aliases: that of the
+    related rows, and before it that of the link table, if there is one."""
+    target, alias = catalog.target(relationship), aliases[-1]
+    own, link = own_key_of(relationship), link_of(relationship)
+    if link is not None:
+        near, far = (resource.id.column, link.source), (link.target, target.id.column)
+        return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], (near,), (far,)))
+    pair = (resource.id.column, relationship.foreign_key) if own is None else (own.column_name, target.id.column)
+    return open_rows(target, alias, context, parent, (pair,))
+
+
+def moved_rows(rows: Rows, alias: str) -> Rows:
+    """The same rows under another alias."""
+    return msgspec.structs.replace(rows, alias=alias, criteria=moved(rows.criteria, rows.alias, alias))
+
+
+def moved(conditions: tuple[Condition, ...], alias: str, other: str) -> tuple[Condition, ...]:
+    """The same conditions about the rows of another alias."""
+    return tuple([_moved(condition, alias, other) for condition in conditions])
+
+
+def _moved(condition: Condition, alias: str, other: str) -> Condition:
+    match condition:
+        case Test(left=left, right=right):
+            there = None if right is None else _moved_column(right, alias, other)
+            return msgspec.structs.replace(condition, left=_moved_column(left, alias, other), right=there)
+        case CustomTest(left=left):
+            return msgspec.structs.replace(condition, left=_moved_column(left, alias, other))
+        case Logic(items=items):
+            return msgspec.structs.replace(condition, items=moved(items, alias, other))
+        case Exists(rows=rows, conditions=inner):
+            rows = _attached_to(rows, alias, other)
+            return msgspec.structs.replace(condition, rows=rows, conditions=moved(inner, alias, other))
+        case IdIs():
+            return msgspec.structs.replace(condition, alias=other) if condition.alias == alias else condition
+        case _:
+            assert_never(condition)
+
+
+def _moved_column(column: ColumnRef, alias: str, other: str) -> ColumnRef:
+    rows = None if column.rows is None else _attached_to(column.rows, alias, other)
+    return ColumnRef(other if column.alias == alias else column.alias, column.attribute, rows)
+
+
+def _attached_to(rows: Rows, alias: str, other: str) -> Rows:
+    return msgspec.structs.replace(rows, parent=other) if rows.parent == alias else rows

@@ -1,0 +1,249 @@
+"""The context hides rows: every answer is byte for byte the answer of a server whose database does not have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
+
+from querybuild.catalog import Catalog
+from querybuild.resource import Resource, ToOne
+from server.execution import execute
+from server.resources import built_in
+from tests import catalog as corner
+from tests.property.filters import CORNER_TYPES, TO_MANY, TYPES, filters, sorts
+from tests.property.model import Row, Rows
+from tests.property.rows import make_corner_rows, make_rows, store, store_corner
+from tests.property.served import Answer, Served, served
+from tests.property.wild import quote_all, targets
+
+Hides = Mapping[str, tuple[Any, Callable[[Row, Rows], bool]]]
+"""By type: the filter that visible rows meet, and whether a row does, in plain Python."""
+
+HEADERS = (("X-Request-Id", "the-same"),)
+
+
+def row_of(rows: Rows, type_name: str, id_value: Any) -> Row:
+    """All null if there is none."""
+    return next((row for row in rows[type_name] if row["id"] == id_value), dict.fromkeys(rows[type_name][0]))
+
+
+PEOPLE: Hides = {
+    "user": ({"name": "status", "op": "ne", "val": "archive"}, lambda row, _: row["status"] != "archive"),
+    "group": ({"name": "id", "op": "notin_", "val": [1, 2]}, lambda row, _: row["id"] not in (1, 2)),
+    "computer": (
+        {"or": [{"name": "owner.age", "op": "ge", "val": 2}, {"name": "serial", "op": "is_", "val": None}]},
+        lambda row, rows: (row_of(rows, "user", row["owner_id"])["age"] or 0) >= 2 or row["serial"] is None,
+    ),
+    "post": ({"name": "id", "op": "between", "val": [0, 9]}, lambda row, _: 0 <= row["id"] <= 9),
+    "user_bio": (
+        {"not": {"name": "user.gender", "op": "is_", "val": "male"}},
+        lambda row, rows: row_of(rows, "user", row["user_id"])["gender"] != "male",
+    ),
+    "photo": ({"name": "words", "op": "isnot", "val": None}, lambda row, _: row["words"] is not None),
+}
+CORNER: Hides = {
+    "author": (
+        [{"name": "born", "op": "isnot", "val": 1}, {"name": "id", "op": "ne", "val": 2}],
+        lambda row, _: row["born"] != 1 and row["id"] != 2,
+    ),
+    "tag": ({"name": "id", "op": "ge", "val": 1}, lambda row, _: row["id"] >= 1),
+    "article": (
+        {"not": {"name": "editor.born", "op": "is_", "val": 1}},
+        lambda row, rows: row_of(rows, "author", row["editor_id"])["born"] != 1,
+    ),
+    "node": ({"name": "weight", "op": "ne", "val": 2}, lambda row, _: row["weight"] != 2),
+    "desk": ({"name": "id", "op": "ne", "val": 4}, lambda row, _: row["id"] != 4),
+    "profile": (
+        {"name": "author.größe", "op": "isnot", "val": 4},
+        lambda row, rows: row_of(rows, "author", row["author_id"])["größe"] != 4,
+    ),
+}
+KEYS = {
+    **{("user", "group_id"): "group", ("computer", "owner_id"): "user", ("post", "user_id"): "user"},
+    **{("user_bio", "user_id"): "user", ("article", "author_id"): "author", ("article", "editor_id"): "author"},
+    **{("profile", "author_id"): "author", ("desk", "author_id"): "author", ("node", "parent_id"): "node"},
+}
+"""The keys in the rows, and the type that each refers to."""
+OPEN_KEYS = """
+ALTER TABLE posts ALTER user_id DROP NOT NULL; ALTER TABLE user_bios ALTER user_id DROP NOT NULL;
+"""
+OPEN_CORNER_KEYS = """
+ALTER TABLE corner.articles ALTER author_id DROP NOT NULL; ALTER TABLE corner.profiles ALTER author_no DROP NOT NULL;
+"""
+"""A key of a hidden row reads as null."""
+
+
+def without_hidden(rows: Rows, hides: Hides) -> Rows:
+    visible = dict(rows)
+    for name, (_, is_visible) in hides.items():
+        visible[name] = [row for row in rows[name] if is_visible(row, rows)]
+    ids = {name: {row["id"] for row in found} for name, found in visible.items() if name != "article_tags"}
+    for (name, key), target in KEYS.items():
+        if name in visible:
+            visible[name] = [{**row, key: row[key] if row[key] in ids[target] else None} for row in visible[name]]
+    if "article_tags" in rows:
+        links = [row for row in rows["article_tags"] if row["article_id"] in ids["article"]]
+        visible["article_tags"] = [row for row in links if row["tag_id"] in ids["tag"]]
+    return visible
+
+
+def nullable(catalog: Catalog, hides: Hides) -> Catalog:
+    """What may be hidden may be null."""
+    return Catalog(
+        [msgspec.structs.replace(one, relationships=_nullable(one)) if one.type in hides else one for one in catalog]
+    )
+
+
+def _nullable(resource: Resource) -> tuple[Any, ...]:
+    return tuple(
+        msgspec.structs.replace(one, nullable=True) if isinstance(one, ToOne) else one for one in resource.relationships
+    )
+
+
+class Pair(msgspec.Struct):
+    """hiding: the server whose context hides rows. bare: the server without these rows. ids: of all rows, by type."""
+
+    hiding: Served
+    bare: Served
+    catalog: Catalog
+    types: tuple[str, ...]
+    rows: Rows
+
+    def check(self, target: bytes) -> Answer:
+        """Both give the same answer."""
+        answers = [server.raw("GET", target, HEADERS) for server in (self.hiding, self.bare)]
+        hiding, bare = [(answer.status, answer.body) for answer in answers]
+        assert hiding == bare, target
+        assert hiding[0] < 500, target
+        return answers[0]
+
+
+SOME = ("computer", "user_bio", "article", "tag")
+"""The types of which rows are hidden where other types have no criteria."""
+
+
+@pytest.fixture(scope="module", params=["people", "corner", "some people", "some of the corner"])
+def pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    is_people = request.param.endswith("people")
+    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
+    hides, types = (PEOPLE, TYPES) if is_people else (CORNER, CORNER_TYPES)
+    open_catalog = nullable(catalog, hides)
+    if request.param.startswith("some"):
+        hides = {name: (one, test) for name, (one, test) in hides.items() if name in SOME}
+    rows = make_rows(0) if is_people else make_corner_rows(0)
+    fill = store if is_people else store_corner
+    criteria = {name: one for name, (one, _) in hides.items()}
+    open_keys = ddl + (OPEN_KEYS if is_people else OPEN_CORNER_KEYS)
+    with (
+        served(postgres_url, catalog, ddl, criteria) as hiding,
+        served(postgres_url, open_catalog, open_keys) as bare,
+    ):
+        fill(hiding, rows)
+        visible = without_hidden(rows, hides)
+        assert all(0 < len(visible[name]) < len(rows[name]) for name in hides), "something of each type is hidden"
+        fill(bare, visible)
+        yield Pair(hiding, bare, catalog, types, rows)
+
+
+def test_every_route_of_every_row(pair: Pair) -> None:
+    """Each resource, hidden or not, with each include, its relationships and its related resources."""
+    statuses = set()
+    for type_name in pair.types:
+        resource = pair.catalog.by_type[type_name]
+        names = [relationship.name for relationship in resource.relationships]
+        queries = ["", *[f"?include={name}" for name in names], *[f"?include={','.join(names)}"] * bool(names)]
+        for row in pair.rows[type_name]:
+            path = f"{resource.path}/{quote_all(str(row['id']))}"
+            for query in queries:
+                statuses.add(pair.check((path + query).encode()).status)
+            for name in names:
+                for route in (f"{path}/{name}", f"{path}/relationships/{name}"):
+                    statuses.add(pair.check(route.encode()).status)
+                    pair.check(f"{route}?include={name}".encode())
+    assert statuses == {200, 404}
+
+
+@given(data=st.data())
+def test_lists(pair: Pair, data: DataObject) -> None:
+    type_name = data.draw(st.sampled_from(pair.types))
+    resource = pair.catalog.by_type[type_name]
+    pairs = [("filter", json.dumps([data.draw(filters(type_name, pair.rows))]))] if data.draw(st.booleans()) else []
+    if data.draw(st.booleans()):
+        pairs.append(("sort", data.draw(sorts(type_name))))
+    if data.draw(st.booleans()):
+        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+    pairs += data.draw(pages)
+    target = f"{resource.path}?{urlencode(pairs, quote_via=quote)}"
+    found = pair.check(target.encode())
+    if found.status == 200 and (onward := found.document["links"].get("next")):
+        pair.check(onward.removeprefix("http://api.example.org").encode())
+
+
+def test_totals_that_are_counted_by_keys(pair: Pair) -> None:
+    """Those that have one of something: `counting.py` finds such filters."""
+    for type_name in pair.types:
+        resource = pair.catalog.by_type[type_name]
+        for name in [one.name for one in resource.relationships if not one.is_own_key]:
+            op = "any" if name in TO_MANY else "has"
+            for number in (1, 2, 99):
+                pairs = [("filter", json.dumps([{"name": name, "op": op, "val": []}]))]
+                pairs += [("page[size]", "2"), ("page[number]", str(number)), ("page[total]", "exact")]
+                pair.check(f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode())
+
+
+@st.composite
+def includes(draw: Any, catalog: Catalog, resource: Resource) -> list[str]:
+    paths = []
+    for _ in range(draw(st.integers(1, 3))):
+        names: list[str] = []
+        at = resource
+        while at.relationships and len(names) < 3:
+            relationship = draw(st.sampled_from(at.relationships))
+            names.append(relationship.name)
+            at = catalog.target(relationship)
+            if draw(st.booleans()):
+                break
+        if names:
+            paths.append(".".join(names))
+    return paths
+
+
+_totals = st.sampled_from(("exact", "none"))
+pages: Any = st.one_of(
+    st.just([]),
+    st.just([("page[size]", "0")]),
+    st.tuples(st.integers(1, 5), st.integers(1, 3), _totals).map(
+        lambda at: [("page[size]", str(at[0])), ("page[number]", str(at[1])), ("page[total]", at[2])]
+    ),
+    st.integers(1, 5).map(lambda size: [("page[size]", str(size)), ("page[after]", "")]),
+)
+
+
+@given(data=st.data())
+def test_wild_requests(pair: Pair, data: DataObject) -> None:
+    target = data.draw(targets(pair.catalog).filter(lambda found: b"estimated" not in found and b"/-/" not in found))
+    pair.check(target)
+
+
+@given(data=st.data())
+def test_streams(pair: Pair, data: DataObject) -> None:
+    """However few rows there are, an answer without pages is streamed."""
+    type_name = data.draw(st.sampled_from(pair.types))
+    resource = pair.catalog.by_type[type_name]
+    pairs = [("page[size]", "0")]
+    if data.draw(st.booleans()):
+        pairs.append(("filter", json.dumps([data.draw(filters(type_name, pair.rows))])))
+    if resource.relationships:
+        pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "FIRST_ROWS", 0)
+        answer = pair.check(f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode())
+    assert answer.status != 200 or not answer.ids or answer.headers["transfer-encoding"] == "chunked"
