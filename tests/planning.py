@@ -139,14 +139,14 @@ def document(planned: PlannedRead, rows: Rows, base_url: str = "") -> Any:
     return json.loads(encoded(planned, rows, base_url))
 
 
-Told = tuple[type[ApiError], str | None, str]
+Answered = tuple[type[ApiError], str | None, str]
 """An error as tests compare it: its class, its source (parameter or pointer), its detail."""
 
 
 @contextmanager
-def refused() -> Iterator[list[Told]]:
+def refused() -> Iterator[list[Answered]]:
     """The errors that the block raises, in their order, once it is left."""
-    told: list[Told] = []
+    told: list[Answered] = []
     with pytest.raises(ApiError) as raised:
         yield told
     error = raised.value

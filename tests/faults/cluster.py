@@ -1,6 +1,5 @@
-"""A PostgreSQL that a test may stop, kill, freeze and copy. In: a folder. Out: its URL. Its programs are those of the
-embedded one; it listens on a port of 127.0.0.1 and trusts everybody there.
-"""
+"""Runs a PostgreSQL that a test may stop, kill, freeze and copy. In: a folder. Out: its URL. Its programs are those of
+the embedded one. It listens on a port of 127.0.0.1 and trusts every connection."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ SETTINGS = {
 
 class Cluster:
     def __init__(self, folder: Path) -> None:
-        """folder: of a name of its own below one that everybody may enter."""
+        """folder: with a unique name, below one that every user may enter."""
         self.folder = folder
         self._account = account_for(folder)
         self._programs = clusters.reachable_software(clusters.find_software(), folder, self._account) / "bin"
@@ -50,23 +49,23 @@ class Cluster:
 
     @property
     def _log(self) -> Path:
-        """Beside the data: a copy begins with an empty folder."""
+        """It is outside of the data, because a copy begins with an empty folder."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
     def create(self, *flags: str) -> None:
-        """flags: of initdb."""
+        """flags: those of initdb."""
         make_private(self.folder, self._account)
         self._run("initdb", "--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", *flags)
 
     def copy_to(self, folder: Path) -> Cluster:
-        """A standby, which is not started yet."""
+        """Create a standby, without starting it."""
         made = Cluster(folder)
         make_private(folder, made._account)
         made._run("pg_basebackup", "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", self.url())
         return made
 
     def start(self, **settings: str) -> None:
-        """And waits until it takes connections."""
+        """Start it and wait until it accepts connections."""
         flags = [f"--{name}={value}" for name, value in (SETTINGS | settings).items()]
         place = [f"--port={self.port}", "--listen_addresses=127.0.0.1", "--unix_socket_directories="]
         self._postmaster = self._launch("postgres", *place, *flags)
@@ -78,7 +77,7 @@ class Cluster:
         return clusters.is_ready(self._postmaster, self.folder)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: at once, with a word to every client. SIGQUIT: as in a crash."""
+        """SIGINT: at once, after a message to every client. SIGQUIT: as in a crash."""
         if self._postmaster is not None:
             with suppress(psutil.NoSuchProcess):
                 self.thaw()
@@ -91,7 +90,7 @@ class Cluster:
         await asyncio.to_thread(self.start)
 
     def freeze(self) -> None:
-        """It runs no more, and the system goes on taking what is sent to it."""
+        """Stop its processes. The system still accepts what is sent to them."""
         for process in self._processes():
             process.suspend()
 
@@ -117,7 +116,7 @@ class Cluster:
             await connection.close()
 
     async def run_all(self, sql: str, *, database: str = "postgres") -> None:
-        """Several statements at once."""
+        """Run several statements at once."""
         connection = await asyncpg.connect(self.url(database))
         try:
             await connection.execute(sql)

@@ -1,4 +1,4 @@
-"""A PostgreSQL for this package alone, whose life is in its tests' hands, and the server's event loop as it is run."""
+"""A PostgreSQL for this package, which tests may stop and kill, and the same event loop as the server uses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def faults_folder() -> Iterator[Path]:
 
 
 class Shop:
-    """The built-in tables with the rows of a `Load`, in a database of their own."""
+    """The built-in tables with the rows of a `Load`, in a separate database."""
 
     def __init__(self, cluster: Cluster, database: str, role: str = "postgres") -> None:
         self.cluster = cluster
@@ -73,7 +73,7 @@ class Shop:
         return self.url.replace(f":{self.cluster.port}/", f":{port}/")
 
     async def names(self) -> Counter[str]:
-        """How often each is there."""
+        """How often each name exists."""
         found = await self.cluster.run("SELECT name FROM groups", database=self.database)
         return Counter(name for (name,) in found)
 
@@ -89,7 +89,7 @@ def shared_cluster(faults_folder: Path) -> Iterator[Cluster]:
 
 
 def stocked(cluster: Cluster) -> Shop:
-    """The tables and the rows, in its database `shop`."""
+    """The tables and the rows, in the database `shop`."""
     on_server(cluster.url(), "CREATE DATABASE shop")
     asyncio.run(_migrate(cluster.url("shop")))
     on_server(cluster.url("shop"), ROWS)
@@ -116,7 +116,7 @@ def shop(shared_cluster: Cluster) -> Iterator[Shop]:
 
 @pytest.fixture
 def clerk(shop: Shop) -> Iterator[Shop]:
-    """The shop for one who is no superuser."""
+    """The shop for a user who is not a superuser."""
     on_server(
         shop.url,
         "CREATE ROLE clerk LOGIN",
@@ -129,7 +129,7 @@ def clerk(shop: Shop) -> Iterator[Shop]:
 
 @pytest.fixture
 def network(io_loop: IOLoop, shop: Shop) -> Iterator[Network]:
-    """Between the server and the shop."""
+    """The network between the server and the shop."""
     made = Network(shop.cluster.port)
     io_loop.run_sync(made.open)
     yield made
@@ -138,7 +138,7 @@ def network(io_loop: IOLoop, shop: Shop) -> Iterator[Network]:
 
 @pytest.fixture
 def serve_fast(start: Start) -> Serve:  # noqa: F811  (a fixture)
-    """Starts a server whose patience is short; keywords are settings."""
+    """Starts a server with short timeouts; keywords are settings."""
 
     async def served(url: str, **settings: Any) -> Api:
         return await start(url, built_in(), **(FAST | settings))

@@ -1,6 +1,5 @@
-"""Clients at work while the database fails, and the account of what they were told. In: an Api over the rows of `ROWS`.
-Out: every answer, checked; and which writes are there, and which are not.
-"""
+"""Runs clients while the database fails, and checks their writes against the answers that they got. In: an Api over the
+rows of `ROWS`. Out: every answer, checked; and which writes exist."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Outcome = tuple[int, str]
 """Status, and the code of the error where there is one."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class Answered(msgspec.Struct, frozen=True):
     """One answer. begin, end: seconds of the monotonic clock."""
 
     client: str
@@ -48,13 +47,13 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Load:
-    """names: of what was written, with what its client was told."""
+    """names: the names that were written, with the answer to each."""
 
     def __init__(self, api: Api, clients: Collection[str] = ()) -> None:
         self._api = api
         self._numbers = itertools.count(1)
         self._is_over = False
-        self.told: list[Told] = []
+        self.answers: list[Answered] = []
         self.names: dict[str, Fate] = {}
         asking: dict[str, Callable[[], Awaitable[Answer]]] = {
             "read": self._read,
@@ -71,7 +70,7 @@ class Load:
         return answer
 
     async def _include(self) -> Answer:
-        """Several statements of one snapshot."""
+        """Reads several statements in one snapshot."""
         answer = await self._api.get("/users?include=computers,group&filter[last_name]=Byron&fields[group]=name")
         if answer.status == 200:
             assert answer.ids == ["1", "2"]
@@ -79,12 +78,12 @@ class Load:
         return answer
 
     async def _create(self) -> Answer:
-        """One statement."""
+        """Writes with one statement."""
         name = f"single-{next(self._numbers)}"
         return self._written(await self._api.post("/groups", document("group", {"name": name})), name)
 
     async def _operations(self) -> Answer:
-        """A transaction: two rows or none."""
+        """Writes two rows in a transaction."""
         name = f"double-{next(self._numbers)}"
         data = [{"type": "group", "attributes": {"name": f"{name}-{part}"}} for part in "ab"]
         renamed = {"op": "update", "data": {"type": "computer", "id": "3", "attributes": {"name": name}}}
@@ -106,7 +105,7 @@ class Load:
             begin = time.monotonic()
             answer = await ask()
             outcome = outcome_of(answer)
-            self.told.append(Told(client, begin, time.monotonic(), outcome))
+            self.answers.append(Answered(client, begin, time.monotonic(), outcome))
             is_write = client in ("create", "operations")
             assert answer.status < 300 or outcome in AGAIN | (MAYBE if is_write else set()), (client, outcome)
             if answer.status == 503:
@@ -116,15 +115,15 @@ class Load:
         self._is_over = True
 
     async def until_good(self, since: float, times: int = 3) -> None:
-        """Until each client has had so many good answers to what it has asked since."""
+        """Wait until each client got this many good answers to requests that it sent after the call."""
         await self.until(lambda: all(self._count(client, since) >= times for client in self.clients))
 
     def _count(self, client: str, since: float) -> int:
-        return sum(one.client == client and one.is_good and one.begin >= since for one in self.told)
+        return sum(one.client == client and one.is_good and one.begin >= since for one in self.answers)
 
-    async def until_told(self, since: float, *outcomes: tuple[str, int, str]) -> None:
-        """Until all those clients have been told so."""
-        await self.until(lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.told if one.end >= since})
+    async def until_answered(self, since: float, *outcomes: tuple[str, int, str]) -> None:
+        """Wait until all these clients got this answer."""
+        await self.until(lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.answers if one.end >= since})
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         try:
@@ -134,20 +133,20 @@ class Load:
             raise
 
     def outcomes(self, since: float = 0.0) -> Counter[tuple[str, int, str]]:
-        return Counter((one.client, *one.outcome) for one in self.told if one.end >= since)
+        return Counter((one.client, *one.outcome) for one in self.answers if one.end >= since)
 
     def recovery_seconds(self, since: float) -> float:
-        """From the end of the fault until the first good answer of the client that had it last."""
+        """The time from the end of the fault until the last client has a good answer."""
         return max(
-            min(one.end for one in self.told if one.client == client and one.is_good and one.end >= since) - since
+            min(one.end for one in self.answers if one.client == client and one.is_good and one.end >= since) - since
             for client in self.clients
         )
 
     def longest_seconds(self) -> float:
-        return max(one.end - one.begin for one in self.told)
+        return max(one.end - one.begin for one in self.answers)
 
     def wrong_writes(self, rows: Counter[str]) -> dict[str, tuple[Fate, int]]:
-        """Those that are not there as often as their client was told. rows: names of groups that are there."""
+        """The writes that do not exist as often as their client was told. rows: the names of existing groups."""
         allowed = {"done": (1,), "not done": (0,), "maybe": (0, 1)}
         wrong = {name: (fate, rows[name]) for name, fate in self.names.items() if rows[name] not in allowed[fate]}
         halves = {name for name in self.names if name.endswith("-a") and rows[name] != rows[name[:-1] + "b"]}
@@ -161,7 +160,8 @@ def outcome_of(answer: Answer) -> Outcome:
 
 @asynccontextmanager
 async def at_work(api: Api, *clients: str) -> AsyncIterator[Load]:
-    """Clients of each kind, or of those named, from their first good answers on; those that fail fail the test."""
+    """Clients of each kind, or of the named kinds, from their first good answers on. A client that fails fails the
+    test."""
     load = Load(api, clients)
     async with asyncio.TaskGroup() as group:
         for client in load.clients:
@@ -174,6 +174,7 @@ async def at_work(api: Api, *clients: str) -> AsyncIterator[Load]:
 
 
 async def settled(load: Load, names: Callable[[], Awaitable[Counter[str]]]) -> None:
-    """What was written is what the clients were told: nothing lost, nothing twice, no half of a transaction."""
+    """Check that the rows are those that the answers promised: nothing lost, nothing twice, no half of a
+    transaction."""
     assert load.wrong_writes(await names()) == {}
     assert "done" in load.names.values()

@@ -1,6 +1,5 @@
-"""The network between the server and PostgreSQL, which a test can cut. In: the port of a PostgreSQL. Out: a port that
-leads to it, while the test lets it.
-"""
+"""Simulates the network between the server and PostgreSQL, which a test can cut. In: the port of a PostgreSQL. Out: a
+port that forwards to it."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ ATTACH_FILTER, DETACH_FILTER = 26, 27
 
 
 class _Instruction(ctypes.Structure):
-    """BPF_RET | BPF_K with 0: of each packet no byte is kept (Linux, Documentation/networking/filter.rst)."""
+    """BPF_RET | BPF_K with 0: no byte of a packet is kept (Linux, Documentation/networking/filter.rst)."""
 
     _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
 
@@ -29,7 +28,7 @@ DROP_ALL = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
 
 
 class Network:
-    """A TCP proxy. Its own side of each connection is a socket of this process, whose packets the kernel can drop."""
+    """A TCP proxy. Its side of each connection is a socket of this process, whose packets the kernel can drop."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -43,11 +42,11 @@ class Network:
 
     @property
     def _clients(self) -> list[asyncio.StreamWriter]:
-        """Those that can still be written to: of others uvloop has no socket."""
+        """The connections that can still be written to. uvloop has no socket for others."""
         return [writer for writer in self._writers if not writer.is_closing()]
 
     async def open(self) -> None:
-        """Also again, after `refuse`."""
+        """Listen, also again after `refuse`."""
         self._listening = socket.create_server(("127.0.0.1", self.port), backlog=200)
         self.port = self._listening.getsockname()[1]
         self._server = await asyncio.start_server(self._connected, sock=self._listening)
@@ -60,35 +59,36 @@ class Network:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reset(self) -> None:
-        """All connections end, without a word of PostgreSQL's."""
+        """End all connections without a message of PostgreSQL."""
         for writer in self._clients:
             _socket(writer).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             writer.transport.abort()
 
     def say(self, words: bytes) -> None:
-        """All connections hear this of their other end."""
+        """Send this to the server on all connections."""
         for writer in self._clients:
             writer.write(words)
 
     async def heard(self) -> None:
-        """Until all that was said has left, and the client's loop, which is this one, has had time to read it."""
+        """Wait until all of this has been sent, and the event loop, which the client shares, has had time to read
+        it."""
         for writer in self._clients:
             await writer.drain()
         for _ in range(10):
             await asyncio.sleep(0)
 
     def refuse(self) -> None:
-        """Nobody listens any more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None
 
     def swallow(self) -> None:
-        """The other machine takes what it is sent, and nothing comes of it."""
+        """Accept everything that is sent and answer nothing."""
         self._flows.clear()
 
     def drop(self) -> None:
-        """No packet gets through, and nobody is told."""
+        """Drop all packets without an error."""
         self.swallow()
         for writer in self._clients:
             _socket(writer).setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, DROP_ALL)
@@ -96,7 +96,7 @@ class Network:
         self._listening.setsockopt(socket.SOL_SOCKET, ATTACH_FILTER, DROP_ALL)
 
     def mend(self, *, forgotten: bool = False) -> None:
-        """forgotten: as a firewall that has started anew, which knows nothing of the old connections."""
+        """Let packets through again. forgotten: like a restarted firewall, which does not know the old connections."""
         assert self._listening is not None
         for one in (self._listening, *(() if forgotten else map(_socket, self._clients))):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the driver's errors mean: `server/postgres/driver_errors.py` over exceptions as the driver makes them."""
+"""The meaning of the driver's errors: `server/postgres/driver_errors.py` with exceptions as the driver creates them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOW = "The database took too long over this request."
 
 
 def said(code: str, severity: str = "ERROR", **fields: str) -> Any:
-    """PostgreSQL's own word. fields: by the letters of the protocol."""
+    """An error message of PostgreSQL. fields: by the letters of the protocol."""
     return pg.PostgresError.new({"S": severity, "V": severity, "C": code, "M": "said", **fields})
 
 
@@ -52,17 +52,17 @@ def test_an_error_that_is_a_fault(code: str) -> None:
 
 @pytest.mark.parametrize("error", [TimeoutError(), OSError(), ConnectionResetError()])
 def test_the_network(error: Exception) -> None:
-    """A TimeoutError is the driver's, which has waited for an answer for as long as it was to."""
+    """A TimeoutError is one of the driver, whose timeout has passed."""
     assert type(translate(error)) is (StatementTimeout if isinstance(error, TimeoutError) else Unavailable)
 
 
 def test_a_conflict_with_recovery_is_tried_again() -> None:
-    """What a standby ends to keep up with its primary has the code of a serialization failure."""
+    """A standby cancels statements to keep up with its primary, with the code of a serialization failure."""
     assert isinstance(said("40001", M="canceling statement due to conflict with recovery"), RETRYABLE)
 
 
 def lost(word: Exception | None) -> Exception:
-    """As the driver has it of a connection that was closed."""
+    """A closed connection, as the driver reports it."""
     error = pg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
     error.__cause__ = word
     return error

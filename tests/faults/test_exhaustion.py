@@ -1,4 +1,4 @@
-"""PostgreSQL is there, and short of something: connections, room, a lock; or its name is gone."""
+"""PostgreSQL runs, but lacks connections, disk space, a lock or its host name."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ RECOVERY_SECONDS = 2.0
 WRITES_LATER = [("create", 503, "unavailable"), ("operations", 503, "unavailable")]
 
 
-async def test_a_pool_that_cannot_grow_serves_from_what_it_has(clerk: Shop, serve_fast: Serve) -> None:
-    """Ten connections are wanted, two are there, and four clients are content."""
+async def test_a_pool_that_cannot_grow_serves_with_its_connections(clerk: Shop, serve_fast: Serve) -> None:
+    """The pool wants ten connections and gets two. They are enough for four clients."""
     await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 2")
     api = await serve_fast(clerk.url)
     async with at_work(api) as load:
         await load.until_good(time.monotonic(), times=30)
-    assert {one.outcome[0] for one in load.told} == {200, 201}
+    assert {one.outcome[0] for one in load.answers} == {200, 201}
     await settled(load, clerk.names)
 
 
 async def test_postgresql_accepts_no_connection(clerk: Shop, serve_fast: Serve) -> None:
-    """Others have them all."""
+    """Other clients have all connections."""
     api = await serve_fast(clerk.url)
     async with at_work(api) as load:
         await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 0")
@@ -46,7 +46,7 @@ async def test_postgresql_accepts_no_connection(clerk: Shop, serve_fast: Serve) 
         ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'clerk'"
         await clerk.cluster.run(ended)
         busy = [(client, 503, "busy") for client in load.clients]
-        await load.until_told(begin, *busy)
+        await load.until_answered(begin, *busy)
         await clerk.cluster.run("ALTER ROLE clerk CONNECTION LIMIT 2")
         up = time.monotonic()
         await load.until_good(up)
@@ -56,7 +56,7 @@ async def test_postgresql_accepts_no_connection(clerk: Shop, serve_fast: Serve) 
 
 @contextmanager
 def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A small disk."""
+    """A mounted small disk."""
     folder.mkdir()
     owner = account_for(folder)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700,uid={owner.uid},gid={owner.gid}"]
@@ -72,7 +72,7 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
 
 @pytest.fixture
 def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
-    """One with room for 2 MB, as the tablespace `small`."""
+    """A disk with 2 MB, as the tablespace `small`."""
     with mounted(faults_folder / "disk", 2) as folder:
         on_server(shared_cluster.url(), f"CREATE TABLESPACE small LOCATION '{folder}'")
         yield folder
@@ -80,7 +80,7 @@ def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """What takes all the room that there is."""
+    """Fill all the space that is left."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(bytes(4096)):
@@ -89,14 +89,14 @@ def fill(disk: Path) -> Path:
 
 
 async def test_the_disk_is_full(disk: Path, shop: Shop, serve_fast: Serve) -> None:
-    """Reads go on. What is written is on the full disk, the log of the database is not."""
+    """Reads still work. The data is on the full disk, the WAL is not."""
     await shop.cluster.run("ALTER TABLE groups SET TABLESPACE small", database=shop.database)
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
         filler = fill(disk)
         full = time.monotonic()
-        await load.until_told(full, *WRITES_LATER)
-        assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+        await load.until_answered(full, *WRITES_LATER)
+        assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
         filler.unlink()
         up = time.monotonic()
         await load.until_good(up)
@@ -109,7 +109,7 @@ SMALL_LOG = {"min_wal_size": "2MB", "max_wal_size": "4MB"}
 
 @pytest.fixture
 def small_log(faults_folder: Path) -> Iterator[tuple[Shop, Path]]:
-    """One whose log of writes has a disk of its own, of 16 MB."""
+    """A PostgreSQL whose WAL has a separate disk of 16 MB."""
     with mounted(faults_folder / "log", 16) as disk:
         cluster = Cluster(faults_folder / "small-log")
         cluster.create("--wal-segsize=1", f"--waldir={disk / 'wal'}")
@@ -121,8 +121,8 @@ def small_log(faults_folder: Path) -> Iterator[tuple[Shop, Path]]:
             shutil.rmtree(cluster.folder)
 
 
-async def test_the_disk_of_the_log_is_full(small_log: tuple[Shop, Path], serve_fast: Serve) -> None:
-    """PostgreSQL crashes, and then cannot recover for want of room: it ends. Whoever keeps it up starts it again."""
+async def test_the_disk_of_the_wal_is_full(small_log: tuple[Shop, Path], serve_fast: Serve) -> None:
+    """PostgreSQL crashes and cannot recover without disk space, so it ends. Whoever supervises it starts it again."""
     shop, disk = small_log
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
@@ -132,7 +132,7 @@ async def test_the_disk_of_the_log_is_full(small_log: tuple[Shop, Path], serve_f
             while shop.cluster.is_running:
                 with suppress(asyncpg.PostgresError, OSError):
                     await shop.cluster.run("SELECT pg_logical_emit_message(true, 'test', repeat('0', 1000000))")
-        await load.until_told(time.monotonic(), *[(client, 503, "unavailable") for client in load.clients])
+        await load.until_answered(time.monotonic(), *[(client, 503, "unavailable") for client in load.clients])
         filler.unlink()
         await asyncio.to_thread(shop.cluster.start, **SMALL_LOG)
         up = time.monotonic()
@@ -142,7 +142,7 @@ async def test_the_disk_of_the_log_is_full(small_log: tuple[Shop, Path], serve_f
 
 
 async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
-    """Who wants it is told after the time that a statement has; the others when no connection has come free."""
+    """Requests that need the lock fail after the time of a statement. Others fail when no connection becomes free."""
     api = await serve_fast(shop.url, pool_size=3, max_requests_per_client=3, acquire_timeout_seconds=0.3)
     async with at_work(api) as load:
         holder = await asyncpg.connect(shop.url)
@@ -150,7 +150,7 @@ async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
             await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
             locked = time.monotonic()
             slow = [(client, 504, "statement_timeout") for client in ("include", "create", "operations")]
-            await load.until_told(locked, *slow, ("read", 503, "busy"))
+            await load.until_answered(locked, *slow, ("read", 503, "busy"))
         finally:
             await holder.close()
         up = time.monotonic()
@@ -161,7 +161,7 @@ async def test_a_lock_is_held_for_long(shop: Shop, serve_fast: Serve) -> None:
 
 
 class Names:
-    """Of hosts, as the system finds them."""
+    """Host names, as the system resolves them."""
 
     def __init__(self) -> None:
         self.are_gone = False
@@ -178,13 +178,15 @@ class Names:
 class TestNames:
     @pytest.fixture
     def io_loop(self) -> Iterator[IOLoop]:
-        """asyncio's own, whose names a test can take away."""
+        """An asyncio loop, whose resolver a test can disable."""
         loop = asyncio.new_event_loop()
         yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
         loop.close()
 
-    async def test_the_name_is_gone(self, shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Connections that are open go on."""
+    async def test_the_host_name_does_not_resolve(
+        self, shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Open connections still work."""
         names = Names()
         monkeypatch.setattr(socket, "getaddrinfo", names.find)
         api = await serve_fast(shop.url.replace("@127.0.0.1:", "@database.test:"))
@@ -192,10 +194,10 @@ class TestNames:
             names.are_gone = True
             begin = time.monotonic()
             await load.until_good(begin, times=20)
-            assert {one.outcome[0] for one in load.told} == {200, 201}
+            assert {one.outcome[0] for one in load.answers} == {200, 201}
             ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
             await shop.cluster.run(ended, shop.database)
-            await load.until_told(begin, *[(client, 503, "unavailable") for client in load.clients])
+            await load.until_answered(begin, *[(client, 503, "unavailable") for client in load.clients])
             names.are_gone = False
             up = time.monotonic()
             await load.until_good(up)

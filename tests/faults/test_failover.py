@@ -1,4 +1,4 @@
-"""A primary and its standby: the one goes, the other takes over."""
+"""A primary and its standby: the primary fails, and the standby is promoted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ_WRITE = ("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_rel
 
 @pytest.fixture
 def standby(shop: Shop, faults_folder: Path) -> Iterator[Cluster]:
-    """Of the shop's cluster, which lives again afterwards. What is committed is there as well."""
+    """A standby of the shop's cluster, which is started again afterwards. It has all committed rows."""
     made = shop.cluster.copy_to(faults_folder / f"standby_of_{shop.database}")
     made.start()
     on_server(shop.cluster.url(), *SYNCHRONOUS)
@@ -51,13 +51,13 @@ async def names_at(cluster: Cluster, shop: Shop) -> Counter[str]:
 
 
 async def test_the_standby_takes_over(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
-    """Until it does, it answers reads."""
+    """Before its promotion the standby answers reads."""
     api = await serve_fast(of_both(shop, standby))
     async with at_work(api) as load:
         await asyncio.to_thread(shop.cluster.stop, signal.SIGQUIT)
         down = time.monotonic()
         refused = [("create", 503, "unavailable"), ("operations", 503, "unavailable")]
-        await load.until_told(down, ("read", 200, ""), ("include", 200, ""), *refused)
+        await load.until_answered(down, ("read", 200, ""), ("include", 200, ""), *refused)
         await standby.run("SELECT pg_promote()")
         up = time.monotonic()
         await load.until_good(up)
@@ -66,14 +66,14 @@ async def test_the_standby_takes_over(shop: Shop, standby: Cluster, serve_fast: 
 
 
 async def test_the_old_primary_becomes_read_only(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
-    """Its connections are open, and are given up nevertheless."""
+    """The connections to it are open, but are given up."""
     api = await serve_fast(of_both(shop, standby))
     async with at_work(api) as load:
         try:
             for statement in READ_ONLY:
                 await shop.cluster.run(statement)
             begin = time.monotonic()
-            await load.until_told(begin, ("read", 200, ""), ("create", 503, "unavailable"))
+            await load.until_answered(begin, ("read", 200, ""), ("create", 503, "unavailable"))
             await standby.run("SELECT pg_promote()")
             up = time.monotonic()
             await load.until_good(up)
@@ -81,13 +81,13 @@ async def test_the_old_primary_becomes_read_only(shop: Shop, standby: Cluster, s
             for statement in READ_WRITE:
                 await shop.cluster.run(statement)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
-    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
     await settled(load, lambda: names_at(standby, shop))
 
 
 @needs_linux
 async def test_the_first_host_is_silent(shop: Shop, standby: Cluster, network: Network, serve_fast: Serve) -> None:
-    """One that answers nothing must not keep the next from being asked."""
+    """A host that does not answer must not prevent an attempt with the next one."""
     api = await serve_fast(of_both(shop, standby).replace(f":{shop.cluster.port},", f":{network.port},"))
     async with at_work(api) as load:
         network.drop()
@@ -98,12 +98,12 @@ async def test_the_first_host_is_silent(shop: Shop, standby: Cluster, network: N
         await load.until_good(again)
     # A statement that was under way has 1 second to end, and the network half of one.
     assert load.recovery_seconds(cut) < 1.5 + RECOVERY_SECONDS
-    assert {one.outcome[0] for one in load.told if one.begin > again} <= {200, 201}
+    assert {one.outcome[0] for one in load.answers if one.begin > again} <= {200, 201}
     await settled(load, lambda: names_at(standby, shop))
 
 
 async def test_a_read_only_server(shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads go on, and writes are for later; it is looked for another server now and then, and not for each write."""
+    """Reads work and writes fail. Another server is looked for from time to time, but not for each write."""
     connect, opened = Hosts.connect, list[float]()
 
     async def counted(hosts: Hosts, *values: object, **options: Any) -> Connection:
@@ -126,14 +126,14 @@ async def test_a_read_only_server(shop: Shop, serve_fast: Serve, monkeypatch: py
         up = time.monotonic()
         await load.until_good(up)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
-    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
     # As many as there are clients, each time.
     assert sum(begin <= at <= looked for at in opened) <= len(load.clients) * (1 + math.ceil(looked - begin))
     await settled(load, shop.names)
 
 
 async def test_a_standby_ends_statements_to_keep_up(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
-    """They are tried again. What stands in their way is a lock of the primary's."""
+    """The statements are tried again. They conflict with a lock of the primary."""
     api = await serve_fast(Shop(standby, shop.database).url)
     conflicts = "SELECT confl_lock + confl_snapshot FROM pg_stat_database_conflicts WHERE datname = $1"
 

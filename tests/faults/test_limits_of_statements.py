@@ -1,5 +1,5 @@
-"""What bounds a statement where PostgreSQL itself does not: a backend that does not look at the time, a role that may
-not set its own limit."""
+"""Limits of statements if PostgreSQL does not enforce them: a backend that does not check its timeout, and a role that
+may not set its own limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW: dict[str, Any] = {"network_timeout_seconds": 20.0, "acquire_timeout_second
 async def test_a_backend_that_ignores_its_timeout(
     shop: Shop, serve_fast: Serve, settings: dict[str, Any], path: str
 ) -> None:
-    """As one that compiles a regular expression: its client hears of it in time, and the connection is given up."""
+    """As one that compiles a regular expression. The client gets its answer in time, and the connection is given up."""
     api = await serve_fast(shop.url, **settings)
     holder = await asyncpg.connect(shop.url)
     waiting = "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'"
@@ -53,7 +53,7 @@ async def test_a_backend_that_ignores_its_timeout(
 
 @pytest.mark.parametrize("pooler", ["none", "transaction"])
 async def test_a_role_that_may_not_limit_its_temporary_files(clerk: Shop, serve_fast: Serve, pooler: Any) -> None:
-    """The server answers all the same, and says what to run, until that is done."""
+    """The server answers requests, and logs the statement that has to be run."""
     settings = Settings(temp_file_limit_bytes=10 * MIB, pooler=pooler)
     if pooler == "none":
         api = await serve_fast(clerk.url, temp_file_limit_bytes=10 * MIB)

@@ -1,4 +1,4 @@
-"""The network between the server and PostgreSQL fails, with a word or without."""
+"""The network between the server and PostgreSQL fails, with or without an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: S
             reset = time.monotonic()
             network.reset()
             await load.until_good(reset, times=2)
-    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
     await settled(load, shop.names)
 
 
@@ -37,7 +37,7 @@ async def test_postgresql_does_not_listen_for_a_while(shop: Shop, network: Netwo
     async with at_work(api) as load:
         network.refuse()
         network.reset()
-        await load.until(lambda: sum(one.outcome == (503, "unavailable") for one in load.told) > 20)
+        await load.until(lambda: sum(one.outcome == (503, "unavailable") for one in load.answers) > 20)
         await network.open()
         up = time.monotonic()
         await load.until_good(up)
@@ -48,32 +48,32 @@ async def test_postgresql_does_not_listen_for_a_while(shop: Shop, network: Netwo
 @pytest.mark.parametrize("how", ["swallow", pytest.param("drop", marks=needs_linux)])
 @pytest.mark.parametrize("forgotten", [False, True])
 async def test_nothing_gets_through(shop: Shop, network: Network, serve_fast: Serve, how: str, forgotten: bool) -> None:
-    """swallow: a machine that takes everything and answers nothing, so that the system sees no fault. drop: packets
-    are lost, which it notices."""
+    """swallow: a machine accepts everything and answers nothing, so the system sees no error. drop: packets are lost,
+    which the system notices."""
     api = await serve_fast(shop.through(network.port))
     async with at_work(api) as load:
         cut = time.monotonic()
         getattr(network, how)()
         # Each was under way when it began, and each has been told of it.
-        await load.until(lambda: {one.client for one in load.told if one.end > cut + 0.5} == set(load.clients))
+        await load.until(lambda: {one.client for one in load.answers if one.end > cut + 0.5} == set(load.clients))
         network.mend(forgotten=forgotten)
         up = time.monotonic()
         await load.until_good(up)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert load.longest_seconds() < LONGEST_SECONDS
     told = (503, "unavailable") if how == "drop" else (504, "statement_timeout")
-    assert told in {one.outcome for one in load.told if one.client == "read" and one.begin < up}
+    assert told in {one.outcome for one in load.answers if one.client == "read" and one.begin < up}
     await settled(load, shop.names)
 
 
 async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
-    """Its system takes what is sent, so that neither it nor the network ends a statement."""
+    """Its system accepts what is sent, so neither it nor the network ends a statement."""
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
         shop.cluster.freeze()
         cut = time.monotonic()
         try:
-            await load.until(lambda: {one.client for one in load.told if one.end > cut + 0.5} == set(load.clients))
+            await load.until(lambda: {one.client for one in load.answers if one.end > cut + 0.5} == set(load.clients))
         finally:
             shop.cluster.thaw()
         up = time.monotonic()
@@ -85,7 +85,7 @@ async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
 
 
 async def test_the_proxy_of_the_tests_reports_no_errors_of_closed_connections(io_loop: IOLoop) -> None:
-    """What a test's own proxy says would be taken for the server's words."""
+    """Such errors would be taken for errors of the server."""
     told: list[dict[str, Any]] = []
     io_loop.asyncio_loop.set_exception_handler(lambda _, context: told.append(context))
     said: list[asyncio.StreamWriter] = []

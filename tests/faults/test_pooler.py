@@ -46,7 +46,7 @@ POOLED: Any = {"pooler": "transaction"}
 
 @pytest.fixture
 def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
-    """The URL through it. There are three backends for all."""
+    """The URL of pgbouncer. It has three backends for all clients."""
     if PROGRAM is None:
         pytest.skip("pgbouncer is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -71,7 +71,7 @@ def is_listening(port: int) -> bool:
 
 
 async def allow(clerk: Shop) -> None:
-    """Does what the server asks for when it refuses to start."""
+    """Run the statements that the server asks for when it refuses to start."""
     with pytest.raises(StartError) as refused:
         await open_alone(clerk.url, Settings(**FAST, **POOLED))
     for statement in re.findall(r"\n  (ALTER ROLE .*);", str(refused.value)):
@@ -97,12 +97,12 @@ async def test_settings_that_a_session_cannot_set_must_be_set_for_the_role(clerk
 
 
 async def test_clients_at_work(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
-    """Ten connections of the server share three backends with each other."""
+    """Ten connections of the server share three backends."""
     await allow(clerk)
     api = await serve_fast(pooler, **POOLED)
     async with at_work(api) as load:
         await load.until_good(time.monotonic(), times=20)
-        assert {one.outcome[0] for one in load.told} == {200, 201}
+        assert {one.outcome[0] for one in load.answers} == {200, 201}
         await clerk.cluster.restart()
         up = time.monotonic()
         await load.until_good(up)
@@ -111,7 +111,7 @@ async def test_clients_at_work(clerk: Shop, pooler: str, serve_fast: Serve) -> N
 
 
 async def test_backends_are_terminated(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
-    """Now and then a read finds none the second time: pgbouncer waits before it logs in again."""
+    """Sometimes a read finds no backend in its second attempt, because pgbouncer waits before it logs in again."""
     await allow(clerk)
     api = await serve_fast(pooler, **POOLED)
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND usename = 'clerk'"
@@ -124,7 +124,7 @@ async def test_backends_are_terminated(clerk: Shop, pooler: str, serve_fast: Ser
 
 
 async def test_two_servers_and_their_streams(clerk: Shop, pooler: str, serve_fast: Serve) -> None:
-    """What they call their statements and cursors gets in nobody's way, and nothing stays behind on a backend."""
+    """The names of their statements and cursors do not collide, and nothing is left on a backend."""
     await allow(clerk)
     more = "INSERT INTO groups (name) SELECT 'group-' || number FROM generate_series(1, 2000) number"
     await clerk.cluster.run(more, database=clerk.database)
@@ -140,8 +140,8 @@ async def test_two_servers_and_their_streams(clerk: Shop, pooler: str, serve_fas
 
 @pytest.mark.parametrize("is_write_first", [True, False])
 async def test_a_migration_under_clients(clerk: Shop, pooler: str, serve_fast: Serve, is_write_first: bool) -> None:
-    """What is known of the statements is stale: of their values, and of their rows. Where the rows of a write cannot be
-    read, it was done, and is not done again."""
+    """The types of parameters and rows of known statements are stale. If the rows of a write cannot be read, the write
+    was done and is not repeated."""
     await allow(clerk)
     api = await serve_fast(pooler, pool_size=2, **POOLED)
 

@@ -1,4 +1,4 @@
-"""Readiness while PostgreSQL stands still, dies and comes back."""
+"""Readiness while PostgreSQL is frozen, dies and comes back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def told(answer: Answer) -> tuple[int, str]:
 
 @pytest.fixture(autouse=True)
 def fresh_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each probe asks PostgreSQL."""
+    """Each probe sends a ping to PostgreSQL."""
     monkeypatch.setattr(health, "CACHE_SECONDS", 0.0)
 
 
-async def test_postgresql_stands_still(shop: Shop, serve_fast: Serve) -> None:
-    """The probe hears of it within a second, and is ready when PostgreSQL goes on."""
+async def test_postgresql_is_frozen(shop: Shop, serve_fast: Serve) -> None:
+    """The probe fails within a second. The server is ready again when PostgreSQL continues."""
     api = await serve_fast(shop.url)
     assert told(await api.get("/-/ready")) == (200, "ready")
     shop.cluster.freeze()
@@ -48,7 +48,7 @@ async def test_postgresql_dies_and_comes_back(shop: Shop, serve_fast: Serve, how
 
 
 async def test_ready_while_other_clients_have_all_connections_of_postgresql(shop: Shop, serve_fast: Serve) -> None:
-    """The readiness check gets none, and those of the pool work on."""
+    """The readiness check gets no connection, but those of the pool still work."""
     api = await serve_fast(shop.url)
     assert (await api.get("/users/1")).status == 200
     others = []

@@ -1,4 +1,4 @@
-"""PostgreSQL ends under its clients, and comes back."""
+"""PostgreSQL ends while clients send requests, and comes back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_postgresql_is_restarted(shop: Shop, serve_fast: Serve, how: signa
 
 
 async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
-    """No read is answered with an error for it."""
+    """No read fails for it."""
     api = await serve_fast(shop.url)
     async with at_work(api) as load:
         for _ in range(12):
@@ -37,14 +37,14 @@ async def test_backends_are_terminated(shop: Shop, serve_fast: Serve) -> None:
             )
             assert await shop.cluster.run(ended, shop.database)
             await load.until_good(begin, times=2)
-    assert {one.outcome for one in load.told if one.client in ("read", "include")} == {(200, "")}
+    assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
     await settled(load, shop.names)
 
 
 async def test_the_log_says_that_postgresql_is_unreachable_and_reachable_again(
     shop: Shop, serve_fast: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once each, however many ask."""
+    """Once each, for any number of requests."""
     api = await serve_fast(shop.url)
     assert (await api.get("/users/1")).status == 200
     shop.cluster.stop()

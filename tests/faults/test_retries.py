@@ -1,4 +1,4 @@
-"""What is done again when a connection breaks, what is not, and on which connection."""
+"""What is repeated after a connection broke, what is not, and on which connection."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Open = Callable[..., Awaitable[Database]]
 
 @pytest.fixture
 def open_fast(io_loop: IOLoop) -> Iterator[Open]:
-    """Opens a database of five connections, without a server before it; keywords are settings."""
+    """Opens a database with five connections, without a server; keywords are settings."""
     made: list[Database] = []
 
     async def opened(url: str, **settings: float) -> Database:
@@ -48,7 +48,7 @@ async def pid_of(connection: Connection) -> int:
 
 
 async def fill(database: Database) -> set[int]:
-    """All the connections that there may be, ready; the ids of their backends."""
+    """Open all connections of the pool. Returns the ids of their backends."""
     together = asyncio.Barrier(5)
 
     async def work(connection: Connection) -> int:
@@ -59,7 +59,7 @@ async def fill(database: Database) -> set[int]:
 
 
 def terminate_all(shop: Shop) -> None:
-    """Before the event loop, which stands still, can hear of it."""
+    """Terminate the backends while the event loop stands still, so that it cannot notice."""
     backends = f"FROM pg_stat_activity WHERE datname = '{shop.database}'"
     wait = f"DO $$ BEGIN WHILE EXISTS (SELECT {backends}) LOOP PERFORM pg_stat_clear_snapshot(); END LOOP; END $$"
     ended = (f"SELECT pg_terminate_backend(pid) {backends}", wait)
@@ -70,7 +70,7 @@ def terminate_all(shop: Shop) -> None:
 
 @pytest.mark.parametrize("is_snapshot", [False, True])
 async def test_all_connections_are_dead_at_once(shop: Shop, open_fast: Open, is_snapshot: bool) -> None:
-    """A read that took one of them takes none of the others the second time."""
+    """A read that got one of them gets none of the others in its second attempt."""
     database = await open_fast(shop.url)
     old = await fill(database)
     assert len(old) == 5
@@ -89,8 +89,8 @@ async def test_one_read_after_another_on_dead_connections(shop: Shop, open_fast:
 
 
 async def test_a_write_on_a_dead_connection(shop: Shop, open_fast: Open) -> None:
-    """Its BEGIN goes nowhere: it is begun on another one. A statement that is its own transaction was sent, and is
-    not sent again; that PostgreSQL had ended before, it says."""
+    """Its BEGIN fails, so the transaction begins on another connection. A statement that is its own transaction was
+    sent, and is not sent again. PostgreSQL reports if it had ended before."""
     database = await open_fast(shop.url)
     old = await fill(database)
     terminate_all(shop)
@@ -103,7 +103,7 @@ async def test_a_write_on_a_dead_connection(shop: Shop, open_fast: Open) -> None
 
 
 async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Open) -> None:
-    """The driver knows of it before the second one is sent."""
+    """The driver notices it before the second statement is sent."""
     database = await open_fast(shop.url)
     broken: list[int] = []
 
@@ -121,7 +121,7 @@ async def test_between_two_statements_of_a_transaction(shop: Shop, open_fast: Op
 
 
 async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fast: Serve) -> None:
-    """PostgreSQL says goodbye before the write is done: nothing of it was, and that is certain."""
+    """PostgreSQL reports its end before the write is done, so nothing of it was written."""
     api = await serve_fast(shop.url, statement_timeout_seconds=SECONDS)
     assert (await api.patch("/groups/1", document("group", {"name": "one"}, id="1"))).status == 200
     holder = await asyncpg.connect(shop.url)
@@ -141,7 +141,7 @@ async def test_a_backend_is_terminated_while_a_write_waits(shop: Shop, serve_fas
 
 
 async def test_a_kept_connection_that_postgresql_has_ended(shop: Shop, open_fast: Open) -> None:
-    """The driver refuses to send anything then, so that a write can be sent on another connection."""
+    """Then the driver refuses to send anything, so the write can be sent on another connection."""
     sent, goodbye = 0, b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     network = Network(shop.cluster.port)
     await network.open()
@@ -165,7 +165,7 @@ async def test_a_kept_connection_that_postgresql_has_ended(shop: Shop, open_fast
 
 @pytest.mark.parametrize("door", ["read", "write_statement"])
 async def test_values_that_the_driver_refuses(shop: Shop, open_fast: Open, door: str) -> None:
-    """PostgreSQL has parsed the statement by then, and would keep its tables locked until the next one comes."""
+    """PostgreSQL has already parsed the statement, and would keep its tables locked until the next statement."""
     database = await open_fast(shop.url)
 
     async def work(connection: Connection) -> None:
@@ -178,7 +178,7 @@ async def test_values_that_the_driver_refuses(shop: Shop, open_fast: Open, door:
 
 
 class TestSilence:
-    """Nothing comes back."""
+    """PostgreSQL does not answer."""
 
     async def test_of_a_read(self, shop: Shop, network: Network, open_fast: Open) -> None:
         database = await open_fast(shop.through(network.port))
@@ -197,7 +197,7 @@ class TestSilence:
             await database.read(pid_of)
 
     async def test_of_a_write(self, shop: Shop, network: Network, open_fast: Open) -> None:
-        """Of one statement, and in a transaction, where it is certain that nothing was done."""
+        """A write of one statement, and one in a transaction, where it is certain that nothing was written."""
         database = await open_fast(shop.through(network.port))
         for _ in range(2):
             await asyncio.gather(database.write_statement(pid_of), database.write(pid_of))
@@ -222,7 +222,7 @@ class TestSilence:
     async def test_after_a_client_has_gone(
         self, shop: Shop, network: Network, open_fast: Open, is_snapshot: bool
     ) -> None:
-        """Its connection is not waited for any longer than the network may be silent."""
+        """The server waits for its connection only as long as the network may be silent."""
         database = await open_fast(shop.through(network.port), statement_timeout_seconds=SECONDS)
         is_sent = asyncio.Event()
 
@@ -242,8 +242,8 @@ class TestSilence:
         network.mend()
         assert await database.read(pid_of, is_snapshot=is_snapshot) > 0
 
-    async def test_a_connection_whose_client_has_gone_serves_on(self, shop: Shop, open_fast: Open) -> None:
-        """PostgreSQL ends the statement when it is told to."""
+    async def test_a_connection_whose_client_has_gone_is_used_again(self, shop: Shop, open_fast: Open) -> None:
+        """PostgreSQL cancels the statement when it is asked to."""
         database = await open_fast(shop.url, statement_timeout_seconds=SECONDS)
         pid = await database.read(pid_of, is_snapshot=False)
         reading = asyncio.ensure_future(
@@ -259,7 +259,7 @@ class TestSilence:
 async def test_an_insert_in_a_custom_read_is_refused_even_when_the_connection_breaks(
     shop: Shop, open_fast: Open
 ) -> None:
-    """It is not committed by itself, so no repetition can do it twice."""
+    """It is never committed, so a repetition cannot do it twice."""
     database = await open_fast(shop.url)
     held = CustomCodeDatabase(database, CancelScope())
     tried = 0

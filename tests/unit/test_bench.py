@@ -1,5 +1,5 @@
-"""The benchmark's own arithmetic: requests as they are sent, what counts as the same answer, which rows are void, and
-what is written of a fixed run. No server and no database."""
+"""The functions of the benchmark: rendered requests, comparison of answers, void rows, and the report of fixed figures.
+No server and no database."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def row(name: str, cells: dict[str, Cell]) -> Row:
     return Row(request.name, request.label, request.total, request.writes, 16, cells)
 
 
-def test_names_are_words_of_their_own() -> None:
+def test_names_are_single_unique_words() -> None:
     assert len(BY_NAME) == len(REQUESTS)
     assert not [name for name in BY_NAME if not name.replace("-", "").isalnum()]
 
 
-def test_each_list_is_there_with_and_without_a_total() -> None:
+def test_each_list_has_a_row_with_and_without_a_total() -> None:
     exact = {name for name, request in BY_NAME.items() if request.total == "exact"}
     assert exact == {f"{name}-exact" for name, request in BY_NAME.items() if request.total == "none"}
     assert {BY_NAME[name].path.replace("exact", "none") for name in exact} == {
@@ -90,7 +90,7 @@ def test_rendered(name: str, number_: int, path: str, body: str) -> None:
     assert rendered(BY_NAME[name], number_, "a+b") == (path, body)
 
 
-def test_a_template_keeps_the_places_of_numbers_alone() -> None:
+def test_a_template_keeps_only_its_placeholders() -> None:
     assert template(BY_NAME["replace"]) == "/users/{user}/relationships/computers"
     assert template(BY_NAME["deep-cursor"], "a+b") == "/computers?page%5Bsize%5D=10&page%5Bafter%5D=a%2Bb"
 
@@ -127,7 +127,7 @@ def test_bytes() -> None:
     assert bytes_differ(b'{"a":1}', b'{"a":2}') == """at byte 5: b'{"a":1}' and b'{"a":2}'"""
 
 
-def test_new_ids_are_set_aside() -> None:
+def test_new_ids_are_ignored() -> None:
     body = b'{"id":"10007","self":"/users/10007/computers","owner":"9","x":"/users/10003","email":"a10007"}'
     assert without_new_ids(body, 10_000) == (
         b'{"id":"new0","self":"/users/new0/computers","owner":"9","x":"/users/new1","email":"a10007"}'
@@ -199,7 +199,7 @@ def test_goals() -> None:
     }
 
 
-def test_every_goal_is_of_a_request() -> None:
+def test_every_goal_names_a_request() -> None:
     assert {name for ratio in goals.RATIOS for name in ratio.requests} <= BY_NAME.keys()
     assert goals.TWO_WORKERS.keys() <= BY_NAME.keys()
 
@@ -229,7 +229,7 @@ def test_report() -> None:
     assert "## Limits of PostgreSQL" not in text
 
 
-def test_figures_are_kept_whole(tmp_path: Path) -> None:
+def test_figures_are_written_and_read_back(tmp_path: Path) -> None:
     data, _ = write(FIGURES, tmp_path / "out")
     assert read(data) == FIGURES
     shorter = msgspec.structs.replace(FIGURES, rows=[])
@@ -238,7 +238,7 @@ def test_figures_are_kept_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kept", "said"), [([FIGURES], "the figures so far are in "), ([], "nothing was measured\n")])
-def test_what_was_measured_outlives_an_interrupt(
+def test_figures_are_kept_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[Figures], said: str
 ) -> None:
     def interrupted(_: Options, __: Say, ___: Say, keep: Keep) -> Figures:
@@ -312,13 +312,13 @@ def test_wrong_options(arguments: list[str], said: str) -> None:
     assert said in result.output
 
 
-def test_it_is_a_command_of_the_server() -> None:
+def test_bench_is_a_command_of_the_server() -> None:
     result = CliRunner().invoke(server_main, ["bench", "--help"])
     assert result.exit_code == 0
     assert result.output.startswith("Usage: waterspout bench [OPTIONS] [URL]\n")
 
 
-def test_without_its_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bench.__main__", None)
     result = CliRunner().invoke(server_main, ["bench", "--quick"])
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""What the other libraries of the benchmark are asked: each request in their spelling, or why there is none."""
+"""The requests that the benchmark sends to other libraries: each in their form, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FASTAPI, DJANGO = PEERS
 PROJECT = {"bench", "server", "serializers", "querybuild", "migrations", "waterspout"}
 
 
-def spelt(peer: Peer, name: str) -> str:
-    """The path of the seventh request, as a person reads it."""
+def translated(peer: Peer, name: str) -> str:
+    """The path of the seventh request, decoded."""
     request = peer.translate(BY_NAME[name])
     assert request is not None, why_missing(peer, BY_NAME[name])
     return unquote(rendered(request, 7)[0])
@@ -29,7 +29,7 @@ def unknown(peer: Peer) -> set[str]:
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_what_is_missing_has_a_reason_and_nothing_else_has(peer: Peer) -> None:
+def test_exactly_the_missing_requests_have_a_reason(peer: Peer) -> None:
     for request in REQUESTS:
         if request.name in unknown(peer):
             assert why_missing(peer, request)
@@ -38,7 +38,7 @@ def test_what_is_missing_has_a_reason_and_nothing_else_has(peer: Peer) -> None:
                 why_missing(peer, request)
 
 
-def test_what_is_missing() -> None:
+def test_missing_requests() -> None:
     exact = {request.name for request in REQUESTS if request.total == "exact"}
     assert unknown(FASTAPI) == {*exact, "deep-cursor"}
     filters = {"boolean-filter", "boolean-filter-exact"}
@@ -46,7 +46,7 @@ def test_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_method_name_and_label_stay(peer: Peer) -> None:
+def test_a_translation_keeps_method_name_and_label(peer: Peer) -> None:
     for request in REQUESTS:
         if (theirs := peer.translate(request)) is not None:
             kept = ("name", "label", "method", "total", "writes")
@@ -69,11 +69,11 @@ def test_method_name_and_label_stay(peer: Peer) -> None:
     ],
 )
 def test_paths_of_fastapi_jsonapi(name: str, path: str) -> None:
-    assert spelt(FASTAPI, name) == path
+    assert translated(FASTAPI, name) == path
 
 
-def test_fastapi_jsonapi_hears_of_no_total() -> None:
-    assert [name for name in BY_NAME.keys() - unknown(FASTAPI) if "total" in spelt(FASTAPI, name)] == []
+def test_requests_to_fastapi_jsonapi_have_no_total() -> None:
+    assert [name for name in BY_NAME.keys() - unknown(FASTAPI) if "total" in translated(FASTAPI, name)] == []
 
 
 def test_fastapi_jsonapi_replaces_linkage_in_the_user() -> None:
@@ -101,7 +101,7 @@ def test_fastapi_jsonapi_replaces_linkage_in_the_user() -> None:
     ],
 )
 def test_paths_of_django_jsonapi(name: str, path: str) -> None:
-    assert spelt(DJANGO, name) == path
+    assert translated(DJANGO, name) == path
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
@@ -119,7 +119,7 @@ def test_requirements_are_pinned(peer: Peer) -> None:
     assert [line for line in lines if line.count("==") != 1] == []
 
 
-def test_the_programs_import_nothing_of_the_project() -> None:
+def test_the_programs_do_not_import_the_project() -> None:
     programs = sorted(FASTAPI.program.parent.rglob("*.py"))
     assert {DJANGO.program, FASTAPI.program} < set(programs)
     found = {
@@ -132,7 +132,7 @@ def test_the_programs_import_nothing_of_the_project() -> None:
     assert [each for each in found if each[1] in PROJECT] == []
 
 
-def test_an_environment_with_the_same_requirements_is_left_alone(tmp_path: Path) -> None:
+def test_an_environment_with_the_same_requirements_is_kept(tmp_path: Path) -> None:
     python = python_of(FASTAPI, tmp_path)
     python.parent.mkdir(parents=True)
     python.write_text("not to be made anew")
@@ -141,7 +141,9 @@ def test_an_environment_with_the_same_requirements_is_left_alone(tmp_path: Path)
     assert python.read_text() == "not to be made anew"
 
 
-def test_an_environment_with_other_requirements_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_with_other_requirements_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr("bench.peers.subprocess.run", lambda command, check: commands.append(command))
     python = python_of(DJANGO, tmp_path)

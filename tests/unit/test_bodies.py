@@ -1,4 +1,4 @@
-"""The memory for bodies: which body has room, and which is evicted for it."""
+"""The memory for bodies: which body is accepted, and which is evicted for it."""
 
 from __future__ import annotations
 

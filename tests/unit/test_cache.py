@@ -1,4 +1,4 @@
-"""The bounded cache, and the caches of the engine under a stream of shapes that never come again."""
+"""The bounded cache, and the size of the engine's caches when all requests have different shapes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_bounded_in_bytes() -> None:
     assert kept(cache, 0, 1, 2, 3) == [3]
 
 
-def test_what_is_over_the_bound_alone_is_not_kept_and_puts_nothing_out() -> None:
+def test_an_entry_larger_than_the_cache_is_not_kept_and_evicts_nothing() -> None:
     cache: BoundedCache[str] = BoundedCache(100, 10)
     cache.put(0, "x", 5)
     cache.put(1, "x", 11)
@@ -52,7 +52,7 @@ def test_what_is_over_the_bound_alone_is_not_kept_and_puts_nothing_out() -> None
     assert (len(nothing), nothing.bytes) == (0, 0)
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_entry_is_evicted_first() -> None:
     cache: BoundedCache[str] = BoundedCache(2, 1000)
     cache.put(0, "x", 1)
     cache.put(1, "x", 1)
@@ -61,7 +61,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert kept(cache, 0, 1, 2) == [0, 2]
 
 
-def test_a_key_that_is_put_twice_weighs_once() -> None:
+def test_a_key_that_is_put_twice_counts_once() -> None:
     cache: BoundedCache[str] = BoundedCache(2, 1000)
     cache.put(0, "first", 7)
     cache.put(0, "second", 9)
@@ -138,7 +138,7 @@ def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
 
 
 def shapes(engine: Engine, start: int, count: int) -> None:
-    """Reads that are really different, in text and in what they become, and writes of other attributes."""
+    """Reads that differ in their text and in their plans, and writes of different attributes."""
     for number in range(start, start + count):
         names = [AUTHOR.attributes[index % 5].name for index in range(number % 5 + 1)]
         sort = ",".join(f"{'-' * (number >> bit & 1)}{name}" for bit, name in enumerate(("born", "given-name", "id")))
@@ -156,8 +156,8 @@ def shapes(engine: Engine, start: int, count: int) -> None:
         engine.write_statements(create("article", {"attributes": attributes, "relationships": relationships}).plan)
 
 
-def test_the_engine_holds_its_size() -> None:
-    """Memory is flat from where the caches are full: 200 further shapes in caches of 20 leave less than 64 KB."""
+def test_full_caches_do_not_grow() -> None:
+    """200 further shapes in full caches of 20 entries take less than 64 KB."""
     engine = Engine(Settings(statement_cache_entries=20, statement_cache_bytes=3_000_000), CATALOG, LiveSchema())
     shapes(engine, 0, 50)
     gc.collect()
@@ -189,8 +189,9 @@ def groups(number: int) -> str:
 
 
 @pytest.mark.parametrize("query", [lists, groups])
-def test_entries_weigh_what_they_take(query: Callable[[int], str]) -> None:
-    """The bound in bytes is one: what the caches count is no less than three quarters of what is taken."""
+def test_the_assumed_size_of_entries_is_close_to_their_real_size(query: Callable[[int], str]) -> None:
+    """Otherwise the limit in bytes would mean nothing: the caches count at least three quarters of the memory that
+    entries take."""
     engine = Engine(Settings(), CATALOG, LiveSchema())
     read(engine, AUTHOR, query(0))
     gc.collect()
@@ -232,7 +233,7 @@ def test_query_strings_that_come_once_evict_none_that_came_twice() -> None:
     assert read(engine, ARTICLE, "filter[pages]=7") is useful
 
 
-def test_what_is_refused_is_not_kept() -> None:
+def test_a_refused_request_is_not_cached() -> None:
     engine = Engine(Settings(), CATALOG, LiveSchema())
     for _ in range(3):
         with pytest.raises(SortError):

@@ -1,4 +1,4 @@
-"""The cross-checks of the catalogue: each message, and that they are told together."""
+"""The checks of the catalog: each message, and that all of them are reported together."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_attribute_computed_in_python(attribute: Attribute, fault: str) -> None:
     assert found == [f"resource “thing”: attribute “b”: {fault}"]
 
 
-def test_attributes_computed_in_python_that_are_taken() -> None:
+def test_valid_attributes_computed_in_python() -> None:
     hidden = Attribute("a", TEXT, readable=False)
     in_sql = Attribute("c", TEXT, sql=lambda column: Template("now()"))
     made = Attribute("b", TEXT, of=("a", "c"), compute=values)
@@ -294,18 +294,18 @@ def test_hooks(hooks: dict[str, Any], fault: str) -> None:
     assert faults(thing(hooks=Hooks(**hooks))) == [f"resource “thing”: hooks: {fault}"]
 
 
-def test_hooks_that_are_none() -> None:
+def test_invalid_hooks() -> None:
     hooks: Any = {"before_create": around}
     assert faults(thing(hooks=hooks)) == ["resource “thing”: hooks must be a Hooks(...), not dict"]
 
 
 @pytest.mark.parametrize("hook", [around, Called(), Called().method, functools.partial(around), wrapping])
-def test_hooks_that_are_taken(hook: Any) -> None:
-    """Functions, methods, objects, and what functools makes of them."""
+def test_valid_hooks(hook: Any) -> None:
+    """Functions, methods, objects, and the results of functools."""
     Catalog([thing(hooks=Hooks(before_create=hook, after_update=hook, after_commit=alone))])
 
 
-def test_a_pattern_that_is_none() -> None:
+def test_an_invalid_pattern() -> None:
     (told,) = faults(with_attribute("a", TEXT, pattern="("))
     assert told.startswith("resource “thing”: attribute “a”: the pattern is no regular expression: ")
 
@@ -327,7 +327,7 @@ def test_relationship(relationship: ToOne | ToMany, fault: str) -> None:
         (ToMany("a", "thing", foreign_key="id"), {"list", "detail", "delete"}),
     ],
 )
-def test_relationships_that_nobody_has_to_write(relationship: ToOne | ToMany, methods: set[str]) -> None:
+def test_relationships_that_need_not_be_written(relationship: ToOne | ToMany, methods: set[str]) -> None:
     Catalog([thing(relationships=(relationship,), methods=frozenset(methods))])
 
 
@@ -345,7 +345,7 @@ def test_a_catalog_of_something_else(resources: Any, fault: str) -> None:
     assert str(raised.value) == fault
 
 
-def test_arguments_of_wrong_types_are_told_with_all_other_faults() -> None:
+def test_arguments_of_wrong_types_are_reported_with_all_other_faults() -> None:
     wrong: Any = with_attribute("a", TEXT, min_length="3")
     told = faults(wrong, thing(type="other", path="x", relationships=(ToOne("b", "thing"),)))
     assert told == [
@@ -355,7 +355,7 @@ def test_arguments_of_wrong_types_are_told_with_all_other_faults() -> None:
 
 
 @pytest.mark.parametrize("made", [lambda: enum(), lambda: enum(1), lambda: array(str), lambda: array(array(TEXT))])
-def test_types_of_types_that_are_none(made: Any) -> None:
+def test_invalid_attribute_types(made: Any) -> None:
     with pytest.raises(TypeError, match=r"^(enum takes its texts|array takes the type of its elements), such as "):
         made()
 
@@ -370,7 +370,7 @@ def test_resources_against_each_other() -> None:
     Catalog([thing(), thing(type="other", path="/things-x")])
 
 
-def test_faults_are_told_together_and_name_the_declaration() -> None:
+def test_faults_are_reported_together_and_name_the_declaration() -> None:
     told = faults(
         thing(attributes=(Attribute("a", INT, pattern="("), Attribute("id", TEXT))),
         thing(type="other", path="x", relationships=(ToOne("b", "nothing"), ToMany("c", "thing"))),
@@ -385,7 +385,7 @@ def test_faults_are_told_together_and_name_the_declaration() -> None:
     ]
 
 
-def test_names_that_are_taken() -> None:
+def test_valid_names() -> None:
     names = ("a", "A1", "größe", "a-b_c", "日本")
     Catalog([thing(attributes=tuple(Attribute(name, TEXT) for name in names))])
 
@@ -415,7 +415,7 @@ def test_lookups() -> None:
         ("node", "children", True),
     ],
 )
-def test_whether_a_link_can_go(type_name: str, relationship: str, is_detachable: bool) -> None:
+def test_whether_a_link_can_be_removed(type_name: str, relationship: str, is_detachable: bool) -> None:
     found = CATALOG.by_type[type_name].relationship(relationship)
     assert found is not None
     assert CATALOG.is_detachable(found) == is_detachable
@@ -431,7 +431,7 @@ def test_writable() -> None:
 
 
 def test_a_declared_attribute_wins_over_the_key_of_its_name() -> None:
-    """`<relationship>_id` stands for the relationship's id only where no attribute has that name."""
+    """`<relationship>_id` is the id of the relationship only if no attribute has this name."""
     group_id = Attribute("group_id", TEXT, column="x")
     thing_of_group = thing(attributes=(group_id,), relationships=(ToOne("group", "thing", column="y"),))
     plan = read_collection("thing", "filter[group_id]=a&sort=group_id", catalog=Catalog([thing_of_group])).plan

@@ -1,4 +1,4 @@
-"""Change -> WritePlan: what is written, and every fault of a document with its pointer."""
+"""The planning of writes: the values that are written, and every error of a document with its pointer."""
 
 # ruff: noqa: E501  # the table of refusals has one row a case, with the whole detail
 
@@ -126,7 +126,7 @@ def test_a_relationship_that_may_not_be_replaced() -> None:
     assert update("unlisted", "1", {"relationships": linked(node=None)}).values == (1, None)
 
 
-def test_all_faults_are_told_in_the_order_of_the_document() -> None:
+def test_all_faults_are_reported_in_the_order_of_the_document() -> None:
     data = {
         "id": "7",
         "attributes": {"pages": "x", "nope": 1},
@@ -167,7 +167,7 @@ def test_values(attributes: dict[str, Any], values: tuple[Any, ...]) -> None:
     assert create("rule", rule(**attributes)).values == values
 
 
-def test_where_each_value_stood() -> None:
+def test_pointers_of_values() -> None:
     write = create("article", {"id": "a", **article(tags=[("tag", "2"), ("tag", "1"), ("tag", "2")], editor=None)})
     assert write.values == ("a", "x", 1, [2, 1], None)
     assert write.pointers == [
@@ -197,14 +197,14 @@ def test_ids_may_be_numbers() -> None:
     assert create("article", article(tags=[("tag", 3)])).values == ("x", 1, [3])
 
 
-def test_what_must_stay_linked() -> None:
+def test_required_links() -> None:
     write = update("author", "1", {"relationships": linked(articles=[], edited=[], profile=None, desk=None)})
     found = [(link.relationship.name, link.is_detachable) for link in write.plan.links]
     assert found == [("articles", False), ("edited", True), ("profile", False), ("desk", True)]
     assert write.values == (1, [], [], [], [])
 
 
-def test_a_plan_of_writing_has_no_values() -> None:
+def test_a_write_plan_has_no_values() -> None:
     plans = [update("tag", str(number), {"attributes": {"name": f"x{number}"}}).plan for number in (1, 2)]
     assert plans[0] == plans[1]
     assert hash(plans[0]) == hash(plans[1])

@@ -1,4 +1,4 @@
-"""The command line, with what it calls replaced: what it hands over, prints and exits with. No database."""
+"""The command line, with the called functions replaced: their arguments, the output and the exit code. No database."""
 
 import logging
 import sys
@@ -42,7 +42,7 @@ Call = tuple[str, Settings, dict[str, object]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """What was called, in order."""
+    """The calls, in their order."""
     called: list[Call] = []
 
     def noting(name: str) -> Callable[..., None]:
@@ -88,14 +88,14 @@ def test_a_command_calls_its_function_with_the_settings(
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_command_without_flags_of_its_own(name: str, calls: list[Call]) -> None:
+def test_a_command_without_own_flags(name: str, calls: list[Call]) -> None:
     arguments, own = DEFAULTS[name]
     assert invoke(*arguments) == (0, "", "")
     assert calls == [(name, Settings(), own)]
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_a_command_returns_is_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_of_a_command_is_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put_functions(monkeypatch, {"migrate_verify": lambda settings: code})
     assert invoke("migrate", "verify") == (code, "", "")
 
@@ -154,7 +154,7 @@ def test_help_of_a_group() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
-def test_commands_on_the_database_take_its_settings_alone(name: str) -> None:
+def test_database_commands_only_have_settings_of_the_database(name: str) -> None:
     help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
         *("database_url", "data_dir", "migrations", "migration_lock_timeout_seconds", "migration_wait_seconds"),
@@ -164,7 +164,7 @@ def test_commands_on_the_database_take_its_settings_alone(name: str) -> None:
     assert "--config PATH" in help
 
 
-def test_help_of_the_whole() -> None:
+def test_help_of_the_program() -> None:
     help = invoke("--help").stdout
     assert help == invoke("-h").stdout
     assert [line.split()[0] for line in help.partition("Commands:\n")[2].splitlines()] == [
@@ -202,7 +202,7 @@ def test_bad_settings_end_with_a_line_each_and_exit_code_2(
 
 
 @pytest.mark.parametrize("arguments", [["serve"], ["settings"], ["migrate", "up"]])
-def test_what_is_given_in_vain_is_said_in_the_log(
+def test_settings_without_effect_are_logged(
     arguments: list[str], calls: list[Call], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     configured: list[Settings] = []

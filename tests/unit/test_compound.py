@@ -1,4 +1,5 @@
-"""Compound documents: included resources once per (type, id), in first-seen order, with full linkage."""
+"""Compound documents: each included resource once per (type, id), in the order in which it is first seen, with full
+linkage."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from tests.planning import document, read_collection, read_resource
 
 
 def linkage(found: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    """(type, id) -> relationship -> the ids of its linkage, of all resources of the document."""
+    """The linkage of all resources of the document: (type, id) -> relationship -> ids."""
     primary = found["data"] if isinstance(found["data"], list) else [found["data"]]
     return {
         (resource["type"], resource["id"]): {
@@ -28,7 +29,8 @@ def _ids(data: Any) -> Any:
 
 
 def test_full_linkage_and_each_resource_once() -> None:
-    """Articles a, b of author 1 with tags; b's tags are a's as well, and come once, in first-seen order."""
+    """Articles a and b of author 1 have tags. The tags of b are also those of a, and are included once, in the order in
+    which they are first seen."""
     planned = read_collection(
         "article", "include=tags,author&fields[article]=tags,author&fields[author]=&fields[tag]=name"
     )
@@ -60,7 +62,7 @@ def test_full_linkage_and_each_resource_once() -> None:
     ]
 
 
-def test_to_one_that_is_empty_or_gone() -> None:
+def test_an_empty_to_one_and_one_whose_row_is_missing() -> None:
     planned = read_collection("article", "include=editor&fields[article]=editor&fields[author]=")
     found = document(planned, [[("a", None), ("b", 2)], [(2,)]])
     assert linkage(found) == {
@@ -76,8 +78,8 @@ def test_to_one_that_is_empty_or_gone() -> None:
 NODES = {number: UUID(int=number) for number in range(1, 5)}
 
 
-def test_what_is_in_data_is_not_included() -> None:
-    """1 is the parent of 2, and both are primary: nothing is left to include, and the linkage is whole."""
+def test_primary_resources_are_not_included() -> None:
+    """1 is the parent of 2, and both are primary: nothing is included, and the linkage is complete."""
     planned = read_collection("node", "include=parent,children&fields[node]=parent,children")
     one, two = NODES[1], NODES[2]
     found = document(planned, [[(one, None), (two, one)], [(one,)], [(two, one)]])
@@ -89,7 +91,7 @@ def test_what_is_in_data_is_not_included() -> None:
 
 
 def test_a_resource_in_two_places_is_one_object_with_the_linkage_of_both() -> None:
-    """3 is the child of 2 and the parent of 4: as a child its own children are asked for, as a parent its parent."""
+    """3 is the child of 2 and the parent of 4. As a child it shows its children, as a parent it shows its parent."""
     planned = read_collection(
         "node", "include=children.children,parent.parent&fields[node]=parent,children&filter[id][isnot]=null"
     )
@@ -112,7 +114,7 @@ def test_a_resource_in_two_places_is_one_object_with_the_linkage_of_both() -> No
     assert sorted(included) == sorted([str(one), str(three)])
 
 
-def test_linkage_that_was_written_carries_no_resources() -> None:
+def test_linkage_of_a_write_includes_no_resources() -> None:
     planned = read_resource("article", "fields[article]=author,tags", written=("author", "tags"))
     found = document(planned, [[("a", 1)], [], [(7, "a"), (8, "a")]])
     assert "included" not in found

@@ -1,4 +1,4 @@
-"""Who wants gzip, and bodies that are packed whole or piece by piece."""
+"""Which clients get gzip, and the compression of whole bodies and of pieces."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_whole_body(length: int) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_each_piece_is_complete(length: int) -> None:
-    """A client can read all of a piece when it has it."""
+    """A client can read all of a piece as soon as it has it."""
     packing, reader = GzipStream(), zlib.decompressobj(31)
 
     async def send() -> None:
@@ -84,7 +84,7 @@ def test_each_piece_is_complete(length: int) -> None:
 
 
 async def test_the_event_loop_runs_while_a_large_body_is_compressed() -> None:
-    """Between two slices everybody else has a turn, however large a body is."""
+    """Other requests run between two slices, however large the body is."""
     body = text(100 * SLICE_BYTES)
     packing = asyncio.ensure_future(compress_body(body))
     turns = 0

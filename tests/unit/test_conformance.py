@@ -1,5 +1,5 @@
-"""docs/conformance.md cannot rot: it has every normative statement of JSON:API 1.0, and every test that it names is
-there. The statements themselves are in `normative_statements.json`, in the order of the specification."""
+"""docs/conformance.md is complete: it has every normative statement of JSON:API 1.0, and every test that it names
+exists. `normative_statements.json` has the statements, in the order of the specification."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = tuple[str, str, str, str]
 
 
 def read_table() -> list[Row]:
-    """(section, statement, level, what is said of it) of each row."""
+    """(section, statement, level, tests or reason) of each row."""
     rows, section = [], ""
     for line in (ROOT / "docs/conformance.md").read_text().splitlines():
         if line.startswith("## "):
@@ -59,23 +59,23 @@ def functions_of(path: str) -> frozenset[str]:
 ROWS = read_table()
 
 
-def test_every_statement_has_its_row() -> None:
+def test_every_statement_has_a_row() -> None:
     assert len(STATEMENTS) == 184
     listed = [(row["section"], row["id"], row["level"]) for row in STATEMENTS]
     assert [row[:3] for row in ROWS] == listed
 
 
 @pytest.mark.parametrize("path", sorted({path for row in ROWS for path, _ in _TEST.findall(row[3])}))
-def test_every_test_that_is_named_is_there(path: str) -> None:
+def test_every_named_test_exists(path: str) -> None:
     named = {name for row in ROWS for where, name in _TEST.findall(row[3]) if where == path}
     assert named <= functions_of(path)
 
 
-def test_a_row_is_tests_or_a_reason() -> None:
+def test_each_row_has_tests_or_a_reason() -> None:
     for _, statement, _, said in ROWS:
         is_reason = said.startswith((OVERRULED, NOT_HERE)) and len(said) > len(NOT_HERE) + 10
         assert is_reason or _TESTS_ALONE.fullmatch(said), (statement, said)
 
 
-def test_nothing_else_is_overruled() -> None:
+def test_no_other_statement_is_overruled() -> None:
     assert {row[1] for row in ROWS if row[3].startswith(OVERRULED)} == MAY_BE_OVERRULED

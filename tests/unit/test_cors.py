@@ -1,4 +1,4 @@
-"""What a preflight is told about headers, and who may ask."""
+"""The headers that a preflight allows, and the origins that are allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWERED = {
     "names",
     ["content-type", "content-type,x-request-id", "Content-Type, X-My.Own", "a , b", ",".join(["x-header"] * 200)],
 )
-def test_headers_that_are_asked_for_are_allowed(names: str) -> None:
+def test_requested_headers_are_allowed(names: str) -> None:
     asked = HTTPHeaders({"Access-Control-Request-Headers": names})
     assert preflight_headers(asked) == {**ANSWERED, "Access-Control-Allow-Headers": names}
 

@@ -67,14 +67,14 @@ def test_a_bad_credential_is_named_by_its_path_and_not_quoted(text: str | bytes,
     assert caught.value.faults == (f"{tmp_path}/database_url: {fault}",)
 
 
-def test_a_credential_that_can_not_be_read(tmp_path: Path) -> None:
+def test_a_credential_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "database_url").mkdir()
     with pytest.raises(SettingsError) as caught:
         load({}, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
     assert caught.value.faults == (f"{tmp_path}/database_url: can't be read: Is a directory",)
 
 
-def test_what_is_no_secret_comes_from_no_credential(tmp_path: Path) -> None:
+def test_only_secrets_are_read_from_credentials(tmp_path: Path) -> None:
     for setting in SETTINGS:
         (tmp_path / setting.name).write_text(URL)
     loaded = load({}, {"CREDENTIALS_DIRECTORY": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""Resources of a user's own: what is taken, and how what cannot be is told. No database, no socket."""
+"""The loading of a user's resources: what is accepted, and how errors are reported. No database, no socket."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAULTS: list[tuple[str, str]] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The one that the server is started in, from which modules come too."""
+    """The working folder of the server, which modules are imported from, too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
@@ -60,8 +60,8 @@ def told(resources: str) -> str:
 
 @pytest.mark.parametrize("resources", ["shop.py", "./shop.py", "{}/shop.py", "shop", "of_a_test.shop"])
 @pytest.mark.parametrize(("text", "fault"), FAULTS)
-def test_a_fault_is_told_with_its_line(folder: Path, resources: str, text: str, fault: str) -> None:
-    """However the file is named."""
+def test_a_fault_is_reported_with_its_line(folder: Path, resources: str, text: str, fault: str) -> None:
+    """It does not matter how the file is named."""
     write(folder / ("of_a_test/shop.py" if "test" in resources else "shop.py"), text)
     place = resources.format(folder)
     shown = str(Path(place)) if place.endswith(".py") else place
@@ -69,9 +69,7 @@ def test_a_fault_is_told_with_its_line(folder: Path, resources: str, text: str, 
 
 
 @pytest.mark.parametrize("resources", ["shop.py", "shop"])
-def test_resources_that_contradict_each_other_are_told_with_the_line_of_the_catalog(
-    folder: Path, resources: str
-) -> None:
+def test_contradicting_resources_are_reported_with_the_line_of_the_catalog(folder: Path, resources: str) -> None:
     write(folder / "shop.py", TWICE)
     first, *others = told(resources).splitlines()
     assert first == f"the resources of {resources} cannot be served (shop.py, line 3):"
@@ -85,20 +83,20 @@ def test_resources_in_a_list_have_no_line(folder: Path, resources: str) -> None:
 
 
 @pytest.mark.parametrize("resources", ["shop.py", "shop"])
-def test_a_fault_of_another_module_is_told_with_the_line_that_imports_it(folder: Path, resources: str) -> None:
+def test_a_fault_of_another_module_is_reported_with_the_line_that_imports_it(folder: Path, resources: str) -> None:
     write(folder / "prices_of_a_test.py", "\n\n\n1 / 0\n")
     write(folder / "shop.py", "import prices_of_a_test\n")
     assert told(resources) == f"{resources} cannot be loaded: ZeroDivisionError: division by zero (shop.py, line 3)"
 
 
-def test_a_fault_of_the_package_is_told_with_its_line(folder: Path) -> None:
+def test_a_fault_of_the_package_is_reported_with_its_line(folder: Path) -> None:
     write(folder / "of_a_test" / "__init__.py", "1 / 0\n")
     write(folder / "of_a_test" / "shop.py", f"CATALOG = {THING}\n")
     expected = "of_a_test.shop cannot be loaded: ZeroDivisionError: division by zero (__init__.py, line 3)"
     assert told("of_a_test.shop") == expected
 
 
-def test_what_is_not_there(folder: Path) -> None:
+def test_a_missing_module(folder: Path) -> None:
     assert told("shop.py") == "there is no file shop.py to take resources from"
     missing = "there is no module {}: expected package.module:name, or the path of a .py file"
     assert told("shop") == missing.format("shop")
@@ -111,11 +109,11 @@ def test_what_is_not_there(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("resources", ["server.py", "./waterspout.py", "migrations.shop", "tests"])
-def test_a_name_of_the_servers_own_is_refused(folder: Path, resources: str) -> None:
+def test_a_name_of_a_package_of_the_server_is_refused(folder: Path, resources: str) -> None:
     assert " bears the name of a package of the server: rename the " in told(resources)
 
 
 @pytest.mark.parametrize("resources", ["shop.py", "shop", "shop.py:MINE", "shop:MINE"])
-def test_what_is_taken(folder: Path, resources: str) -> None:
+def test_valid_declarations(folder: Path, resources: str) -> None:
     write(folder / "shop.py", f"CATALOG = MINE = {THING}\n")
     assert [resource.type for resource in load_declarations(resources).catalog] == ["thing"]

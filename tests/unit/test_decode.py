@@ -1,4 +1,4 @@
-"""Body bytes -> Change: the form of a document, each fault with its pointer."""
+"""The decoding of bodies: the structure of a document, and each error with its pointer."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_update_needs_its_id() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_not_json(body: bytes, detail: str) -> None:
+def test_invalid_json(body: bytes, detail: str) -> None:
     with pytest.raises(MalformedJson) as raised:
         decoded(body, max_json_depth=5)
     assert (raised.value.pointer, raised.value.detail) == ("", detail)
@@ -180,7 +180,7 @@ def test_what_is_not_json(body: bytes, detail: str) -> None:
     ],
 )
 def test_values_are_counted_before_they_are_read(value: Any, count: int) -> None:
-    """An empty array or object is one. The document and its resource object have two of the others."""
+    """An empty array or object counts as one. The document and its resource object count as two of the others."""
     body = b"   " * 10 + data({"x": value})
     with pytest.raises(MalformedJson) as raised:
         decoded(body, max_json_values=count + 1)
@@ -188,7 +188,7 @@ def test_values_are_counted_before_they_are_read(value: Any, count: int) -> None
     decoded(body, max_json_values=count + 2)
 
 
-def test_members_whose_faults_are_known_are_not_missed_later() -> None:
+def test_invalid_members_are_not_reported_as_missing() -> None:
     found, faults = decoded(data({"attributes": [], "relationships": {"r": 1, "s": {"data": None}}}))
     assert found == change(
         type=None,

@@ -1,7 +1,6 @@
-"""The documentation is complete: whatever a table of the code has, a page has, and nothing else.
+"""The documentation is complete: each row of a table in the code has its entry, and there are no others.
 
-Answers are compared in tests/http/test_docs.py. WATERSPOUT_WRITE_DOCS=1 writes the list of settings anew.
-"""
+tests/http/test_docs.py compares answers. WATERSPOUT_WRITE_DOCS=1 writes the list of settings again."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def headings(page: Path) -> list[str]:
 
 
 def section(page: Path, title: str) -> str:
-    """From the heading to the next one of its level or a higher one."""
+    """The text from the heading to the next one of the same or a higher level."""
     text = text_of(page)
     begin = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
     assert begin, f"{page.name} has no section {title!r}"
@@ -61,7 +60,7 @@ def names_in_headings(text: str) -> list[str]:
 
 
 def settings_text() -> str:
-    """The list of settings as docs/settings.md has it, to the end of the page."""
+    """The list of settings in docs/settings.md, up to the end of the page."""
     parts, group = [], ""
     for setting in SETTINGS:
         if setting.group != group:
@@ -164,7 +163,7 @@ def test_public_names() -> None:
 # the architecture
 
 
-def test_statements_of_the_walk_through() -> None:
+def test_statements_of_the_walkthrough() -> None:
     page = text_of(DOCS / "architecture.md")
     target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     path, query = re.sub(r"\n +", "", target).split("?")
@@ -207,7 +206,7 @@ def test_the_size_of_our_own_code_is_about_what_a_decision_says(page: str, lines
 
 
 def slug(heading: str) -> str:
-    """A heading's anchor, as the usual renderers of Markdown make it."""
+    """The anchor of a heading, as common renderers of Markdown create it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -228,7 +227,7 @@ def test_link(page: Path, target: str) -> None:
         assert anchor in [slug(heading) for heading in headings(found)]
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
+def test_every_page_is_linked_from_the_readme() -> None:
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()

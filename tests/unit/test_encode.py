@@ -1,4 +1,4 @@
-"""ReadPlan and rows -> document bytes."""
+"""The encoding of rows as documents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_bytes_of_a_list() -> None:
     )
 
 
-def test_nothing() -> None:
+def test_an_empty_document() -> None:
     assert document(read_collection("tag"), [[]]) == {
         "jsonapi": {"version": "1.0"},
         "data": [],
@@ -123,12 +123,12 @@ def test_attributes_by_type() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_floats_that_json_has_not(number: float) -> None:
+def test_floats_without_a_form_in_json(number: float) -> None:
     (sample,) = document(read_collection("sample", "fields[sample]=double"), [[(1, number)]])["data"]
     assert sample["attributes"] == {"double": None}
 
 
-def test_what_a_declaration_switches_off_is_left_out() -> None:
+def test_disabled_methods_have_no_links() -> None:
     (unlisted,) = document(read_collection("unlisted"), [[(1, "x")]])["data"]
     assert unlisted == {
         "type": "unlisted",
@@ -144,7 +144,7 @@ def test_what_a_declaration_switches_off_is_left_out() -> None:
     }
 
 
-def test_members_stand_in_the_order_of_the_specification() -> None:
+def test_members_are_in_the_order_of_the_specification() -> None:
     planned = read_collection("article", "include=author")
     found = document(planned, [[("a", "t", 1, 1)], [(1, "g", "f", "g f", None, None)]])
     (article,) = found["data"]
@@ -163,7 +163,7 @@ def test_members_stand_in_the_order_of_the_specification() -> None:
 
 
 def test_json_of_several_lines() -> None:
-    """A `json` column keeps its blanks and line ends, which must not be taken for the end of an object."""
+    """A `json` column keeps its white space and line breaks. They must not be taken for the end of an object."""
     planned = read_collection("sample", "fields[sample]=plain_json")
     rows = [(1, '{\n "a": 1\n}'), (1, None), (1, "[\n]")]
     shown = [one["attributes"]["plain_json"] for one in document(planned, [rows])["data"]]

@@ -1,4 +1,4 @@
-"""Exceptions as error documents: what stands in an answer, and how much of it."""
+"""Exceptions as error documents: which errors an answer contains, and how many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_several_errors_of_one_status() -> None:
 
 
 def test_the_first_hundred_are_reported() -> None:
-    """And the status is of those: what is not in the document does not count."""
+    """The status is that of the reported errors; others do not count."""
     faults = [AttributeFault(str(number), pointer="") for number in range(MAX_ERRORS)]
     full = answer(Several(faults), "r")
     more = answer(Several([*faults, TypeConflict("one more", pointer=""), BadRequest("and one more")]), "r")
@@ -34,13 +34,13 @@ def test_different_statuses_are_a_400() -> None:
     assert [error["status"] for error in json.loads(made.body)["errors"]] == ["422", "409"]
 
 
-def test_one_error_is_no_list_of_many() -> None:
+def test_a_single_error_has_its_own_status() -> None:
     made = answer(ParameterError("a", parameter="sort"), "r")
     assert (made.status, len(json.loads(made.body)["errors"])) == (400, 1)
 
 
-def test_an_error_that_is_its_own_cause_has_one() -> None:
-    """Custom code can raise such a one: who follows causes must come to an end."""
+def test_a_cycle_of_causes_ends() -> None:
+    """Custom code can raise an error that is its own cause."""
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
     assert list(causes(first)) == [first, second]

@@ -27,7 +27,7 @@ GIVEN = {**vars(waterspout), "catalog": built_in(), "limits": LIMITS}
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    """All that stand there, and none is passed over."""
+    """All examples are run."""
     module = import_module(name)
     written = Path(str(module.__file__)).read_text(encoding="utf-8").count(">>> ")
     results = doctest.testmod(module, globs={**GIVEN, **vars(module)})

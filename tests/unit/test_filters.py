@@ -1,4 +1,4 @@
-"""Filter JSON -> filter nodes: what is built, and where in the filter a fault stands."""
+"""The parsing of filters: the nodes, and where in the filter an error is."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_faults_in_several_places_are_reported_together() -> None:
 
 
 def nested(depth: int) -> Any:
-    """Groups inside each other, with a filter object at the given depth."""
+    """A filter object inside this many nested groups."""
     return EQ if depth == 1 else {"not": nested(depth - 1)}
 
 
@@ -161,7 +161,7 @@ def test_the_nodes_of_all_filters_of_a_request_count() -> None:
     assert told == [(FilterError, "filter[a100]", "a filter has at most 100 filter objects and groups")]
 
 
-def test_depth_that_json_itself_refuses() -> None:
+def test_depth_beyond_the_limit_of_the_json_parser() -> None:
     with refused() as told:
         parsed(filter_query("[" * 100_000))
     assert told == [(FilterError, "filter", "The filter is not valid JSON: nested deeper than 64 levels.")]

@@ -1,5 +1,5 @@
-"""A second write of one form is planned as the first was: what `plan_write` makes of it, or None where it has a
-fault."""
+"""The planning of a write whose form is known: the result equals that of `plan_write`, or is None if the write has an
+error."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ALIKE: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), ALIKE)
-def test_alike(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_write_of_a_known_form(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     resource = CATALOG.by_type[first["type"]]
     assert form_key(earlier, resource) == form_key(change, resource) is not None
@@ -94,7 +94,7 @@ FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), FAULTS)
-def test_faults_are_for_the_planning(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_write_with_faults_is_planned_in_full(kind: Kind, first: dict[str, Any], second: dict[str, Any]) -> None:
     earlier, change = changed(kind, first), changed(kind, second)
     form = form_of(earlier, planned(earlier)[0].plan, CATALOG)
     assert form is not None
@@ -120,13 +120,13 @@ OTHER_FORMS: list[tuple[Kind, dict[str, Any]]] = [
 ]
 
 
-def test_forms_that_differ() -> None:
+def test_different_forms() -> None:
     keys = [form_key(changed(kind, data), CATALOG.by_type["article"]) for kind, data in OTHER_FORMS]
     assert None not in keys
     assert len(set(keys)) == len(keys)
 
 
-def test_what_has_no_form() -> None:
+def test_writes_without_a_form() -> None:
     resource, change = CATALOG.by_type["article"], changed("create", article("x", AUTHOR))
     for more in (
         {"assigned": {"title": "y"}},

@@ -1,4 +1,4 @@
-"""Headers that are read without a call, beside tornado's own."""
+"""Headers that are read without a call of tornado's methods."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`server/http/http1.py` and `server/http/answering.py` over a transport of the test's own: where requests end, how
-answers are framed, what becomes of a connection. Shapes that are sent over sockets are in
-`tests/http/test_hostile_http.py`."""
+"""`server/http/http1.py` and `server/http/answering.py` over a transport of the test: where requests end, how answers
+are framed, and when connections are closed. `tests/http/test_hostile_http.py` tests the same over sockets."""
 
 from __future__ import annotations
 
@@ -162,7 +161,7 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_a_request_ends_where_the_next_begins(name: str) -> None:
-    """However the bytes are split into packets."""
+    """It does not matter how the bytes are split into packets."""
     first, body = BODIES[name]
     data = first + GET.replace(b"one", b"two")
     for cut in range(1, len(data)):
@@ -181,7 +180,7 @@ async def test_a_request_ends_where_the_next_begins(name: str) -> None:
 
 @pytest.mark.parametrize("before", [b"", b"\r\n", b"\r\n" * 4])
 async def test_empty_lines_before_a_request(before: bytes) -> None:
-    """However they are split into packets. The count starts again with each request."""
+    """It does not matter how they are split into packets. The count starts again with each request."""
     for cut in range(len(before) + 1):
         owner = Owner()
         connection, transport = connected(owner)
@@ -431,7 +430,7 @@ async def test_a_server_that_is_ending_closes_connections_after_their_answers() 
 
 
 async def test_an_owner_that_sheds_connections_closes_them_after_the_next_answers() -> None:
-    """The answers say so. A connection with a further request is kept."""
+    """These answers have `Connection: close`. A connection with a further request is kept."""
     owner = Owner()
     owner.shed_next = 2
     transports = []
@@ -540,7 +539,7 @@ async def test_writes_wait_for_a_slow_reader() -> None:
 
 
 async def test_a_client_that_goes_is_reported_to_its_handler() -> None:
-    """Its handler is told once, while it works or receives the body, and not after its answer."""
+    """The handler is told once, while it works or receives the body, but not after its answer."""
     request, connection, _ = asked()
     connection.connection_lost(None)
     assert request.told == ["head", "finish", "gone"]

@@ -1,4 +1,4 @@
-"""How the house is laid out: imports point down, and each layer knows what is its own alone."""
+"""The layout of the code: imports point down, and each layer only knows its own things."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def modules(package: str) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """(module, name) of each import; name is "" for a plain one. What is imported for types alone counts as well."""
+    """(module, name) of each import; name is "" for a plain import. Imports that are only for types count, too."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -106,7 +106,7 @@ def test_folders_of_the_server_point_down(folder: str) -> None:
     assert known - {folder} <= FOLDERS[folder]
 
 
-def test_every_folder_of_the_server_has_its_place() -> None:
+def test_every_folder_of_the_server_has_a_layer() -> None:
     assert {path.parent.name for path in (ROOT / "server").glob("*/__init__.py")} == set(FOLDERS)
 
 
@@ -132,14 +132,14 @@ def test_requests_and_connections_are_known_only_in_the_server(path: Path) -> No
 
 @pytest.mark.parametrize("path", modules("serializers"), ids=lambda path: path.name)
 def test_serializers_know_no_sql(path: Path) -> None:
-    """They read plans and rows; the compilers and the operators are not theirs."""
+    """They read plans and rows, but not compilers and operators."""
     known = {module for module, _ in imports(path) if module.startswith("querybuild.")}
     assert not known & {f"querybuild.{name}" for name in ("select", "modify", "clauses", "terms", "binds", "operators")}
 
 
 @pytest.mark.parametrize("path", modules("querybuild"), ids=lambda path: path.name)
 def test_querybuild_writes_no_documents(path: Path) -> None:
-    """It reads JSON values and knows no documents: msgspec's JSON is `values.dump_json` alone."""
+    """It reads JSON values but knows no documents. Only `values.dump_json` uses msgspec's JSON."""
     uses = re.findall(r"msgspec\.json\b|msgspec\.Raw\b", path.read_text())
     allowed = {"values.py": {"msgspec.json"}, "types.py": {"msgspec.Raw"}}
     assert set(uses) <= allowed.get(path.name, set())
@@ -159,7 +159,7 @@ STATUSES = {200, 201, 202, 204, 301, 302, 304, *range(400, 432), 500, 501, 502, 
     [*modules("querybuild"), *modules("serializers"), *modules("migrations")],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_status_codes_are_known_in_the_server_alone(path: Path) -> None:
+def test_only_the_server_knows_status_codes(path: Path) -> None:
     # Two bounds that are no statuses: of a regular expression's length, and of a number's digits.
     bounds = {"operators.py": {200}, "values.py": {400}}
     assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set())
@@ -219,7 +219,7 @@ def test_declarations_are_written_against_the_public_module() -> None:
 
 
 @pytest.mark.parametrize("path", all_modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_what_it_is(path: Path) -> None:
+def test_every_module_has_a_docstring(path: Path) -> None:
     tree = ast.parse(path.read_text())
     if tree.body:
         assert ast.get_docstring(tree)
@@ -235,6 +235,6 @@ def test_modules_and_functions_stay_short(path: Path) -> None:
     assert longest <= 60
 
 
-def test_no_folder_of_odds_and_ends() -> None:
+def test_no_folder_is_called_utils_common_or_core() -> None:
     odd = re.compile(r"(utils?|commons?|core|helpers?|misc)(\.py)?")
     assert not [path for path in all_modules() if any(odd.fullmatch(part) for part in path.relative_to(ROOT).parts)]

@@ -1,4 +1,4 @@
-"""What one worker has of the limits of the server, and what is given up of a request. No socket, no database."""
+"""The share of a worker in the limits of the server, and the cancellation of requests. No socket, no database."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class System:
     ],
 )
 def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, given: int) -> None:
-    """The hard limit stays as it is."""
+    """The hard limit does not change."""
     system = System(monkeypatch, soft, hard)
     assert raise_descriptors() == given
     assert system.soft in (soft, given)
@@ -63,7 +63,7 @@ def test_descriptors(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, give
 
 
 def test_a_system_that_does_not_raise_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As macOS does not, whatever its hard limit says."""
+    """macOS refuses to raise it, whatever the hard limit is."""
     System(monkeypatch, 256, resource.RLIM_INFINITY, is_strict=True)
     assert raise_descriptors() == 256
 

@@ -1,4 +1,4 @@
-"""self, related and page links."""
+"""Links to resources, related resources and pages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def page(family: str, size: int, offset: int) -> Page:
     return Page(family=family, size=size, offset=offset, total="exact")  # type: ignore[arg-type]
 
 
-def places(page: Page, total: int | None, has_next: bool = False) -> dict[str, str]:
-    """The links' places: what stands in page[number] or page[offset]."""
+def positions(page: Page, total: int | None, has_next: bool = False) -> dict[str, str]:
+    """The positions in the links: the values of page[number] or page[offset]."""
     links = page_links("/a", page_queries((), page), page, total=total, has_next=has_next)
     assert links.pop("self") == "/a"
     return {name: link.rpartition("=")[2] for name, link in links.items()}
@@ -76,7 +76,7 @@ def places(page: Page, total: int | None, has_next: bool = False) -> dict[str, s
 def test_page_links(
     family: str, size: int, offset: int, total: int | None, has_next: bool, found: dict[str, str]
 ) -> None:
-    assert places(page(family, size, offset), total, has_next) == found
+    assert positions(page(family, size, offset), total, has_next) == found
 
 
 def test_links_keep_the_query() -> None:

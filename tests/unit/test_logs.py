@@ -1,4 +1,4 @@
-"""The three formats of a log line, and which one is chosen."""
+"""The three formats of log lines, and which one is chosen."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_text_with_a_traceback() -> None:
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JournalFormatter()])
 def test_control_characters_are_escaped(formatter: logging.Formatter) -> None:
-    """Other line breaks are escaped, too; the lines of a message stay lines."""
+    """Other line breaks are escaped, too. The lines of a message remain lines."""
     message = "a\x00\t\r\x1b[2J\x7f\x85\x9b\u2028\u2029\ud800é\nb"
     error = ValueError("c\x9b\nd")
     lines = formatter.format(record(logging.ERROR, "%s", message, error=error)).split("\n")

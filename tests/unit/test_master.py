@@ -1,5 +1,5 @@
-"""The master as a real process, with fake generations and without a database: which generation starts, stays and is
-signalled. tests/http/test_life.py has the real generations."""
+"""The master as a real process, with fake generations and without a database: which generation starts, stays and gets
+signals. tests/http/test_life.py tests real generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WritePlan -> INSERT, UPDATE, DELETE and the statements of links: the text in full."""
+"""The SQL text of writes: INSERT, UPDATE, DELETE and the statements of links."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_links(case: LinkCase) -> None:
     assert [tuple(sent(statement, write) for statement in one) for one in links] == expected
 
 
-def test_a_write_of_links_is_one_shape_however_many_they_are() -> None:
+def test_a_write_of_links_has_one_shape_for_any_number_of_links() -> None:
     few = link("article", "a", "tags", "replace", linkage_of([("tag", "1")]))
     many = link("article", "b", "tags", "replace", linkage_of([("tag", str(number)) for number in range(1, 1001)]))
     assert few.plan == many.plan
@@ -111,21 +111,21 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("write", "sql"), ALONE, ids=["create", "update", "delete"])
-def test_a_write_that_is_its_own_transaction_fails_where_a_trigger_cancels_it(write: PlannedWrite, sql: str) -> None:
+def test_a_write_of_one_statement_fails_if_a_trigger_cancels_it(write: PlannedWrite, sql: str) -> None:
     statements = compile_write(write.plan)
     assert statements.alone is not None
     assert statements.row is not None
     assert (statements.alone.sql, statements.alone.slots) == (sql, statements.row.slots)
 
 
-def test_a_soft_delete_is_no_statement_alone() -> None:
+def test_a_soft_delete_is_not_a_single_statement() -> None:
     write = delete("node", TOKEN)
     soft = msgspec.structs.replace(write.plan.resource, soft_delete=True)
     statements = compile_write(msgspec.structs.replace(write.plan, resource=soft))
     assert (statements.alone, statements.is_repeatable, statements.keeps_row) == (None, False, True)
 
 
-def test_a_write_returns_what_its_answer_shows() -> None:
+def test_a_write_returns_the_columns_of_its_answer() -> None:
     write = update("author", "1", {"attributes": {"born": 1900}})
     node = read_resource("author", "fields[author]=full-name,born").plan.node
     plan = msgspec.structs.replace(write.plan, returning=node)
@@ -136,7 +136,7 @@ def test_a_write_returns_what_its_answer_shows() -> None:
     )
 
 
-def test_a_sequence_that_clients_ran_ahead_of() -> None:
+def test_a_sequence_behind_ids_that_clients_chose() -> None:
     write = create("person", {"attributes": {"name": "x"}}, built_in())
     statements = compile_write(write.plan)
     assert statements.row is not None
@@ -156,14 +156,14 @@ def test_a_sequence_that_clients_ran_ahead_of() -> None:
     assert compile_write(chosen.plan).free_ids is None
 
 
-def test_rows_that_are_alike_are_one_statement() -> None:
+def test_rows_with_the_same_columns_are_one_statement() -> None:
     write = create("person", {"id": "7", "attributes": {"name": "x"}}, built_in())
     rows = ",".join(f"(${number},${number + 1})" for number in range(1, 2 * rows_together(write.plan), 2))
     sql = f'INSERT INTO "persons" ("id","name") VALUES {rows} RETURNING "persons"."id"'
     assert (compile_rows(write.plan), rows_together(write.plan)) == (sql, 48)
 
 
-def test_creates_together() -> None:
+def test_several_creates_in_one_statement() -> None:
     group = create("group", {"attributes": {"name": "x"}}, built_in())
     node = node_of(group.plan.resource, group.plan.resource.readable_attributes)
     names = {"first_name": "a", "last_name": "b"}

@@ -29,7 +29,7 @@ WITH_ATOMIC = frozenset({ATOMIC})
         "application/json; charset=utf-8",
     ],
 )
-def test_content_type_taken(value: str) -> None:
+def test_content_type_accepted(value: str) -> None:
     check_content_type(value, NONE)
 
 
@@ -83,7 +83,7 @@ def test_extension_of_the_route() -> None:
         'text/plain; x="application/vnd.api+json; charset=utf-8"',
     ],
 )
-def test_accept_taken(value: str | None) -> None:
+def test_accept_accepted(value: str | None) -> None:
     check_accept(value, NONE)
 
 
@@ -119,7 +119,7 @@ def test_accept_refused(value: str, problem: str) -> None:
 
 
 def test_an_unclosed_quote_is_parsed_in_linear_time() -> None:
-    """A head may have 64 KB of it; to look for the end from each place in it takes half a minute."""
+    """A head may contain 64 KB of it. A search for the end from each position would take half a minute."""
     begin = time.monotonic()
     with pytest.raises(NotAcceptable):
         check_accept(f'{MEDIA_TYPE};a="' + '\\"' * 30_000, frozenset())

@@ -1,4 +1,4 @@
-"""serializers/operations.py: bodies as operations with their faults, and results and failures as bytes."""
+"""serializers/operations.py: the decoding of operations with their errors, and the encoding of results and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT = "/atomic:operations/0"
 
 
 def decode(*operations: Any, takes_relationships: bool = True, max_operations: int = 10) -> tuple[Any, list[ApiError]]:
-    """The operations' changes, and the faults."""
+    """The changes of the operations, and the errors."""
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()
@@ -65,7 +65,7 @@ def test_changes(operation: dict[str, Any], change: Change) -> None:
 
 
 @pytest.mark.parametrize(("op", "mode"), [("add", "add"), ("update", "replace"), ("remove", "remove")])
-def test_a_relationship_is_an_update_of_what_has_it(op: str, mode: Any) -> None:
+def test_an_operation_on_a_relationship_is_an_update_of_its_owner(op: str, mode: Any) -> None:
     ref = {"type": "user", "id": "1", "relationship": "computers"}
     [change], errors = decode({"op": op, "ref": ref, "data": [{"type": "computer", "id": "2"}]})
     assert errors == []
@@ -76,7 +76,7 @@ def test_a_relationship_is_an_update_of_what_has_it(op: str, mode: Any) -> None:
     assert linkage.identifiers == (Identifier("computer", "2", f"{AT}/data/0"),)
 
 
-def test_lids_are_of_their_type() -> None:
+def test_lids_belong_to_their_type() -> None:
     made = [{"op": "add", "data": {"type": name, "lid": "a"}} for name in ("person", "user")]
     changes, errors = decode(*made, {"op": "remove", "ref": PERSON | {"lid": "a"}})
     assert errors == []
@@ -100,20 +100,20 @@ def test_lids_are_of_their_type() -> None:
     ],
     ids=["later", "repeated", "its own"],
 )
-def test_lids_that_are_faults(operations: list[Any], pointer: str) -> None:
+def test_invalid_lids(operations: list[Any], pointer: str) -> None:
     _, errors = decode(*operations)
     assert [(type(error), error.pointer) for error in errors] == [(InvalidDocument, f"/atomic:operations/{pointer}")]
 
 
 @pytest.mark.parametrize("name", [None, 7, [], {}, True])
-def test_a_relationship_that_is_no_name_is_no_removal(name: Any) -> None:
+def test_an_invalid_relationship_name_does_not_remove_the_resource(name: Any) -> None:
     [change], errors = decode({"op": "remove", "ref": PERSON | {"id": "1", "relationship": name}, "data": []})
     assert change is None
     assert [(type(error), error.pointer) for error in errors] == [(MalformedOperations, f"{AT}/ref/relationship")]
 
 
 @pytest.mark.parametrize("value", [None, True, [], {}, 1.5])
-def test_an_update_whose_id_is_none(value: Any) -> None:
+def test_an_update_with_an_invalid_id(value: Any) -> None:
     [change], errors = decode({"op": "update", "data": PERSON | {"id": value}})
     assert change is None
     assert [(type(error), error.pointer) for error in errors] == [(InvalidDocument, f"{AT}/data/id")]
@@ -138,7 +138,7 @@ def test_too_many() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
-def test_no_json(body: bytes) -> None:
+def test_invalid_json(body: bytes) -> None:
     with pytest.raises(MalformedJson):
         decode_operations(body, [], [], LIMITS, max_operations=10, takes_relationships=True)
 
@@ -157,7 +157,7 @@ LINKAGE = {"friend": LinkageChange((Identifier("person", "", "", "a"),), False, 
         (Change(kind="create", type="user", relationships=LINKAGE), True),
     ],
 )
-def test_what_uses_a_lid(change: Change, is_used: bool) -> None:
+def test_uses_lid(change: Change, is_used: bool) -> None:
     assert uses_lid(change, {Lid("person", "a")}) is is_used
     assert uses_lid(change, set()) is False
 

@@ -26,14 +26,14 @@ class Pipe(msgspec.Struct):
     descriptor: int
 
     def read(self) -> str:
-        """What has arrived."""
+        """The output so far."""
         found = b""
         while select.select([self.descriptor], [], [], 0)[0] and (piece := os.read(self.descriptor, 1 << 20)):
             found += piece
         return found.decode()
 
     def until(self, *ends: str) -> str:
-        """All that arrives, until each of these was among it."""
+        """The output until all of these were in it."""
         found = ""
 
         def arrived() -> str:

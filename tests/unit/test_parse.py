@@ -1,4 +1,4 @@
-"""Query-string pairs -> Query."""
+"""The parsing of query strings."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ def test_faults_are_reported_together() -> None:
     ]
 
 
-def test_a_route_that_has_no_use_for_a_parameter() -> None:
+def test_a_parameter_that_the_route_does_not_accept() -> None:
     errors: list[ApiError] = []
     query = parse((("sort", "a"), ("include", "b"), ("filter[x", "")), frozenset({"include"}), LIMITS, errors)
     assert query.include == (("b",),)

@@ -1,4 +1,4 @@
-"""Which regular expressions are too much for PostgreSQL to compile: `querybuild/patterns.py`."""
+"""Which regular expressions are too expensive for PostgreSQL to compile: `querybuild/patterns.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from querybuild.values import ValueFault
         (r"(\ya)+", 24),
     ],
 )
-def test_what_a_pattern_costs(pattern: str, expected: int) -> None:
+def test_the_cost_of_a_pattern(pattern: str, expected: int) -> None:
     assert cost(pattern) == expected
 
 
@@ -118,6 +118,6 @@ def test_patterns_that_are_refused(pattern: str) -> None:
         "[",
     ],
 )
-def test_patterns_that_people_write(pattern: str) -> None:
-    """Those that are not valid are PostgreSQL's to refuse."""
+def test_common_patterns_are_accepted(pattern: str) -> None:
+    """PostgreSQL refuses those that are invalid."""
     check_pattern(pattern)

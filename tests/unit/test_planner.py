@@ -1,6 +1,5 @@
-"""Query -> ReadPlan: names resolved, aliases in their order, values as their columns' types; every fault with the
-nearest declared name.
-"""
+"""The planning of reads: names are resolved, aliases are in order, values have the types of their columns, and each
+error names the nearest declared name."""
 
 # ruff: noqa: E501  # the tables of refusals have one row a case, with the whole detail
 
@@ -15,7 +14,7 @@ from querybuild import plan as plans
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
-from tests.planning import Told, filter_query, limits, read_collection, read_resource, refused
+from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused
 
 
 def one(name: str, op: str, val: Any) -> str:
@@ -155,7 +154,7 @@ def test_simple_filter_values(query: str, values: tuple[Any, ...]) -> None:
     assert read_collection("author", query + "&page[size]=0").values == values
 
 
-def test_values_stand_in_the_order_of_planning_and_the_page_last() -> None:
+def test_values_are_in_the_order_of_planning_and_those_of_the_page_are_last() -> None:
     filters = [
         {"name": "born", "op": "gt", "val": 1},
         {"name": "articles", "op": "any", "val": {"name": "pages", "op": "in_", "val": [2]}},
@@ -176,7 +175,7 @@ def test_a_plan_has_no_values_and_is_equal_to_every_plan_of_its_shape() -> None:
     assert other != plans[0]
 
 
-def test_aliases_are_handed_out_in_order() -> None:
+def test_aliases_are_numbered_in_order() -> None:
     filters = [
         {"or": [{"name": "tags", "op": "any", "val": {"name": "name", "op": "eq", "val": "x"}}]},
         {"name": "author.desk", "op": "has", "val": []},
@@ -271,7 +270,7 @@ def test_include_depth_by_settings() -> None:
         ("articles.author.articles,edited.author.articles", 5, 6),
     ],
 )
-def test_most_includes(include: str, most: int, leads_over: int) -> None:
+def test_the_limit_of_includes(include: str, most: int, leads_over: int) -> None:
     query = f"include={include}"
     if leads_over <= most:
         read_collection("author", query, limits=limits(max_includes=most))
@@ -307,7 +306,7 @@ def test_without_include_there_is_no_included() -> None:
     assert (plan.node.branches, plan.has_included) == ((), False)
 
 
-def test_fieldsets_hold_for_every_node_of_a_type() -> None:
+def test_a_fieldset_applies_to_every_node_of_its_type() -> None:
     plan = read_collection(
         "article", "include=author.articles,tags&fields[article]=tags,title&fields[author]=&fields[tag]=name,name"
     ).plan
@@ -356,14 +355,14 @@ def test_faults_of_all_parameters_are_reported_together() -> None:
     ]
 
 
-def test_a_fault_in_every_branch_of_a_filter_is_told() -> None:
+def test_a_fault_in_every_branch_of_a_filter_is_reported() -> None:
     filters = [
         {"or": [{"name": "x", "op": "eq", "val": 1}, {"not": {"name": "born", "op": "eq", "val": "y"}}]},
         {"name": "articles.z", "op": "eq", "val": 1},
     ]
     with refused() as told:
         read_collection("author", filter_query(filters))
-    places: list[Told] = [(error, parameter, detail.partition(":")[0]) for error, parameter, detail in told]
+    places: list[Answered] = [(error, parameter, detail.partition(":")[0]) for error, parameter, detail in told]
     assert places == [
         (FilterError, "filter", "[0].or[0]"),
         (FilterError, "filter", "[0].or[1].not"),
@@ -390,7 +389,7 @@ def test_the_key_of_a_to_one() -> None:
     assert plan.order[0] == OrderKey(ColumnRef("t0", key), False, False)
 
 
-def test_total_is_looked_for_only_where_there_are_pages() -> None:
+def test_a_total_is_only_counted_for_pages() -> None:
     found = {
         query: read_collection("tag", query).plan.total
         for query in ("", "page[size]=0", "page[total]=none", "page[total]=estimated")

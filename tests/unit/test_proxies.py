@@ -1,4 +1,4 @@
-"""Who asks, by what proxies say of it: which of them are believed, and how far."""
+"""The address, protocol and host of the client in the headers of proxies: which headers are trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The setting python_path: where a user's resources find their modules. No database, no socket."""
+"""The setting python_path: the folders of modules that a user's resources import. No database, no socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESOURCES = [Resource("thing", "/things", "things", attributes=(Attribute(shop_o
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """sys.path, as it is before the test and will be after it."""
+    """sys.path, which is restored after the test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     return sys.path
 
@@ -39,7 +39,7 @@ def test_folders_come_last_and_once(path: list[str], tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("folders", "named"), [("missing", "missing"), (":", ""), (".:a file", "a file")])
-def test_what_is_no_folder_is_refused(
+def test_a_path_that_is_not_a_folder_is_refused(
     folders: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a file").touch()
@@ -49,7 +49,7 @@ def test_what_is_no_folder_is_refused(
         extend_python_path(folders)
 
 
-def test_resources_import_from_there(path: list[str], tmp_path: Path) -> None:
+def test_resources_import_from_these_folders(path: list[str], tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir()
     (packages / "shop_of_a_test.py").write_text("NAME = 'label'\n")

@@ -1,4 +1,4 @@
-"""A read that is planned from the form of an earlier one is the same as one that is planned anew."""
+"""A read that is planned from the form of an earlier one equals one that is planned in full."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("first", "second"), REFUSED)
-def test_the_same_fault(first: str, second: str) -> None:
+def test_a_known_form_reports_the_same_fault(first: str, second: str) -> None:
     asked = engine()
     read(asked, first)
     faults = []
@@ -135,7 +135,7 @@ def test_a_cursor_is_bound_to_the_values_of_the_filter() -> None:
     assert len(marks) == 3
 
 
-def test_a_form_holds_nothing_of_the_request() -> None:
+def test_a_form_contains_no_values_of_the_request() -> None:
     asked = engine()
     read(asked, tree("pages", "in_", list(range(900))))
     [((form, _), _)] = asked.caches.read_forms._entries.values()

@@ -1,4 +1,4 @@
-"""Canonical paths -> routes."""
+"""The matching of canonical paths to routes."""
 
 from __future__ import annotations
 

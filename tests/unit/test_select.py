@@ -1,4 +1,4 @@
-"""ReadPlan -> SELECT: the text in full."""
+"""The SQL text of reads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_resource() -> None:
 
 
 def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
-    """Of the row more that is read nothing is included."""
+    """The additional row that is read for the next page includes nothing."""
     query = "include=articles&fields[author]=full-name&fields[article]=title&page[size]=7&page[total]=none"
     planned = read_collection("author", query)
     statements = compile_read(planned.plan)
@@ -66,7 +66,7 @@ def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
     assert None not in long.branches
 
 
-def test_linkage_that_was_written_is_read_without_the_related_rows() -> None:
+def test_linkage_of_a_write_is_read_without_the_related_rows() -> None:
     plan = read_resource("article", "fields[article]=author,tags", written=("author", "tags", "editor")).plan
     statements = compile_read(plan)
     assert statements.primary.sql == (
@@ -80,8 +80,8 @@ def test_linkage_that_was_written_is_read_without_the_related_rows() -> None:
     ]
 
 
-def test_one_slot_is_one_parameter() -> None:
-    """The count inside the statement is of the same rows, by the same parameters."""
+def test_a_slot_that_is_used_twice_is_one_parameter() -> None:
+    """The count inside the statement is for the same rows, with the same parameters."""
     statement = compile_read(read_collection("tag", "page[size]=1&fields[tag]=&filter[name]=x").plan).primary
     assert statement.sql == (
         'SELECT "t0"."id",(SELECT COUNT(*) FROM "tags" "t0" WHERE "t0"."name"=$1) FROM "tags" "t0"'
@@ -91,7 +91,7 @@ def test_one_slot_is_one_parameter() -> None:
 
 
 def test_a_custom_criterion_is_one_operand() -> None:
-    """Whatever it is made of: `a OR b` in a conjunction is `(a OR b)`."""
+    """`a OR b` in a conjunction becomes `(a OR b)`."""
     either = Operator(
         "either",
         read=lambda value: value,
@@ -162,7 +162,7 @@ OWN_KEY = '"t0"."author_no"=(SELECT "p"."author_id" FROM "corner"."articles" "p"
         ),
     ],
 )
-def test_rows_that_are_related_to_one(type_name: str, relationship: str, kind: str, query: str, primary: str) -> None:
+def test_rows_related_to_one_parent(type_name: str, relationship: str, kind: str, query: str, primary: str) -> None:
     statements = scoped(type_name, relationship, kind, query)
     assert statements.primary.sql == primary
     assert statements.primary.slots[0] == Slot("path")
@@ -171,7 +171,7 @@ def test_rows_that_are_related_to_one(type_name: str, relationship: str, kind: s
     assert statements.parent.sql == f'SELECT 1 FROM {table} "p" WHERE "p"."{key}"=$1'
 
 
-def test_a_document_of_one_resource_at_once() -> None:
+def test_a_document_of_one_resource_in_one_statement() -> None:
     plan = read_resource("tag", "include=articles.author&fields[tag]=&fields[article]=&fields[author]=").plan
     statement = compile_read(plan).at_once
     tags = '"tags" "t0" WHERE "t0"."id"=$1'
@@ -190,8 +190,8 @@ def test_a_document_of_one_resource_at_once() -> None:
     )
 
 
-def test_a_row_has_room_for_so_many_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes beyond is read by statements of their own."""
+def test_a_row_has_a_limited_number_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Includes beyond the limit are read by separate statements."""
     united, joined, at_once = "include=articles&page[size]=7", "include=author&page[size]=7", "include=articles.author"
     assert read_collection("author", united).plan.united is not None
     assert read_collection("article", joined).plan.node.branches[0].is_joined

@@ -1,4 +1,4 @@
-"""The list of settings and what loading makes of flags, environment and file. No database, no socket."""
+"""The list of settings, and how flags, environment and file are loaded. No database, no socket."""
 
 import tomllib
 from pathlib import Path
@@ -81,13 +81,13 @@ def test_precedence(flag: str | None, variable: str | None, key: str, value: int
         ("PGHOST", None),
     ],
 )
-def test_a_variable_of_no_setting_is_told_and_no_fault(name: str, told: str | None) -> None:
-    """Nor is its value shown, which may be a secret."""
+def test_an_unknown_variable_is_a_warning_and_not_a_fault(name: str, told: str | None) -> None:
+    """Its value is not shown, because it may be a secret."""
     expected = () if told is None else (f"the variable {name} belongs to no setting{told}",)
     assert load({}, {name: SECRET}).warnings == expected
 
 
-def test_variables_of_settings_are_not_told(tmp_path: Path) -> None:
+def test_variables_of_settings_are_no_warning(tmp_path: Path) -> None:
     environ = {s.variable: str(s.default) for s in SETTINGS if s.default is not None}
     assert load({}, environ | {"WATERSPOUT_CONFIG": write_config(tmp_path, "")}).warnings == ()
 
@@ -103,7 +103,7 @@ def test_variables_of_settings_are_not_told(tmp_path: Path) -> None:
         ({"data_dir": "/d"}, {}, "", None),
     ],
 )
-def test_a_data_folder_beside_a_database_is_told(
+def test_a_data_folder_with_a_database_url_is_a_warning(
     flags: dict[str, object], environ: dict[str, str], key: str, told: tuple[str, str] | None, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, key)
@@ -286,7 +286,7 @@ def test_file_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "reason"), [("absent.toml", "No such file or directory"), (".", "Is a directory")])
-def test_file_that_can_not_be_read(name: str, reason: str, tmp_path: Path) -> None:
+def test_file_that_cannot_be_read(name: str, reason: str, tmp_path: Path) -> None:
     path = str(tmp_path / name)
     assert faults_of({}, {}, path) == (f"--config: can't read {path}: {reason}",)
     assert faults_of({}, {"WATERSPOUT_CONFIG": path}) == (f"WATERSPOUT_CONFIG: can't read {path}: {reason}",)
@@ -313,7 +313,7 @@ def test_settings_that_contradict_each_other(flags: dict[str, object], fault: st
     assert faults_of(flags) == (fault,)
 
 
-def test_a_settings_error_is_a_start_error_of_one_line_a_fault() -> None:
+def test_a_settings_error_is_a_start_error_with_one_line_for_each_fault() -> None:
     error = SettingsError(("one", "two"))
     assert isinstance(error, StartError)
     assert str(error) == "one\ntwo"
@@ -355,7 +355,7 @@ def test_secrets_are_masked_wherever_settings_are_shown() -> None:
     assert all("postgresql://ann:***@db.example:5432/shop?sslpassword=***" in text for text in texts)
 
 
-def test_settings_can_not_be_changed() -> None:
+def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Settings().port = 1  # type: ignore[misc]
 

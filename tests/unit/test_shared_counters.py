@@ -1,4 +1,4 @@
-"""The counters that workers share: totals over processes that run, that have ended, and that were killed."""
+"""The counters that workers share: totals over processes that run, have ended or were killed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_totals_never_fall_while_workers_end() -> None:
         assert counters._count() == 3
 
 
-def test_a_process_has_one_sheet() -> None:
+def test_a_process_has_one_segment() -> None:
     counters = SharedCounters()
     counters.segment()
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""The lines and messages of a start, without a database and without a socket."""
+"""The output and the error messages of a start, without a database and without a socket."""
 
 from __future__ import annotations
 

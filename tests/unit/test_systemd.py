@@ -23,7 +23,7 @@ def _outside_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What listens at NOTIFY_SOCKET."""
+    """A socket that listens at NOTIFY_SOCKET."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@waterspout-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(name.replace("@", "\0", 1))
@@ -37,7 +37,7 @@ def test_fields_are_sent_as_lines_in_their_order(manager: socket.socket) -> None
     assert manager.recv(4096).decode() == "READY=1\nSTATUS=answers on http://127.0.0.1:8080 · ü\nMAINPID=4711"
 
 
-def test_a_value_can_not_begin_another_field(manager: socket.socket) -> None:
+def test_a_value_cannot_begin_another_field(manager: socket.socket) -> None:
     assert systemd.notify(STATUS="a reload failed: line 1\nMAINPID=1\r\nREADY=1", WATCHDOG=1)
     assert manager.recv(4096) == b"STATUS=a reload failed: line 1 MAINPID=1 READY=1\nWATCHDOG=1"
 
@@ -55,7 +55,7 @@ def test_reloading_comes_with_the_time(manager: socket.socket) -> None:
     "address",
     [None, "", "relative", "vsock:2:1", "/nowhere/notify", "/" + "a" * 300, "@waterspout-nobody", "/dev/null"],
 )
-def test_nothing_is_raised_where_nobody_listens(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_raised_if_nobody_listens(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
     assert systemd.notify(READY=1) is False
@@ -109,7 +109,7 @@ print([name for name in os.environ if name.startswith("LISTEN_")], systemd.liste
 
 
 def take(descriptors: Sequence[int], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program that finds these as its descriptors 3, 4 ... and prints what it has got."""
+    """Run a program that finds these as its descriptors 3, 4 ... and prints what it got."""
     # First out of each other's way, as they may have each other's places.
     copies = [fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in descriptors]
     moves = "".join(f"os.dup2({one}, {place}, True);" for place, one in enumerate(copies, systemd.FIRST_DESCRIPTOR))
@@ -139,7 +139,7 @@ def listening() -> Iterator[socket.socket]:
         yield one
 
 
-def test_sockets_come_by_name_and_are_taken_once(listening: socket.socket, tmp_path: Path) -> None:
+def test_sockets_are_found_by_name_and_only_once(listening: socket.socket, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as admin, socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "s"))
         unix.listen()
@@ -162,12 +162,12 @@ def test_a_socket_without_a_name_is_unknown(listening: socket.socket) -> None:
 @pytest.mark.parametrize(
     "variables", [{"LISTEN_PID": "1"}, {"LISTEN_PID": ""}, {"LISTEN_FDS": "x"}, {"LISTEN_FDS": ""}]
 )
-def test_sockets_for_another_process_are_left_alone(variables: dict[str, str], listening: socket.socket) -> None:
+def test_sockets_for_another_process_are_not_used(variables: dict[str, str], listening: socket.socket) -> None:
     taken = take([listening.fileno()], **variables)
     assert taken.stdout.splitlines() == ["[] {}"], taken.stderr
 
 
-def test_what_is_no_listening_socket_is_refused(tmp_path: Path) -> None:
+def test_a_descriptor_that_is_not_a_listening_socket_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_connection(one.getsockname()) as connection:
         refused = take([connection.fileno()])
     assert (refused.returncode, refused.stderr) == (

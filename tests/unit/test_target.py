@@ -1,4 +1,4 @@
-"""Targets of requests -> one canonical path, and the text of it that patterns see."""
+"""Targets of requests: their canonical path, and its text for patterns."""
 
 from __future__ import annotations
 

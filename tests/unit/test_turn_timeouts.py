@@ -1,4 +1,4 @@
-"""One timer for all turns."""
+"""One timer for all waiting turns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_each_turn_fails_at_its_own_time() -> None:
     assert [after <= took < after + 0.5 for after, took in zip(sorted(seconds), ended, strict=True)] == [True] * 3
 
 
-async def test_a_turn_that_came_or_was_given_up_is_left_alone() -> None:
+async def test_a_turn_that_ended_before_its_timeout_does_not_fail() -> None:
     timeouts = TurnTimeouts()
     came, given_up, late = turn(), turn(), turn()
     for one in (came, given_up, late):
@@ -46,7 +46,7 @@ async def test_a_turn_that_came_or_was_given_up_is_left_alone() -> None:
         await again
 
 
-async def test_turns_that_came_are_not_kept() -> None:
+async def test_ended_turns_are_not_kept() -> None:
     timeouts = TurnTimeouts()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""JSON and text -> native values: what each type takes, and what it says of the rest."""
+"""The conversion of JSON and text to native values: which values each type accepts, and its errors for others."""
 
 from __future__ import annotations
 
@@ -261,14 +261,14 @@ def test_refused(column_type: ColumnType, expected: str, value: Any) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_long_numbers_that_are_taken(column_type: ColumnType, value: Any) -> None:
+def test_long_numbers_are_accepted(column_type: ColumnType, value: Any) -> None:
     column_type.from_json(value)
 
 
 @pytest.mark.parametrize(
     "column_type", [BOOL, INT, NUMERIC, FLOAT, TEXT, COLOUR, UUID, DATE, TIMESTAMPTZ, BYTEA, array(INT)]
 )
-def test_null_is_no_value_of_a_type(column_type: ColumnType) -> None:
+def test_no_type_accepts_null(column_type: ColumnType) -> None:
     with pytest.raises(ValueFault):
         column_type.from_json(None)
 
@@ -456,7 +456,7 @@ def test_json_refused(text: str, detail: str) -> None:
         '"Käse🧀"',
     ],
 )
-def test_json_in_is_json_out(text: str) -> None:
+def test_json_is_written_as_it_was_read(text: str) -> None:
     assert dump_json(load_json(text)) == text
 
 
@@ -484,7 +484,7 @@ def test_interval_of_null() -> None:
 
 
 def test_families() -> None:
-    """Which types compare with each other in the `field` form."""
+    """Which types can be compared in the `field` form."""
     families: dict[str, list[str]] = {}
     for attribute in SAMPLE_TYPE.attributes:
         families.setdefault(attribute.type.family, []).append(attribute.name)
