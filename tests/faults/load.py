@@ -123,7 +123,9 @@ class Load:
 
     async def until_answered(self, since: float, *outcomes: tuple[str, int, str]) -> None:
         """Wait until all these clients got this answer."""
-        await self.until(lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.answers if one.end >= since})
+        await self.until(
+            lambda: set(outcomes) <= {(one.client, *one.outcome) for one in self.answers if one.end >= since}
+        )
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         try:

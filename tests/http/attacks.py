@@ -1,8 +1,7 @@
-"""Clients that a server is better off without, and one that measures how others fare meanwhile.
+"""Runs attacks on a server, and measures the latency of other clients meanwhile.
 
-In: the port of a server that runs as a program of its own. Out: connections that do what they should not, for as long
-as a block lasts; latencies; memory. It must not know the server's code.
-"""
+In: the port of a server that runs as a separate program. Out: connections that misbehave for as long as a block lasts;
+latencies; memory. It must not know the server's code."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Attack = Callable[[Reader, Writer], Awaitable[None]]
 
 
 async def latency(port: int, path: str = "/groups/1", times: int = 100) -> float:
-    """Of requests on one kept connection, in seconds: 19 of 20 took less."""
+    """The 95th percentile of requests on one kept connection, in seconds."""
     taken = []
     async with connected(port) as wire:
         for _ in range(times):
@@ -53,8 +52,8 @@ def is_bearable(before: float, now: float) -> bool:
 async def attacked(
     port: int, count: int, attack: Attack, source: str = "127.0.0.1"
 ) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Gives the attacks, all of which are connected; each is done when the server has ended it. source: the address
-    that they come from."""
+    """Yields the attacks, all of which are connected. An attack ends when the server closes its connection. source: the
+    address of the clients."""
     pairs = [await _connect(port, source) for _ in range(count)]
     tasks = [asyncio.ensure_future(_run(attack, *pair)) for pair in pairs]
     try:
@@ -68,7 +67,7 @@ async def attacked(
 
 
 async def _connect(port: int, source: str) -> tuple[Reader, Writer]:
-    """With a small buffer, so that the server's fill."""
+    """Connect with a small buffer, so that the server's buffer becomes full."""
     own = socket.socket()
     # A port is chosen when it connects: so there are more than those that are free for all destinations.
     own.setsockopt(socket.SOL_IP, _BIND_ADDRESS_NO_PORT, 1)
@@ -101,7 +100,7 @@ def slow_body(pause_seconds: float) -> Attack:
 
 
 def _trickle(first: bytes, pause_seconds: float, *, is_answered: bool = False) -> Attack:
-    """A byte now and then, until there is an answer; is_answered: or its connection ends."""
+    """Send a byte from time to time, until there is an answer if is_answered, or else until the connection ends."""
 
     async def attack(reader: Reader, writer: Writer) -> None:
         writer.write(first)
@@ -114,7 +113,7 @@ def _trickle(first: bytes, pause_seconds: float, *, is_answered: bool = False) -
 
 
 def never_reads(path: str) -> Attack:
-    """Not even the end of the connection, so its task ends with the test."""
+    """It does not even notice the end of the connection, so its task ends with the test."""
 
     async def attack(_: Reader, writer: Writer) -> None:
         reading: asyncio.ReadTransport = writer.transport  # type: ignore[assignment]  # it is both
@@ -133,12 +132,12 @@ def slow_chunks(pause_seconds: float) -> Attack:
 
 
 def lingers(pause_seconds: float) -> Attack:
-    """After its last answer."""
+    """Stay connected after the last answer."""
     return _trickle(b"no request\r\n\r\n", pause_seconds, is_answered=True)
 
 
 def never_reads_pipeline(path: str) -> Attack:
-    """More requests than the server reads at once, and no answer is read."""
+    """Send more requests than the server reads at once, and read no answer."""
 
     async def attack(_: Reader, writer: Writer) -> None:
         reading: asyncio.ReadTransport = writer.transport  # type: ignore[assignment]  # it is both
@@ -151,7 +150,7 @@ def never_reads_pipeline(path: str) -> Attack:
 
 
 def large_body(size: int, *, is_chunked: bool) -> Attack:
-    """The whole of it, whatever the server says meanwhile, unless it ends the connection."""
+    """Send all of the body, whatever the server answers, unless it closes the connection."""
 
     async def attack(_: Reader, writer: Writer) -> None:
         framing = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {size}"
@@ -165,7 +164,7 @@ def large_body(size: int, *, is_chunked: bool) -> Attack:
 
 
 class Memory:
-    """Of a process, in bytes, above what it had when this was made. most: at any look."""
+    """The memory of a process in bytes, relative to that at creation. most: the highest measurement."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""The whole server over a real socket, on a database of the test's own."""
+"""The whole server over a real socket, with a separate database for each test."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Answer(msgspec.Struct):
 
 
 class Api:
-    """A running server and a client for it. `database_url` is for tests that look into the database themselves, `app`
-    for those that tell the server something: it is there where the server is in this process."""
+    """A running server and a client for it. `database_url` is for tests that look into the database, `app` for tests
+    that call the server directly. There is no `app` if the server runs in another process."""
 
     app: Routes
 
@@ -70,7 +70,7 @@ class Api:
     async def request(
         self, method: str, path: str, document: Any = None, *, headers: dict[str, str] | None = None, body: Any = None
     ) -> Answer:
-        """document: sent as JSON with the JSON:API media type. body: sent as it is."""
+        """Send a request. document: sent as JSON with the JSON:API media type. body: sent as it is."""
         sent = dict(headers or {})
         if document is not None:
             body = json.dumps(document)
@@ -102,7 +102,8 @@ class Api:
         return await self.request("DELETE", path, document)
 
     async def create(self, path: str, type_name: str, attributes: Any = None, **relationships: Any) -> str:
-        """A resource's id; each relationship is its linkage: `group={"type": "group", "id": "1"}`."""
+        """Create a resource and return its id. Each relationship is its linkage: `group={"type": "group", "id":
+        "1"}`."""
         data: dict[str, Any] = {"type": type_name, "attributes": attributes or {}}
         if relationships:
             data["relationships"] = {name: {"data": linkage} for name, linkage in relationships.items()}
@@ -112,7 +113,7 @@ class Api:
         return created
 
     async def sql(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        """On a connection that is kept: half of what such a question takes is to connect."""
+        """Run a statement on a connection that is kept, because connecting takes half of the time."""
         connection = self._idle.pop() if self._idle else None
         if connection is None or connection.is_closed():
             connection = await asyncpg.connect(self.database_url, statement_cache_size=0)
@@ -155,7 +156,8 @@ PostgreSQL's own."""
 
 
 async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSchema:
-    """As the server reads it, once for all databases that are alike: it takes a third of the time of a small test."""
+    """Read the live schema as the server does, once for all equal databases: it takes a third of the time of a small
+    test."""
     connection = await open_alone(url, settings)
     try:
         key = (tuple(catalog), live_tables.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
@@ -167,7 +169,7 @@ async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSch
 
 
 class Servers:
-    """Those of one test, started and stopped in its loop."""
+    """The servers of one test, started and stopped in its event loop."""
 
     def __init__(self) -> None:
         self._running: list[tuple[Server, Database, Api]] = []
@@ -204,7 +206,7 @@ class Servers:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """What servers that start after this send to the database, but for BEGIN and COMMIT."""
+    """The statements that servers started after this send to the database, except BEGIN and COMMIT."""
     statements: Sent = []
 
     class Logged(Connection):
@@ -226,7 +228,7 @@ def start(io_loop: IOLoop) -> Iterator[Start]:
 
 @pytest.fixture
 def serve(io_loop: IOLoop, start: Start) -> Serve:
-    """Starts servers from outside of the loop: `serve(url, catalog=..., page_size=5)`; keywords are settings."""
+    """Starts servers from outside of the event loop: `serve(url, catalog=..., page_size=5)`; keywords are settings."""
 
     def served(url: str, catalog: Catalog | None = None, **settings: Any) -> Api:
         return io_loop.run_sync(lambda: start(url, catalog or built_in(), **settings))
@@ -242,7 +244,7 @@ def api(serve: Serve, database_url: str) -> Api:
 
 @pytest.fixture(scope="session")
 def rows_url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with the rows of `tests/http/rows.py`, one a run: for tests that only read."""
+    """A database with the rows of `tests/http/rows.py`, one for the whole run, for tests that only read."""
     name = f"waterspout_rows_{os.getpid()}"
     url = with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -259,7 +261,8 @@ def reader_port(rows_url: str) -> Iterator[int]:
 
 @pytest.fixture
 def reader(io_loop: IOLoop, reader_port: int, rows_url: str) -> Iterator[Api]:
-    """The built-in resources over `rows_url`, with default settings: one server a run, for tests that only read."""
+    """The built-in resources over `rows_url` with default settings, one server for the whole run, for tests that only
+    read."""
     api = Api(reader_port, rows_url)
     yield api
     io_loop.run_sync(api.close)
@@ -267,7 +270,7 @@ def reader(io_loop: IOLoop, reader_port: int, rows_url: str) -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def corner_rows_url(postgres_url: str, corner_template: str) -> Iterator[str]:
-    """As `rows_url`, for the resources of `tests/catalog.py`."""
+    """Like `rows_url`, for the resources of `tests/catalog.py`."""
     name = f"waterspout_corner_rows_{os.getpid()}"
     url = with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {corner_template}")
@@ -284,7 +287,7 @@ def corner_reader_port(corner_rows_url: str) -> Iterator[int]:
 
 @pytest.fixture
 def corner_reader(io_loop: IOLoop, corner_reader_port: int, corner_rows_url: str) -> Iterator[Api]:
-    """As `reader`, for the resources of `tests/catalog.py`."""
+    """Like `reader`, for the resources of `tests/catalog.py`."""
     api = Api(corner_reader_port, corner_rows_url)
     yield api
     io_loop.run_sync(api.close)

@@ -1,8 +1,6 @@
-"""Catalogues with custom code, for servers that are started from within a test: the hooks of a test are its own. And
-the writes that such tests try.
+"""Creates catalogs with hooks for servers that are started within a test, and sends the writes of such tests.
 
-In: hooks; an Api. Out: a Catalog; answers.
-"""
+In: hooks; an Api. Out: a Catalog; answers."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ async def operate(api: Api, *operations: Any, media_type: str = MEDIA_TYPE) -> A
 
 
 async def written_with(api: Api, kind: str) -> Answer:
-    """Person 1 is written, or a new one."""
+    """Write person 1, or create a person."""
     if kind == "create":
         return await api.post("/persons", document("person", {"name": "new"}))
     if kind == "update":

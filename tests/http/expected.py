@@ -1,7 +1,6 @@
-"""Whole documents as the contract has them, for tests to compare with.
+"""Builds whole documents as the contract defines them, for comparison.
 
-In: what a test knows of its request and of the rows. Out: plain dicts. It must not know the server's code.
-"""
+In: facts about a request and its rows. Out: plain dicts. It must not know the server's code."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ PATHS = {
 
 
 def target(path: str, pairs: Pairs) -> str:
-    """A path with its query, percent-encoded as the server's links are."""
+    """A path with its query, percent-encoded as in links of the server."""
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
     return f"{path}?{query}" if query else path
 
@@ -35,7 +34,7 @@ def bare(type_name: str, id_text: str) -> dict[str, Any]:
 
 
 def bare_list(type_name: str, ids: list[int], pairs: Pairs) -> dict[str, Any]:
-    """The list of these resources on one page, with `fields[type]=` and no other page parameters in the pairs."""
+    """A list of these resources on one page, if the request has `fields[type]=` and no other page parameters."""
     path = PATHS[type_name]
     first = target(path, [*pairs, ("page[number]", "1")])
     return {

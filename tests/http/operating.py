@@ -1,6 +1,5 @@
-"""Atomic operations as tests write them, and the database as it was before and after. What comes in: an Api. What goes
-out: operations as plain dicts, answers, rows. It must not know the server's code.
-"""
+"""Writes atomic operations for tests, and compares the database before and after them. What comes in: an Api. What goes
+out: operations as plain dicts, answers, rows. It must not know the server's code."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Operation = dict[str, Any]
 
 
 def add(type_name: str, attributes: Any = None, **members: Any) -> Operation:
-    """members: of the resource object: lid, id, relationships."""
+    """members: those of the resource object: lid, id, relationships."""
     return {"op": "add", "data": _data(type_name, attributes, members)}
 
 
@@ -35,7 +34,7 @@ def remove(type_name: str, **members: Any) -> Operation:
 
 
 def link(op: str, type_name: str, relationship: str, data: Any, **members: Any) -> Operation:
-    """An operation on a relationship, as the extension has it. members: id or lid of the resource that has it."""
+    """An operation on a relationship, as the extension defines it. members: id or lid of the resource that has it."""
     return {"op": op, "ref": {"type": type_name, **members, "relationship": relationship}, "data": data}
 
 
@@ -56,7 +55,7 @@ async def extended(api: Api, *operations: Any) -> Answer:
 
 
 def results(answer: Answer) -> list[Any]:
-    """The resources of a plain answer's results."""
+    """The resources in the results of an answer without the extension."""
     assert answer.status == 200, answer.body
     assert answer.headers["Content-Type"] == MEDIA_TYPE
     assert all(set(each) == {"data", "meta"} and each["meta"] is None for each in answer.document["atomic:results"])
@@ -71,7 +70,7 @@ def extended_results(answer: Answer) -> list[Any]:
 
 
 def detail(answer: Answer) -> Any:
-    """What a failure without the extension says."""
+    """The `detail` of an error without the extension."""
     assert (answer.status, answer.headers["Content-Type"]) == (422, "application/json"), answer.body
     assert set(answer.document) == {"detail"}
     return answer.document["detail"]
@@ -94,7 +93,7 @@ async def session(api: Api) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def locked(api: Api, table: str) -> AsyncIterator[None]:
-    """Nobody else reads the table meanwhile."""
+    """Locks the table, so that nobody else can read it."""
     async with session(api) as connection, connection.transaction():
         await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
@@ -102,8 +101,8 @@ async def locked(api: Api, table: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def unchanged(api: Api) -> AsyncIterator[Any]:
-    """Every row of every table is the same afterwards, and no session of the server's is in a transaction or holds a
-    lock. Gives a connection to look with."""
+    """Checks that every row of every table is the same afterwards, and that no session of the server is in a
+    transaction or holds a lock. Yields a connection for tests."""
     async with session(api) as watcher:
         before = await contents(watcher)
         yield watcher
@@ -112,14 +111,14 @@ async def unchanged(api: Api) -> AsyncIterator[Any]:
 
 
 async def until_at_rest(watcher: Any) -> None:
-    """Returns when it is so, fails when it is not so in time: for a server that has nothing more to do."""
+    """Wait until no session of the server is in a transaction or holds a lock. Fails if this takes too long."""
     known = {"active", "idle in transaction", "idle in transaction (aborted)"}
     seen = await until(lambda: at_work(watcher), lambda busy: not known.issuperset(busy) or not busy)
     assert seen == []
 
 
 async def at_work(watcher: Any) -> list[str]:
-    """The state of each session of the server's that is in a transaction or holds a lock."""
+    """The state of each session of the server that is in a transaction or holds a lock."""
     found = await watcher.fetch(
         "SELECT state FROM pg_stat_activity a WHERE datname = current_database() AND application_name = 'waterspout'"
         " AND (state <> 'idle' OR xact_start IS NOT NULL OR EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid))"
@@ -128,6 +127,6 @@ async def at_work(watcher: Any) -> list[str]:
 
 
 async def until_blocked_by(watcher: Any, holder_pid: int) -> int:
-    """The process id of the session that waits for a lock of the other."""
+    """Wait until a session waits for a lock of the other one. Returns its process id."""
     statement = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))"
     return int(await until(lambda: watcher.fetchval(statement, holder_pid)))

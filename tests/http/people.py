@@ -1,4 +1,4 @@
-"""Documents and rows that many tests of writes begin with."""
+"""Documents and rows that many tests of writes use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ADA = {"first_name": "Ada", "last_name": "Byron"}
 
 
 def document(type_name: str, attributes: Any = None, **members: Any) -> dict[str, Any]:
-    """A document of one resource; members stand beside its type: id, relationships."""
+    """A document with one resource. members: further members of the resource, such as id and relationships."""
     data: dict[str, Any] = {"type": type_name, **members}
     if attributes is not None:
         data["attributes"] = attributes
@@ -20,7 +20,7 @@ def document(type_name: str, attributes: Any = None, **members: Any) -> dict[str
 
 
 def user(attributes: dict[str, Any] | None = None, **relationships: Any) -> dict[str, Any]:
-    """A new Ada, with attributes besides or instead of hers; each relationship is its linkage."""
+    """A new user Ada, with other or further attributes. Each relationship is its linkage."""
     return document("user", ADA | (attributes or {}), relationships=linked(**relationships))
 
 
@@ -58,8 +58,8 @@ HOUSEHOLD = """
 
 
 async def create_household(api: Api) -> None:
-    """Into an empty database. Of user 1: group 1, computers 1 and 2, posts 1 and 2, bio 1; of user 2: computer 3 and
-    bio 2; of nobody: computer 4; parent 1 and child 1 with association 1; person 1; photo 1."""
+    """Fill an empty database. User 1 has group 1, computers 1 and 2, posts 1 and 2 and bio 1. User 2 has computer 3 and
+    bio 2. Computer 4 has no owner. There are also parent 1 and child 1 with association 1, person 1 and photo 1."""
     connection = await asyncpg.connect(api.database_url)
     try:
         await connection.execute(HOUSEHOLD)
@@ -68,5 +68,5 @@ async def create_household(api: Api) -> None:
 
 
 async def select(api: Api, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What a statement finds, as plain tuples."""
+    """The rows of a statement, as plain tuples."""
     return [tuple(row) for row in await api.sql(statement, *values)]

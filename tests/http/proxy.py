@@ -1,8 +1,7 @@
-"""A TCP proxy between the server and PostgreSQL that cuts a connection when it sees certain bytes go by.
+"""A TCP proxy between the server and PostgreSQL that cuts a connection when it forwards certain bytes.
 
 In: the URL of a database, and bytes of the frontend's protocol. Out: a URL of the same database through the proxy. It
-must not know the server's code.
-"""
+must not know the server's code."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ Moment = Literal["before", "after"]
 
 
 class Proxy:
-    """cuts: how many connections it has cut."""
+    """The proxy. cuts: how many connections it has cut."""
 
     def __init__(self, database_url: str) -> None:
         parts = urlsplit(database_url)
@@ -28,7 +27,7 @@ class Proxy:
         self.cuts = 0
 
     async def open(self) -> str:
-        """The URL to connect to. Without TLS, in which nothing could be seen."""
+        """Return the URL to connect to, without TLS, because the proxy must see the bytes."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
         user, at, _ = self._parts.netloc.rpartition("@")
@@ -41,8 +40,8 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut_at(self, sent: bytes, moment: Moment, times: int = 1) -> None:
-        """The next connections on which the client sends these bytes are cut: before PostgreSQL gets them, or after it
-        has answered them, with an answer that the client does not get."""
+        """Cut the next connections on which the client sends these bytes, either before PostgreSQL gets them, or after
+        it has answered. In both cases the client gets no answer."""
         self._cut, self._times = (sent, moment), times
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,7 +70,7 @@ class Proxy:
         return await asyncio.open_connection(self._host, self._port)
 
     async def _pass_until_cut(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Moment | None:
-        """None at the end of the connection."""
+        """Forward bytes. Returns None at the end of the connection."""
         while data := await reader.read(1 << 16):
             if self._cut is None or self._cut[0] not in data or not self._times:
                 writer.write(data)

@@ -1,6 +1,5 @@
-"""Refused requests: what their errors must be, word for word, and that nothing changed in the database. What
-comes in: an Api and a table of cases. What goes out: an AssertionError, or nothing.
-"""
+"""Checks refused requests: their errors, word for word, and that nothing in the database changed. What comes in: an Api
+and a table of cases."""
 
 from __future__ import annotations
 
@@ -54,8 +53,8 @@ def attribute(name: str, detail: str) -> Error:
 
 
 class Refused(msgspec.Struct):
-    """A request and its errors. body: sent instead of the document, as it is. status: where the errors differ in
-    theirs."""
+    """A request and its errors. body: sent as it is, instead of the document. status: needed if the errors have
+    different ones."""
 
     method: str
     path: str
@@ -70,7 +69,7 @@ class Refused(msgspec.Struct):
 
 
 async def check_refused(api: Api, cases: list[Refused]) -> None:
-    """Every case is refused in its own words, and leaves every row of every table as it was."""
+    """Check that every case is refused with its errors, and leaves every row of every table unchanged."""
     connection = await asyncpg.connect(api.database_url)
     try:
         before = await contents(connection)
@@ -92,7 +91,7 @@ async def send(api: Api, case: Refused) -> Answer:
 
 
 async def contents(connection: asyncpg.Connection[Any]) -> list[tuple[str, str]]:
-    """All rows of all tables, as text: sequences move on when a write is rolled back, rows do not."""
+    """All rows of all tables as text. Sequences are left out, because a rollback does not reset them."""
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     rows = [f"SELECT '{table}' AS place, t::text AS shown FROM public.\"{table}\" t" for (table,) in tables]
     return [tuple(row) for row in await connection.fetch(" UNION ALL ".join(rows) + " ORDER BY 1, 2")]

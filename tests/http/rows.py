@@ -1,9 +1,8 @@
-"""The rows that the tests of reading know, drawn for their corners, and a server over them that lives as long as
-the run.
+"""Creates the rows for tests of reads, which include many corner cases, and runs a server over them during the whole
+run.
 
-In: the address of a database with the built-in schema. Out: its tables filled, and the port of a server that only
-reads. It must not know a request.
-"""
+In: the URL of a database with the built-in schema. Out: its filled tables, and the port of a read-only server. It must
+not know a request."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ INSERT INTO corner.entries (id, line) VALUES (1, 'x');
 
 @contextmanager
 def reading_server(url: str, catalog: Catalog) -> Iterator[int]:
-    """Serves the resources, with default settings, in a thread and a loop of its own; gives the port."""
+    """Serves the resources with default settings, in a separate thread and event loop. Yields the port."""
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     ports: list[int] = []

@@ -1,4 +1,4 @@
-"""The loop of the server, for tests of what it does and keeps."""
+"""The event loop of the server, for tests that depend on it."""
 
 from __future__ import annotations
 

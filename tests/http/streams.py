@@ -1,8 +1,6 @@
-"""What tests of streamed answers share: making small answers stream, many rows, and a client that reads as slowly as
-it likes.
+"""Helpers for tests of streams: small batches, many rows, and a client that reads as slowly as a test wants.
 
-In: a server's port. Out: the pieces of its answers, with what says how they ended.
-"""
+In: the port of a server. Out: the pieces of its answers, and how they ended."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ MANY_ROWS = """
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers of two rows are streamed, two rows at a time."""
+    """Answers with more than two rows are streamed, two rows at a time."""
     monkeypatch.setattr(execute, "FIRST_ROWS", 1)
     monkeypatch.setattr(streams, "BATCH_ROWS", 2)
     monkeypatch.setattr(streams, "BATCH_LINKAGE", 2)
@@ -43,7 +41,7 @@ async def create_many(api: Api, users: int, computers: int = 0) -> None:
 
 
 class Reader:
-    """A client that takes of an answer what it asks for. Its own buffer is small, so that the server's fill."""
+    """A client that reads only what a test asks for. Its buffer is small, so that the server's buffer becomes full."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -59,12 +57,12 @@ class Reader:
         return int(first.split(" ")[1]), others
 
     async def some(self) -> bytes:
-        """As it comes, with the marks of chunks in it."""
+        """The next bytes as they come, with the framing of chunks."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read(1 << 16)
 
     async def chunks(self) -> tuple[bytes, bool]:
-        """The body up to its end or that of the connection, and whether it had its last chunk."""
+        """The body up to its end or the end of the connection, and whether it had its last chunk."""
         body = []
         try:
             async with asyncio.timeout(SECONDS):
@@ -76,7 +74,7 @@ class Reader:
         return b"".join(body), True
 
     async def rest(self) -> bytes:
-        """All that comes until the connection ends. Raises ConnectionResetError where it is reset."""
+        """All bytes until the connection ends. Raises ConnectionResetError if it is reset."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read()
 
@@ -98,6 +96,6 @@ async def reading(port: int) -> AsyncIterator[Reader]:
 
 
 async def until_sessions(api: Api, condition: str) -> None:
-    """Asks PostgreSQL about its connections with the server until they are as they should be; fails after a while."""
+    """Wait until the connections of the server to PostgreSQL are in this state. Fails after a while."""
     statement = f"SELECT {condition} FROM pg_stat_activity WHERE datname=current_database() AND application_name=$1"
     await until(lambda: api.sql(statement, "waterspout"), lambda rows: rows[0][0])

@@ -1,4 +1,5 @@
-"""Views and other relations whose ids no constraint keeps unique and not null: never a malformed document."""
+"""Views and other relations whose ids are not unique and not null by a constraint: they never cause a malformed
+document."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def things_url(database_url: str) -> str:
 
 
 async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSchema, tuple[str, ...]]:
-    """What is known of the resource's ids, and what its rows say."""
+    """The facts about the ids of a resource, and the result of the check of its rows."""
     connection = await asyncpg.connect(url)
     try:
         for statement in statements:
@@ -177,7 +178,7 @@ async def statuses(api: Api, paths: Sequence[str]) -> dict[str, tuple[int, str]]
     return found
 
 
-async def test_ids_of_one_row_each_are_shown(shop: Api) -> None:
+async def test_unique_ids_are_shown(shop: Api) -> None:
     await shop.sql("INSERT INTO rows (id, name, maker_id) VALUES (1, 'a', 1), (2, 'b', 1)")
     assert await statuses(shop, READ) == dict.fromkeys(READ, (200, ""))
 
@@ -195,7 +196,7 @@ async def test_a_row_without_an_id_is_never_shown(shop: Api) -> None:
     assert page.status == 500
 
 
-async def test_a_long_list_is_looked_at_before_its_first_byte(shop: Api) -> None:
+async def test_a_long_list_is_checked_before_its_first_byte(shop: Api) -> None:
     await shop.sql("INSERT INTO rows (id, name) SELECT n, 'a' FROM generate_series(1, 3000) n")
     assert len((await shop.get("/seen?page[size]=0")).document["data"]) == 3000
     await shop.sql("INSERT INTO rows (id, name) VALUES (7, 'b')")
@@ -204,7 +205,7 @@ async def test_a_long_list_is_looked_at_before_its_first_byte(shop: Api) -> None
 
 
 async def test_cursors_skip_no_row(shop: Api) -> None:
-    """The second of two rows with one id and one sort key would be behind the cursor of the first."""
+    """The second of two rows with the same id and sort key would be skipped by the cursor of the first."""
     await shop.sql("INSERT INTO rows (id, name) VALUES (1, 'a'), (2, 'a'), (2, 'b'), (3, 'a'), (3, 'a')")
     path, walked = "/seen?sort=name&page[size]=1&page[after]=", []
     while (answer := await shop.get(path)).status == 200:
@@ -229,7 +230,7 @@ def keepers(serve: Serve, things_url: str) -> Api:
 TO_ONE = ["/keepers?include=kept", "/keepers/1?include=kept", "/keepers/1/kept", "/keepers/1/relationships/kept"]
 
 
-async def test_the_other_side_of_a_to_one_is_one(keepers: Api) -> None:
+async def test_the_reverse_side_of_a_to_one_is_unique(keepers: Api) -> None:
     await keepers.sql("INSERT INTO rows (id, maker_id) VALUES (1, 1), (3, NULL), (4, NULL)")
     paths = [*TO_ONE, "/keepers?page[size]=0&include=kept"]
     assert await statuses(keepers, paths) == dict.fromkeys(paths, (200, ""))

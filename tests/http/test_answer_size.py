@@ -1,4 +1,5 @@
-"""Section 10 of the decisions: an answer has at most `max_answer_bytes`, and a stream holds no more at a time."""
+"""Section 10 of the decisions: an answer has at most `max_answer_bytes`, and a stream reads at most as much at a
+time."""
 
 from __future__ import annotations
 
@@ -80,8 +81,8 @@ async def test_the_requests_that_the_error_suggests_succeed(sized: Api, path: st
     assert (await sized.get(path)).status == 200
 
 
-async def test_a_connection_serves_others_afterwards(sized: Api) -> None:
-    """The statement is cancelled, and the connection is kept."""
+async def test_the_connection_is_kept_after_a_too_large_read(sized: Api) -> None:
+    """The statement is cancelled."""
     await fill(sized)
     sessions = "SELECT array_agg(pid ORDER BY pid) FROM pg_stat_activity WHERE application_name='waterspout'"
     assert (await sized.get("/groups")).status == 200
@@ -114,7 +115,7 @@ USER = {"data": {"type": "user", "id": "1"}}
         ("PATCH", "/posts/1", {"type": "post", "id": "1", "attributes": {"body": "\u0001" * 20_000}}),
     ],
 )
-async def test_a_write_whose_answer_is_too_large_is_undone(sized: Api, method: str, path: str, data: Any) -> None:
+async def test_a_write_whose_answer_is_too_large_is_rolled_back(sized: Api, method: str, path: str, data: Any) -> None:
     await fill(sized)
     before = await rows_of(sized)
     answer = await sized.request(method, path, {"data": data})
@@ -128,7 +129,7 @@ async def rows_of(api: Api) -> list[Any]:
     return [await api.sql(f"SELECT {table}::text FROM {table} ORDER BY id") for table in tables]
 
 
-async def test_operations_whose_results_are_too_large_are_undone(sized: Api) -> None:
+async def test_operations_whose_results_are_too_large_are_rolled_back(sized: Api) -> None:
     await fill(sized)
     before = await rows_of(sized)
     short = {"type": "post", "attributes": {"title": "t", "body": "b" * 30_000}, "relationships": {"user": USER}}
@@ -145,7 +146,7 @@ async def test_operations_whose_results_are_too_large_are_undone(sized: Api) -> 
 @pytest.mark.parametrize(
     "path", ["/posts?page[size]=0", "/users?page[size]=0&include=posts", "/posts?page[limit]=0&sort=-id"]
 )
-async def test_all_rows_are_streamed_where_they_are_too_large_for_one_answer(
+async def test_all_rows_are_streamed_if_they_are_too_large_for_one_answer(
     io_loop: IOLoop, sized: Api, path: str, compression: str | None
 ) -> None:
     await fill(sized)
@@ -160,8 +161,8 @@ async def test_all_rows_are_streamed_where_they_are_too_large_for_one_answer(
 
 
 @pytest.mark.parametrize("narrow", [0, 1, 249, 250, 251, 1000])
-async def test_a_stream_reads_fewer_rows_at_a_time_where_they_are_wide(sized: Api, narrow: int) -> None:
-    """A batch that is too large is read again, and each row is shown once and in its place."""
+async def test_a_stream_reads_fewer_rows_at_a_time_if_they_are_large(sized: Api, narrow: int) -> None:
+    """A batch that is too large is read again. Each row is shown once, in its place."""
     await fill(sized)
     await sized.sql("DELETE FROM posts")
     await sized.sql("INSERT INTO posts (title, body, user_id) SELECT 'n', '', 1 FROM generate_series(1, $1)", narrow)

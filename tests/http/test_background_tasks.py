@@ -1,4 +1,4 @@
-"""Tasks of a worker that end, and tasks of custom code that fail, in a server that is a program of its own."""
+"""Tasks of a worker that end, and tasks of custom code that fail, in a server that is a separate program."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What every answer has alike, also those that no handler makes; and what is shown of what clients send: in answers,
-logs and metrics."""
+"""Headers of every answer, also of those without a handler, and how values of clients appear in answers, logs and
+metrics."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_options_of_the_whole_server(start: Start, rows_url: str, read_onl
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE", "PURGE"])
-async def test_other_methods_are_not_about_the_whole_server(reader: Api, method: str) -> None:
+async def test_only_options_accepts_the_asterisk(reader: Api, method: str) -> None:
     answer = await asked(reader, f"{method} *{HEAD}\r\n".encode())
     assert (answer.status, answer.body) == (400, b"")
 
@@ -160,7 +160,7 @@ async def test_other_methods_are_not_about_the_whole_server(reader: Api, method:
 # what is shown
 
 
-async def test_what_logs_show_of_a_request(
+async def test_values_of_a_request_in_logs(
     start: Start, rows_url: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, "server.access")
@@ -210,7 +210,7 @@ async def test_what_logs_show_of_a_request(
         ("POST", "/operations", operation("update", ref={"type": "group", "id": "1", "relationship": LONG}, data=None)),
     ],
 )
-async def test_a_long_name_does_not_come_back(api: Api, method: str, path: str, document: Any) -> None:
+async def test_a_long_name_is_shortened_in_errors(api: Api, method: str, path: str, document: Any) -> None:
     extended = f'{MEDIA_TYPE};ext="https://jsonapi.org/ext/atomic"'
     for media_type in (MEDIA_TYPE, extended) if path == "/operations" else (MEDIA_TYPE,):
         headers = {"Content-Type": media_type}
@@ -220,7 +220,7 @@ async def test_a_long_name_does_not_come_back(api: Api, method: str, path: str, 
         assert len(answer.body) < 2500 * len(errors)
 
 
-async def test_an_operation_that_fails_is_shown_in_parts(api: Api) -> None:
+async def test_a_failed_operation_is_shortened_in_errors(api: Api) -> None:
     values = {"names": [[[]] * 10] * 1000, "a": "x" * 1000, "b": "x" * 1001, "n": 1.5, LONG: None}
     attributes = {name: values[name] for name in ("a", "b", "n", LONG, "names")}
     answer = await api.post("/operations", operation("add", data={"type": "nothing", "attributes": attributes}))
@@ -243,7 +243,7 @@ async def test_an_operation_that_fails_is_shown_in_parts(api: Api) -> None:
         ),
     ],
 )
-async def test_a_long_parameter_does_not_come_back(reader: Api, query: str) -> None:
+async def test_a_long_parameter_is_shortened_in_errors(reader: Api, query: str) -> None:
     name = "n" * 16_000
     answer = await reader.get(
         f"/users?{query.format(name)}".replace('"', "%22").replace("{", "%7B").replace("}", "%7D")
@@ -259,7 +259,7 @@ async def test_a_long_parameter_does_not_come_back(reader: Api, query: str) -> N
         *("Origin: {}", "Content-Encoding: {}", "If-Match: {}", "X-Request-Id: {}"),
     ],
 )
-async def test_a_long_header_does_not_come_back(reader: Api, header: str) -> None:
+async def test_a_long_header_is_shortened_in_errors(reader: Api, header: str) -> None:
     line = header.format("h" * 40_000)
     answer = await asked(reader, f"POST /groups{HEAD}{line}\r\nContent-Length: 1\r\n\r\nx".encode())
     assert (400 <= answer.status < 500, len(answer.body) < 3000) == (True, True)

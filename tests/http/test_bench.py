@@ -1,5 +1,5 @@
-"""The requests of the benchmark, to our server over the benchmark's rows: all are answered, writes can be taken back,
-who answers something else is found out, and a server that runs already can be measured."""
+"""The benchmark with our server: it answers all requests, writes are restored, a server with other answers is left out,
+and a running server can be measured."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_every_request_is_answered(request_: Request, running: Running, bench_ro
         assert ("total" in document.get("meta", {})) == (request_.total == "exact")
 
 
-def test_the_cursor_is_of_the_same_page(running: Running, cursor: str) -> None:
+def test_the_cursor_and_the_number_lead_to_the_same_page(running: Running, cursor: str) -> None:
     with connected(running.port) as connection:
         deep = [json.loads(ask(connection, BY_NAME[name], 1, cursor).body) for name in ("deep-page", "deep-cursor")]
     assert deep[0]["data"] == deep[1]["data"]
     assert len(deep[0]["data"]) == 10
 
 
-def test_writes_are_taken_back(running: Running, bench_rows: Rows) -> None:
+def test_writes_are_restored(running: Running, bench_rows: Rows) -> None:
     before = bench_rows.run(fingerprint)
     with connected(running.port) as connection:
         for name in ("create", "update", "replace", "operations-3"):
@@ -101,7 +101,7 @@ def test_writes_are_taken_back(running: Running, bench_rows: Rows) -> None:
     assert made == str(USERS + 1)
 
 
-def test_tables_get_their_size_back(bench_rows: Rows) -> None:
+def test_tables_are_compacted_to_their_first_size(bench_rows: Rows) -> None:
     async def size(connection: asyncpg.Connection[Any]) -> int:
         return int(await connection.fetchval("SELECT pg_total_relation_size('users')"))
 
@@ -132,7 +132,7 @@ def course(running: Running, rows: Rows, *others: Entrant, has_load: bool = Fals
     return Course((Entrant(running, unchanged), *others), rows, plan, has_load, "", lambda _: None)
 
 
-def test_who_answers_something_else_is_left_out(running: Running, bench_rows: Rows) -> None:
+def test_a_server_with_other_answers_is_left_out(running: Running, bench_rows: Rows) -> None:
     floor = msgspec.structs.replace(running, name="floor")
     peer = msgspec.structs.replace(running, name="peer")
     lost = msgspec.structs.replace(running, name="lost")
@@ -169,8 +169,10 @@ def test_load_is_counted(running: Running, bench_rows: Rows) -> None:
 
 
 @NEEDS_WRK
-def test_there_are_enough_to_delete(running: Running, bench_rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice in a row: each run of the load has all of them anew, and asks for each once."""
+def test_each_run_has_enough_users_to_delete(
+    running: Running, bench_rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in a row: each run of the load creates all of them again, and deletes each once."""
     # A server in this process has a part of a core.
     monkeypatch.setattr("bench.contest.DELETED_PER_SECOND", 8000)
     plan = Plan(rounds=2, seconds=1, connections=(16,), warm_up=False)
@@ -181,8 +183,10 @@ def test_there_are_enough_to_delete(running: Running, bench_rows: Rows, monkeypa
 
 
 @NEEDS_WRK
-def test_an_error_under_load_voids(running: Running, bench_rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are ten users to delete, which are soon gone."""
+def test_an_error_under_load_makes_a_row_void(
+    running: Running, bench_rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are only ten users to delete."""
     monkeypatch.setattr("bench.contest.DELETED_PER_SECOND", 0)
     (cell,) = run_row(course(running, bench_rows, has_load=True), BY_NAME["delete"]).cells.values()
     assert cell.void.endswith(" errors")
@@ -199,7 +203,7 @@ def test_pages_and_the_whole_table(running: Running) -> None:
     assert whole_table.megabytes > 1
 
 
-def test_the_ceiling_runs_what_the_server_sends(bench_rows: Rows) -> None:
+def test_pgbench_runs_the_statements_of_the_server(bench_rows: Rows) -> None:
     pgbench = find_pgbench()
     if pgbench is None:
         pytest.skip("pgbench is not installed")
@@ -212,7 +216,7 @@ def test_the_ceiling_runs_what_the_server_sends(bench_rows: Rows) -> None:
 
 
 @NEEDS_WRK
-def test_a_server_that_runs_already(running: Running) -> None:
+def test_a_running_server(running: Running) -> None:
     options = ["--seconds", "1", "--connections", "2", "--only", "detail,create", "--json"]
     result = CliRunner().invoke(main, [running.url, *options])
     assert result.exit_code == 0, result.output
@@ -222,7 +226,7 @@ def test_a_server_that_runs_already(running: Running) -> None:
     assert 0 < line["p50_ms"] <= line["p99_ms"]
 
 
-def test_what_a_server_is_asked_follows_from_its_answers(running: Running, corner_url: str) -> None:
+def test_requests_to_a_running_server_depend_on_its_answers(running: Running, corner_url: str) -> None:
     reading = [request.name for request, _ in _usable_requests(running.url, "", (), writes=False, first=1)]
     assert reading == [one.name for one in REQUESTS if not one.writes and one.name != "everything"]
     assert [one.name for one, _ in _usable_requests(running.url, "", ("every",), writes=False, first=1)] == [
@@ -238,7 +242,7 @@ def test_what_a_server_is_asked_follows_from_its_answers(running: Running, corne
 
 
 @NEEDS_WRK
-def test_nobody_there() -> None:
+def test_no_server_at_the_url() -> None:
     result = CliRunner().invoke(main, ["http://127.0.0.1:9"])
     assert result.exit_code == 1
     assert result.output.startswith("Error: http://127.0.0.1:9 cannot be reached: ")

@@ -36,7 +36,7 @@ IS_WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() 
 
 @pytest.fixture(scope="module")
 def bench_url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with the rows of the benchmark, for all tests of this module: those that write restore it."""
+    """A database with the rows of the benchmark, for all tests of this module. Tests that write restore it."""
     name = f"waterspout_bench_{os.getpid()}"
     url = with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -85,7 +85,7 @@ def shown(answer: Answer) -> tuple[int, str | None, str | None, bytes]:
 
 
 async def cursor_at(server: Api, offset: int) -> str:
-    """Of the row before, in the order of the ids, as the server tells it."""
+    """The cursor of the row before this one in the order of ids, from the server."""
     cursor = ""
     for _ in range(10):
         page = await server.get(f"/computers?page[size]={offset // 10}&page[after]={cursor}&fields[computer]=")
@@ -107,7 +107,7 @@ async def test_reads(start: Start, bench_url: str, request_: Request) -> None:
 
 @pytest.mark.parametrize("request_", [one for one in REQUESTS if one.writes], ids=lambda one: one.name)
 async def test_writes(start: Start, bench_url: str, loaded: str, request_: Request) -> None:
-    """One after the other, on the same rows and with the same next ids."""
+    """The writes run one after the other, on the same rows and with the same next ids."""
     server = await start(bench_url, built_in())
     try:
         expected, written = await written_by(server, request_)
@@ -124,12 +124,12 @@ async def test_writes(start: Start, bench_url: str, loaded: str, request_: Reque
 
 @pytest.fixture(scope="module")
 def loaded(bench_url: str) -> str:
-    """What the tables hold."""
+    """The contents of the tables."""
     return asyncio.run(connected(bench_url, fingerprint))
 
 
 async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
-    """The answer, and what the tables hold after it."""
+    """The answer, and the contents of the tables after it."""
     await connected(api.database_url, restore)
     if request.name == "delete":
         # Two, of which one stays: without it what is left would be what was loaded.
@@ -140,7 +140,7 @@ async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
 
 @BOTH
 async def test_a_replacement_waits_for_another(bench_url: str, is_plain: bool) -> None:
-    """And then replaces what that one has left."""
+    """Then it replaces the links that the other one has left."""
     other = await asyncpg.connect(bench_url)
     async with floor_on(bench_url, is_plain=is_plain) as floor:
         try:
@@ -164,7 +164,7 @@ async def replaced(api: Api, ids: list[int]) -> Answer:
 
 
 @BOTH
-async def test_a_replacement_is_whole_or_nothing(bench_url: str, is_plain: bool) -> None:
+async def test_a_replacement_is_atomic(bench_url: str, is_plain: bool) -> None:
     async with floor_on(bench_url, pool_size=1, is_plain=is_plain) as floor:
         before = await connected(bench_url, fingerprint)
         assert (await replaced(floor, [1, 99_999_999])).status == 404
@@ -173,7 +173,7 @@ async def test_a_replacement_is_whole_or_nothing(bench_url: str, is_plain: bool)
 
 
 @BOTH
-async def test_a_reader_that_leaves_gives_its_connection_back(bench_url: str, is_plain: bool) -> None:
+async def test_the_connection_of_a_departed_client_is_released(bench_url: str, is_plain: bool) -> None:
     async with floor_on(bench_url, pool_size=1, is_plain=is_plain) as floor:
         reader, writer = await asyncio.open_connection("127.0.0.1", floor.port)
         writer.write(b"GET /users?page%5Bsize%5D=0&page%5Btotal%5D=none HTTP/1.1\r\nHost: floor\r\n\r\n")
@@ -195,7 +195,7 @@ async def test_a_connection_that_broke_is_replaced(bench_url: str, is_plain: boo
 
 
 @BOTH
-async def test_what_is_not_there(bench_url: str, is_plain: bool) -> None:
+async def test_missing_resources(bench_url: str, is_plain: bool) -> None:
     change = {"data": {"type": "user", "id": "99999999", "attributes": {"age": 1, "email": None}}}
     async with floor_on(bench_url, is_plain=is_plain) as floor:
         statuses = [
@@ -207,8 +207,8 @@ async def test_what_is_not_there(bench_url: str, is_plain: bool) -> None:
     assert statuses == [404, 404, 404, 404]
 
 
-def test_the_plain_one_logs_each_request(bench_url: str) -> None:
-    """As a service does, and to the standard error, where the server logs to."""
+def test_the_plain_floor_logs_each_request(bench_url: str) -> None:
+    """It logs to standard error, like the server."""
     command = [sys.executable, "-m", "bench.floor", "--plain", "--database-url", bench_url, "--pool-size", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -221,7 +221,7 @@ def test_the_plain_one_logs_each_request(bench_url: str) -> None:
     assert [line for line in logged.splitlines() if "200 GET /users/4711" in line]
 
 
-def test_it_imports_nothing_of_the_server() -> None:
+def test_the_floor_does_not_import_the_server() -> None:
     asked = "import sys, bench.floor.__main__; print(*{name.partition('.')[0] for name in sys.modules})"
     ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"server", "querybuild", "serializers", "migrations", "pypika"} & set(ran.stdout.split())

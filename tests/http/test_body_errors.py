@@ -1,4 +1,4 @@
-"""Bodies that are no JSON, or no document of one resource: what the answer says, and that nothing was written."""
+"""Bodies that are not JSON, or not a document with one resource: the errors, and that nothing is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP = '{"data":{"type":"group","attributes":{"name":%s}}}'
 
 
 def malformed(body: str | bytes, detail: str) -> list[Refused]:
-    """The same body on both routes that take one."""
+    """The same body, sent to both routes that accept one."""
     errors = [error("malformed_json", detail, "")]
     return [
         Refused(method, path, None, errors, body=body) for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"))
@@ -69,7 +69,7 @@ async def test_bodies_that_are_not_utf_8(api: Api) -> None:
     )
 
 
-async def test_names_that_stand_twice(api: Api) -> None:
+async def test_duplicate_names(api: Api) -> None:
     await create_household(api)
     cases = [
         ('{"data":{"type":"group","type":"group","attributes":{"name":"a"}}}', "type"),
@@ -109,8 +109,8 @@ async def test_characters_that_postgresql_cannot_hold(api: Api) -> None:
         ("/users", {"first_name": "a", "last_name": "b", "words": ["\0"]}, "/data/attributes/words"),
     ],
 )
-async def test_u_0000_is_json_and_no_value(api: Api, path: str, attributes: Any, pointer: str) -> None:
-    """It is told of the attribute that holds it, beside whatever else is wrong."""
+async def test_u_0000_is_valid_json_but_not_a_valid_value(api: Api, path: str, attributes: Any, pointer: str) -> None:
+    """The error is reported for its attribute, together with all others."""
     answer = await api.post(path, {"data": {"type": path[1:-1], "attributes": attributes}})
     assert (answer.status, [error["source"] for error in answer.errors]) == (422, [{"pointer": pointer}])
 
@@ -123,7 +123,7 @@ async def test_a_surrogate_pair_is_one_character(api: Api) -> None:
 
 
 async def test_nesting(api: Api) -> None:
-    """64 levels by default; a photo's words stand at the fourth."""
+    """64 levels are allowed by default. The words of a photo are at the fourth level."""
     media = {"Content-Type": "application/vnd.api+json"}
     for depth, status in ((61, 201), (62, 400), (1000, 400), (200_000, 400)):
         words = '{"a":' * depth + "1" + "}" * depth
@@ -137,7 +137,7 @@ async def test_nesting(api: Api) -> None:
             assert json.loads(row["meta"]) == json.loads(words)
 
 
-async def test_json_that_is_no_document(api: Api) -> None:
+async def test_json_that_is_not_a_document(api: Api) -> None:
     await create_household(api)
     is_an_object = error("invalid_document", "A document is a JSON object.", "")
     no_data = error("invalid_document", "The document has no `data`.", "/data")
@@ -178,7 +178,7 @@ async def test_members_of_the_wrong_kind(api: Api) -> None:
     await check_refused(api, [Refused("POST", "/groups", {"data": data}, errors) for data, errors in cases])
 
 
-async def test_attributes_that_are_no_object(api: Api) -> None:
+async def test_attributes_that_are_not_an_object(api: Api) -> None:
     await create_household(api)
     found = error("invalid_document", "`attributes` must be an object.", "/data/attributes")
     values: list[Any] = [None, [], "x", 7]
@@ -279,8 +279,8 @@ async def test_faults_of_form_and_of_names_are_reported_together(api: Api) -> No
     )
 
 
-async def test_faults_behind_a_missing_type(api: Api) -> None:
-    """The route says what is meant: the rest of the body is looked at all the same."""
+async def test_faults_after_a_missing_type(api: Api) -> None:
+    """The route determines the type, so the rest of the body is checked."""
     answer = await api.post("/users", {"data": {"attributes": {"age": "x"}}})
     assert answer.status == 422
     assert [found["source"]["pointer"] for found in answer.errors] == [
@@ -305,7 +305,7 @@ SANE = "JSON whose numbers are less than 1e400, and no smaller than 1e-400"
     ],
     ids=lambda value: str(value)[:10],
 )
-async def test_numbers_of_jsonb_that_are_too_long_in_full(api: Api, number: str, count: int, expected: str) -> None:
+async def test_numbers_of_jsonb_with_too_many_digits(api: Api, number: str, count: int, expected: str) -> None:
     answer = await post_photo(api, f"[{','.join([number] * count)}]")
     [told] = answer.errors
     refused, _, sent = told.pop("detail").partition(", not ")
@@ -316,7 +316,7 @@ async def test_numbers_of_jsonb_that_are_too_long_in_full(api: Api, number: str,
     assert (await api.get("/photos")).document["meta"]["total"] == 0
 
 
-async def test_a_number_of_jsonb_is_as_long_as_it_may_be(api: Api) -> None:
+async def test_a_number_of_jsonb_with_the_most_digits(api: Api) -> None:
     for number in ("1e399", "1" + "0" * 399):
         answer = await post_photo(api, number)
         assert (answer.status, answer.body.count(b"0" * 399)) == (201, 1)
@@ -328,7 +328,7 @@ async def post_photo(api: Api, number: str) -> Answer:
 
 
 async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
-    """What PostgreSQL itself refuses: here a name that is too long for its index."""
+    """The error comes from PostgreSQL: a name that is too long for its index."""
     await create_household(api)
     name = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(3000))
     detail = "PostgreSQL refuses a value of the document: a text is too long for an index."
@@ -348,7 +348,7 @@ async def test_no_text_of_the_database_reaches_a_client(api: Api) -> None:
     )
 
 
-async def test_no_more_than_a_hundred_errors(api: Api) -> None:
+async def test_at_most_a_hundred_errors(api: Api) -> None:
     names = [f"x{number}" for number in range(250)]
     answer = await api.post("/groups", document("group", {"name": "a", **dict.fromkeys(names, 1)}))
     assert answer.status == 422

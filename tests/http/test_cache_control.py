@@ -1,5 +1,5 @@
-"""What caches are told: of resources what the setting says, of errors and of health never to keep them, of writes
-nothing."""
+"""The header Cache-Control: resources have the value of the setting, errors and health have no-store, writes have
+none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_errors(reader: Api, public: Api, silent: Api, method: str, path: 
 
 
 @pytest.mark.parametrize("path", ["/-/live", "/-/ready", "/-/metrics"])
-async def test_health_is_of_this_moment(public: Api, silent: Api, path: str) -> None:
+async def test_health_is_never_cached(public: Api, silent: Api, path: str) -> None:
     for api in (public, silent):
         assert (await api.get(path)).headers.get_list("Cache-Control") == ["no-store"]
 
@@ -81,7 +81,7 @@ async def test_writes(start: Start, database_url: str) -> None:
     assert [answer.headers.get_list("Cache-Control") for answer in answers] == [[]] * 5
 
 
-async def test_custom_code_says_it_itself(start: Start, rows_url: str) -> None:
+async def test_custom_code_sets_its_own_header(start: Start, rows_url: str) -> None:
     api = await start(rows_url, built_in(), [("/report/(.*)", Report)], cache_control=PUBLIC)
     assert (await api.get("/report/own")).headers.get_list("Cache-Control") == ["private"]
     assert (await api.get("/report/none")).headers.get_list("Cache-Control") == []

@@ -1,5 +1,5 @@
-"""Triggers that cancel a write without an error: 409, and nothing of the request stays. 404 only for what is not there.
-Soft deletes that are declared."""
+"""Triggers that cancel a write without an error: the answer is a 409, and the whole request is rolled back. A 404 is
+only for missing resources. Declared soft deletes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_every_route_that_writes_the_resource(api: Api) -> None:
 
 
 async def test_every_route_that_writes_its_key(api: Api) -> None:
-    """Of several rows one that is cancelled is enough."""
+    """One cancelled row of several is enough."""
     await prepared(api, cancelling("computers", "UPDATE").replace("FOR EACH ROW", "FOR EACH ROW WHEN (OLD.id = 4)"))
     own = "/data/relationships/computers/data"
     both = {"computers": {"data": of("computer", 3, 4)}}
@@ -157,7 +157,7 @@ async def test_operations(api: Api, table: str, event: str, sent: list[Any], exp
     assert await select(api, rows) == [("rowers",), ("Noor",), ("in 1",)]
 
 
-async def test_a_row_that_another_transaction_deletes_meanwhile_is_not_there(api: Api) -> None:
+async def test_a_row_that_another_transaction_deletes_meanwhile_is_a_404(api: Api) -> None:
     await create_household(api)
     changed = document("computer", {"name": "x"}, id="1")
     for method, path, sent in (
@@ -176,8 +176,8 @@ async def test_a_row_that_another_transaction_deletes_meanwhile_is_not_there(api
         assert (answer.status, answer.errors) == (404, [missing]), path
 
 
-async def test_a_division_by_zero_of_the_databases_own_is_a_refused_value(api: Api) -> None:
-    """The server divides by zero to undo a write of one statement."""
+async def test_a_division_by_zero_in_the_database_is_a_refused_value(api: Api) -> None:
+    """The server also divides by zero, to roll back a write of one statement."""
     await create_household(api)
     await api.sql("ALTER TABLE computers ADD CHECK (1 / (length(name) - 4) <> 99) NOT VALID")
     detail = "PostgreSQL refuses a value of the document: it is out of range or not of the right form."
@@ -188,7 +188,7 @@ async def test_a_division_by_zero_of_the_databases_own_is_a_refused_value(api: A
 
 
 async def test_a_table_with_rules(api: Api) -> None:
-    """WITH does not write it, so a transaction does."""
+    """It cannot be written inside WITH, so the server uses a transaction."""
     await create_household(api)
     await api.sql("CREATE RULE note AS ON UPDATE TO computers DO ALSO INSERT INTO persons (name) VALUES (NEW.name)")
     answer = await api.patch("/computers/1", document("computer", {"name": "eniac"}, id="1"))
@@ -220,7 +220,7 @@ async def served(start: Start, url: str, *resources: Resource, statements: list[
 
 
 async def test_a_view_that_no_longer_shows_the_row(start: Start, database_url: str) -> None:
-    """The trigger has hidden the row by the time that it cancels the write: it was there all the same."""
+    """The trigger has hidden the row before it cancels the write, but the row exists."""
     api = await served(start, database_url, SHIP, statements=SHIPS)
     changed = document("ship", {"name": "x"}, id="1")
     await check_refused(
@@ -236,7 +236,7 @@ async def test_a_view_that_no_longer_shows_the_row(start: Start, database_url: s
     assert (answer.status, answer.errors) == (409, [cancelled("delete", "ship", "/atomic:operations/0/ref")])
 
 
-async def test_a_view_whose_trigger_gives_no_id(start: Start, database_url: str) -> None:
+async def test_a_view_whose_trigger_returns_no_id(start: Start, database_url: str) -> None:
     """There would be nothing to answer with."""
     api = await served(start, database_url, SHIP, statements=SHIPS)
     sent, created = document("ship", {"name": "x"}), cancelled("create", "ship")
@@ -257,7 +257,7 @@ async def test_a_declared_soft_delete_of_a_view(start: Start, database_url: str)
 
 
 async def test_a_declared_soft_delete_of_a_table(start: Start, database_url: str) -> None:
-    """A row that the table still shows is there, and can be deleted again."""
+    """A row that the table still shows exists, and can be deleted again."""
     catalog = Catalog(
         [msgspec.structs.replace(one, soft_delete=True) if one.type == "user_bio" else one for one in built_in()]
     )
@@ -271,7 +271,7 @@ async def test_a_declared_soft_delete_of_a_table(start: Start, database_url: str
     assert await select(api, "SELECT count(*) FROM persons WHERE name = 'by the trigger'") == [(5,)]
 
 
-async def test_a_soft_delete_deletes_where_no_trigger_keeps_the_row(start: Start, database_url: str) -> None:
+async def test_a_soft_delete_deletes_if_no_trigger_keeps_the_row(start: Start, database_url: str) -> None:
     catalog = Catalog([msgspec.structs.replace(one, soft_delete=True) for one in built_in()])
     api = await start(database_url, catalog)
     await create_household(api)
@@ -300,7 +300,7 @@ NOTES = [
 
 
 async def test_a_link_table(start: Start, database_url: str) -> None:
-    """What is linked already, or is not linked, is nothing that a trigger could cancel."""
+    """A link that exists already, or that does not exist, cannot be cancelled by a trigger."""
     api = await served(start, database_url, POST, TAG, statements=NOTES)
     path, own = "/posts/1/relationships/tags", "/data/relationships/tags/data"
     sent = document("post", {}, relationships={"tags": {"data": of("tag", 3)}})

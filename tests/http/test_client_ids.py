@@ -1,4 +1,5 @@
-"""Who chooses the id of a new resource: clients where that is allowed, and then never in the way of the server."""
+"""Ids of new resources: clients may choose them where this is allowed, and their ids never collide with those of the
+server."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ async def test_a_client_id_that_is_refused(api: Api) -> None:
     )
 
 
-async def test_an_id_that_is_null_is_none(api: Api) -> None:
-    """Some clients write the id that a new resource does not have yet as null."""
+async def test_a_null_id_is_ignored(api: Api) -> None:
+    """Some clients send null as the id of a new resource."""
     for path, type_name in (("/persons", "person"), ("/parents", "parent")):
         answer = await api.post(path, {"data": {"type": type_name, "id": None, "attributes": {"name": "n"}}})
         assert (answer.status, answer.document["data"]["id"].isdecimal()) == (201, True)
@@ -57,7 +58,7 @@ async def test_a_client_id_that_is_not_canonical(api: Api) -> None:
     assert await select(api, "SELECT count(*) FROM persons") == [(0,)]
 
 
-async def test_a_client_id_is_forbidden_elsewhere(api: Api) -> None:
+async def test_a_client_id_is_forbidden_by_default(api: Api) -> None:
     await create_household(api)
     types = {path: (type_name, attributes, links) for path, type_name, attributes, links in FULL if path != "/persons"}
     cases = [
@@ -79,28 +80,28 @@ async def test_a_client_id_is_forbidden_elsewhere(api: Api) -> None:
     await check_refused(api, cases)
 
 
-async def test_a_create_goes_past_numbers_that_clients_took(api: Api) -> None:
+async def test_a_create_skips_ids_that_clients_chose(api: Api) -> None:
     for number in (1, 2, 4):
         await api.post("/persons", document("person", {"name": "mine"}, id=number))
     created = [await api.create("/persons", "person", {"name": "n"}) for _ in range(3)]
     assert created == ["3", "5", "6"]
 
 
-async def test_a_create_goes_past_a_run_of_fifty(api: Api) -> None:
+async def test_a_create_skips_fifty_taken_ids(api: Api) -> None:
     await api.sql("INSERT INTO persons (id, name) SELECT n, 'mine' FROM generate_series(1, 50) n")
     await api.sql("INSERT INTO persons (id, name) VALUES (52, 'mine'), ($1, 'mine')", 2**63 - 1)
     assert [await api.create("/persons", "person", {"name": "n"}) for _ in range(2)] == ["51", "53"]
 
 
-async def test_many_creates_at_once_go_past_a_run(api: Api) -> None:
+async def test_concurrent_creates_skip_taken_ids(api: Api) -> None:
     await api.sql("INSERT INTO persons (id, name) SELECT n, 'mine' FROM generate_series(5, 54) n")
     created = await asyncio.gather(*(api.create("/persons", "person", {"name": "n"}) for _ in range(40)))
     assert len(set(created)) == 40
     assert await select(api, "SELECT count(*) FROM persons") == [(90,)]
 
 
-async def test_a_taken_number_at_the_end_of_bigint_is_not_in_the_way(api: Api) -> None:
-    """Whatever plan PostgreSQL makes of the search for a free number: here one that reads all of them."""
+async def test_a_taken_id_at_the_end_of_bigint_does_not_prevent_creates(api: Api) -> None:
+    """With any plan that PostgreSQL chooses for the search of a free id; this one reads all ids."""
     await api.sql("INSERT INTO persons (id, name) SELECT n, 'mine' FROM generate_series(1, 3000) n")
     await api.sql("INSERT INTO persons (id, name) VALUES ($1, 'mine')", 2**63 - 1)
     await api.sql(

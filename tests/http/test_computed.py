@@ -1,4 +1,4 @@
-"""Attributes that are computed in Python: wherever an attribute is shown, once a batch, and what they cannot do."""
+"""Attributes computed in Python: where they are shown, that they are computed once for a batch, and how they fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Initials:
-    """Computes, and keeps what it was given."""
+    """Computes initials, and keeps its arguments."""
 
     def __init__(self) -> None:
         self.batches: list[list[tuple[Any, ...]]] = []
@@ -38,7 +38,8 @@ class Initials:
 
 
 def with_attributes(type_name: str, *attributes: Attribute, catalog: Catalog | None = None) -> Catalog:
-    """The built-in resources, or others, of which one has attributes more; in front, so that order is seen."""
+    """The built-in resources, or others, where one has further attributes. They are first, so that a test can see the
+    order."""
     return Catalog(
         [
             replace(known, attributes=(*attributes, *known.attributes)) if known.type == type_name else known
@@ -48,7 +49,7 @@ def with_attributes(type_name: str, *attributes: Attribute, catalog: Catalog | N
 
 
 def computed(answer: Answer, name: str = "initials") -> list[Any]:
-    """The attribute in all resources of the type `user`, primary and included; KeyError where it is not shown."""
+    """The attribute in all resources of the type `user`, primary and included. Raises KeyError if it is not shown."""
     data = answer.document["data"]
     objects = (data if isinstance(data, list) else [data]) + answer.document.get("included", [])
     return [each["attributes"][name] for each in objects if each["type"] == "user"]
@@ -78,10 +79,10 @@ ADA_AND_BEA = [("Ada", "Byron"), ("Bea", "Byron")]
         ("/users?filter[first_name]=Nobody", [], [[]]),
     ],
 )
-async def test_where_it_is_shown(
+async def test_where_a_computed_attribute_is_shown(
     start: Start, database_url: str, path: str, shown: list[str] | None, batches: list[Any]
 ) -> None:
-    """Once for all rows of a kind, and not at all where the fieldset leaves it out."""
+    """It is computed once for all rows of a node, and not at all if the fieldset omits it."""
     initials = Initials()
     api = await start(database_url, with_attributes("user", initials.attribute))
     await create_household(api)
@@ -110,15 +111,15 @@ async def test_answers_to_writes(start: Start, database_url: str) -> None:
     assert [result["data"]["attributes"]["initials"] for result in results] == ["aX", "bX"]
 
 
-async def test_it_stands_where_it_is_declared(start: Start, database_url: str) -> None:
+async def test_a_computed_attribute_is_shown_in_the_order_of_declaration(start: Start, database_url: str) -> None:
     api = await start(database_url, with_attributes("user", Initials().attribute))
     await create_household(api)
     names = list((await api.get("/users/1")).document["data"]["attributes"])
     assert names[:4] == ["initials", "first_name", "last_name", "display_name"]
 
 
-async def test_it_is_read_only(start: Start, database_url: str) -> None:
-    """The value that it has is accepted in a PATCH, as of any attribute that is read-only."""
+async def test_a_computed_attribute_is_read_only(start: Start, database_url: str) -> None:
+    """Its current value is accepted in a PATCH, as for any read-only attribute."""
     api = await start(database_url, with_attributes("user", Initials().attribute))
     await create_household(api)
     echoed = await api.patch("/users/1", document("user", {"initials": "AB", "age": 1}, id="1"))
@@ -161,7 +162,9 @@ async def test_it_is_read_only(start: Start, database_url: str) -> None:
         ("sort=initial", "sort"),
     ],
 )
-async def test_it_is_in_no_filter_and_no_sort(start: Start, database_url: str, query: str, parameter: str) -> None:
+async def test_a_computed_attribute_cannot_be_filtered_or_sorted(
+    start: Start, database_url: str, query: str, parameter: str
+) -> None:
     api = await start(database_url, with_attributes("user", Initials().attribute))
     answer = await api.get("/users?" + query.replace('"', "%22").replace("{", "%7B").replace("}", "%7D"))
     (error,) = answer.errors
@@ -172,7 +175,7 @@ async def test_it_is_in_no_filter_and_no_sort(start: Start, database_url: str, q
     assert (nested.status, nested.errors[0]["source"]) == (400, {"parameter": "sort"})
 
 
-async def test_it_may_be_made_of_what_is_not_shown(start: Start, database_url: str) -> None:
+async def test_it_may_depend_on_attributes_that_are_not_shown(start: Start, database_url: str) -> None:
     has_password = Attribute(
         "has_password", TEXT, of=("password_hash",), compute=lambda rows: [hashed is not None for (hashed,) in rows]
     )
@@ -186,21 +189,21 @@ async def test_it_may_be_made_of_what_is_not_shown(start: Start, database_url: s
     assert (await api.get("/users?fields[user]=password_hash")).status == 400
 
 
-async def test_it_may_be_made_of_nothing(start: Start, database_url: str) -> None:
+async def test_it_may_depend_on_no_attributes(start: Start, database_url: str) -> None:
     constant = Attribute("constant", INT, compute=lambda rows: [7 for () in rows])
     api = await start(database_url, with_attributes("user", constant))
     await create_household(api)
     assert computed(await api.get("/users"), "constant") == [7, 7]
 
 
-async def test_it_may_be_made_of_what_is_computed_in_sql(start: Start, database_url: str) -> None:
+async def test_it_may_depend_on_attributes_computed_in_sql(start: Start, database_url: str) -> None:
     shout = Attribute("shout", TEXT, of=("display_name",), compute=lambda rows: [name.upper() for (name,) in rows])
     api = await start(database_url, with_attributes("user", shout))
     await create_household(api)
     assert computed(await api.get("/users?fields[user]=shout&sort=id"), "shout") == ["ADA BYRON", "BEA BYRON"]
 
 
-async def test_two_of_one_resource(start: Start, database_url: str) -> None:
+async def test_two_computed_attributes_of_one_resource(start: Start, database_url: str) -> None:
     first = Attribute("first", TEXT, of=("first_name",), compute=lambda rows: [name[:1] for (name,) in rows])
     both = Initials()
     api = await start(database_url, with_attributes("user", first, both.attribute))
@@ -240,8 +243,8 @@ EXPECTED_CLASSES: dict[str, type] = {
 }
 
 
-async def test_what_it_is_given_of_each_type(start: Start, corner_url: str) -> None:
-    """As docs/custom-code.md has it."""
+async def test_its_arguments_by_type(start: Start, corner_url: str) -> None:
+    """As documented in docs/custom-code.md."""
     names = tuple(EXPECTED_CLASSES)
     given: list[tuple[Any, ...]] = []
 
@@ -267,8 +270,8 @@ async def test_what_it_is_given_of_each_type(start: Start, corner_url: str) -> N
     assert answer.document["data"]["attributes"] == {"noted": "noted"} | {name: SAMPLE[name] for name in names}
 
 
-async def test_what_it_gives(start: Start, database_url: str) -> None:
-    """Anything that JSON can hold, and what the type shows: a date, a numeric."""
+async def test_its_results(start: Start, database_url: str) -> None:
+    """Any JSON value, and any value that the type shows: a date, a numeric."""
     made = (
         Attribute("made_date", TEXT, of=("age",), compute=lambda rows: [date(2024, 1, 2)] * len(rows)),
         Attribute("made_object", JSONB, of=("age",), compute=lambda rows: ['{"a": [1, null]}'] * len(rows)),
@@ -309,7 +312,7 @@ def raising(error: Exception) -> Attribute:
         (ValueError("x"), 500, "internal_error"),
     ],
 )
-async def test_what_it_raises(start: Start, database_url: str, error: Exception, status: int, code: str) -> None:
+async def test_its_exceptions(start: Start, database_url: str, error: Exception, status: int, code: str) -> None:
     api = await start(database_url, with_attributes("user", raising(error)))
     await create_household(api)
     for path in ("/users", "/users/1", "/computers?include=owner"):
@@ -330,8 +333,8 @@ async def test_what_it_raises(start: Start, database_url: str, error: Exception,
 
 
 @pytest.mark.parametrize("path", ["/users", "/groups/1/users", "/operations"])
-async def test_what_it_raises_undoes_the_write(start: Start, database_url: str, path: str) -> None:
-    """A client that is told of a failure may try again: so nothing was written."""
+async def test_its_exceptions_roll_back_the_write(start: Start, database_url: str, path: str) -> None:
+    """A client may repeat a failed request, so nothing may be written."""
     api = await start(database_url, with_attributes("user", raising(BadRequest("No."))))
     await create_household(api)
     operations = {"atomic:operations": [{"op": "add", "data": document("user", ADA)["data"]}]}
@@ -341,10 +344,10 @@ async def test_what_it_raises_undoes_the_write(start: Start, database_url: str, 
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-async def test_another_number_of_values(
+async def test_a_wrong_number_of_values_is_a_fault(
     start: Start, database_url: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fault, whether they are too few or too many."""
+    """Too few or too many."""
     few = Attribute("few", TEXT, of=("first_name",), compute=lambda rows: ["x"] * count)
     api = await start(database_url, with_attributes("user", few))
     await create_household(api)
@@ -354,7 +357,7 @@ async def test_another_number_of_values(
 
 
 async def test_a_function_of_sql_that_reads_rows(start: Start, database_url: str) -> None:
-    """A write answers with what it gives afterwards, as a read does."""
+    """The answer to a write shows the value after it, as a read does."""
     connection = await asyncpg.connect(database_url)
     await connection.execute(
         "CREATE FUNCTION label_of(own bigint) RETURNS text LANGUAGE sql STABLE"

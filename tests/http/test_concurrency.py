@@ -1,5 +1,5 @@
-"""Many clients at once: no fault, no torn document, a pool and a memory that stay as they are; and two writes of one
-relationship leave what one order of the two would leave."""
+"""Many concurrent clients: no faults, no torn documents, and no growth of pool and memory. Two concurrent writes of one
+relationship have the result of some order of the two."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = """
 
 @pytest.fixture
 def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """The server as a program of its own, so that its memory is its own; the first line that it prints ends in its
+    """The server as a separate program, so that its memory can be measured. The first line that it prints ends in its
     address."""
     flags = ["--database-url", database_url, "--port", "0", "--pool-size", str(POOL_SIZE)]
     patience = ["--acquire-timeout-seconds", "30", "--log-level", "error"]
@@ -73,7 +73,7 @@ async def test_two_hundred_clients(program: subprocess.Popen[str], api: Api) -> 
 
 
 async def _connections(api: Api) -> int:
-    """Those of the program; none of them is still in a transaction."""
+    """The connections of the program. None of them is still in a transaction."""
     states = await api.sql(
         "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waterspout'"
     )
@@ -83,7 +83,7 @@ async def _connections(api: Api) -> int:
 
 
 async def _client(port: int, chance: random.Random, end: float, statuses: Counter[tuple[str, int]]) -> None:
-    """One request after the other on one connection, until the end."""
+    """Sends one request after the other on one connection, until the end."""
     loop = asyncio.get_running_loop()
     mine: list[str] = []
     async with connected(port) as wire:
@@ -137,8 +137,8 @@ def _request(chance: random.Random, mine: list[str]) -> tuple[str, str, Any]:
             )
 
 
-async def test_two_replacements_of_one_to_many_at_once(api: Api) -> None:
-    """Whoever came second has replaced the whole set: never a mixture of the two."""
+async def test_two_concurrent_replacements_of_one_to_many(api: Api) -> None:
+    """The second one replaces the whole set; there is never a mixture."""
     await create_household(api)
     first, second = of("computer", "1", "2", "3"), of("computer", "3", "4")
     left = set()
@@ -150,8 +150,8 @@ async def test_two_replacements_of_one_to_many_at_once(api: Api) -> None:
     assert left <= {(1, 2, 3), (3, 4)}
 
 
-async def test_two_users_take_the_same_computers_at_once(api: Api) -> None:
-    """Named in opposite order, which would deadlock if rows were locked as they were named."""
+async def test_two_users_take_the_same_computers_concurrently(api: Api) -> None:
+    """They name them in opposite order, which would deadlock if rows were locked in this order."""
     await create_household(api)
     for _ in range(50):
         await asyncio.gather(
@@ -162,8 +162,9 @@ async def test_two_users_take_the_same_computers_at_once(api: Api) -> None:
         assert [row["owner_id"] for row in owners] in ([1], [2])
 
 
-async def test_a_to_many_and_its_other_side_at_once(api: Api) -> None:
-    """User 1 takes computer 3 alone, while computer 1 is given to user 1: either both hold, or only the first."""
+async def test_concurrent_writes_of_both_sides_of_a_relationship(api: Api) -> None:
+    """User 1 takes computer 3 as its only one, while computer 1 is given to user 1. Either both hold, or only the
+    first."""
     await create_household(api)
     for _ in range(50):
         await api.sql("UPDATE computers SET owner_id = 2")

@@ -1,5 +1,5 @@
-"""What the database finds: unique and foreign keys, as 409 and 404 with the pointer of the field; and that a request
-of many writes is all or nothing."""
+"""Errors of the database: unique and foreign keys are a 409 and a 404 with the pointer of the field, and a request with
+many writes is atomic."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_linkage_to_a_missing_resource(api: Api) -> None:
     )
 
 
-async def test_a_create_of_many_writes_is_all_or_nothing(api: Api) -> None:
+async def test_a_create_with_many_writes_is_atomic(api: Api) -> None:
     """The row is inserted, computers are moved, and then the last relationship fails."""
     await create_household(api)
     last = error("related_not_found", "There is no user_bio with the id “9”.", "/data/relationships/bio/data")
@@ -116,7 +116,7 @@ async def test_a_create_of_many_writes_is_all_or_nothing(api: Api) -> None:
     await check_refused(api, [Refused("POST", "/users", sent, [last])])
 
 
-async def test_an_update_of_many_writes_is_all_or_nothing(api: Api) -> None:
+async def test_an_update_with_many_writes_is_atomic(api: Api) -> None:
     await create_household(api)
     last = error("related_not_found", "There is no user_bio with the id “9”.", "/data/relationships/bio/data")
     relationships = linked(
@@ -126,15 +126,15 @@ async def test_an_update_of_many_writes_is_all_or_nothing(api: Api) -> None:
     await check_refused(api, [Refused("PATCH", "/users/1", sent, [last])])
 
 
-async def test_of_many_creates_at_once_one_gets_the_name(api: Api) -> None:
+async def test_one_of_many_concurrent_creates_gets_the_name(api: Api) -> None:
     sent = document("group", {"name": "rowers"})
     answers = await asyncio.gather(*(api.post("/groups", sent) for _ in range(20)))
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     assert await select(api, "SELECT count(*) FROM groups") == [(1,)]
 
 
-async def test_a_group_and_its_first_user_at_once(api: Api) -> None:
-    """Whichever comes first: the user has a group that is there, or the group is gone and the user was refused."""
+async def test_a_delete_of_a_group_concurrent_with_its_first_user(api: Api) -> None:
+    """In any order: either the user has an existing group, or the group is gone and the user was refused."""
     for _ in range(10):
         group = await api.create("/groups", "group", {"name": "g"})
         created, deleted = await asyncio.gather(
@@ -146,7 +146,7 @@ async def test_a_group_and_its_first_user_at_once(api: Api) -> None:
 
 
 async def test_a_deferred_constraint(api: Api) -> None:
-    """Deferred constraints fail the COMMIT, and not the statement."""
+    """A deferred constraint fails at the COMMIT, not at the statement."""
     await api.sql("ALTER TABLE groups DROP CONSTRAINT groups_name_key")
     await api.sql("ALTER TABLE groups ADD CONSTRAINT groups_name_key UNIQUE (name) DEFERRABLE INITIALLY DEFERRED")
     await api.create("/groups", "group", {"name": "rowers"})

@@ -1,4 +1,4 @@
-"""Statements of JSON:API 1.0 that are about all documents at once; docs/conformance.md has the tests of the others."""
+"""Statements of JSON:API 1.0 about all documents. docs/conformance.md names the tests of the other statements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resources(found: Any) -> list[Any]:
 
 
 def members(value: Any) -> Iterator[str]:
-    """The names of all members of a document; what a JSON attribute holds is the client's."""
+    """The names of all members of a document, without the content of JSON attributes."""
     if isinstance(value, list):
         for item in value:
             yield from members(item)
@@ -48,7 +48,7 @@ async def documents(api: Api) -> list[Any]:
     return found
 
 
-async def test_every_link_leads_to_what_it_says(api: Api) -> None:
+async def test_every_link_leads_to_its_document(api: Api) -> None:
     await create_household(api)
     for found in (await documents(api))[:-1]:
         for link in found["links"].values():
@@ -77,7 +77,7 @@ async def test_member_names(api: Api) -> None:
 
 
 async def test_resource_objects(api: Api) -> None:
-    """Strings for type and id, one namespace for all fields, no foreign keys among the attributes."""
+    """type and id are strings, all fields share one namespace, and no foreign key is an attribute."""
     await create_household(api)
     shown = [resource for found in (await documents(api))[:-1] for resource in resources(found)]
     assert len({resource["type"] for resource in shown}) == len(COLLECTIONS)
@@ -92,7 +92,7 @@ async def test_resource_objects(api: Api) -> None:
 
 
 async def test_a_pair_of_type_and_id_is_one_resource(api: Api) -> None:
-    """Wherever a resource is shown, it is shown with the same attributes."""
+    """A resource has the same attributes wherever it is shown."""
     await create_household(api)
     shown: dict[tuple[str, str], Any] = {}
     for found in (await documents(api))[:-1]:
@@ -101,7 +101,7 @@ async def test_a_pair_of_type_and_id_is_one_resource(api: Api) -> None:
             assert attributes == resource["attributes"]
 
 
-async def test_related_links_do_not_change_with_what_is_related(api: Api) -> None:
+async def test_related_links_do_not_depend_on_the_related_resources(api: Api) -> None:
     await create_household(api)
     before = (await api.get("/users/1")).document["data"]["relationships"]
     sent = document("user", id="1", relationships=linked(group=None, computers=[]))

@@ -1,4 +1,4 @@
-"""Section 6 of the decisions: writes that get in each other's way are tried again, and not for ever."""
+"""Section 6 of the decisions: writes that conflict are retried a limited number of times."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SECONDS = 10.0
 
 
 async def until_deadlocks(watcher: Any, count: int) -> None:
-    """Until the statistics tell of them. A backend hands its own in ten seconds after it has fallen idle, or at
-    its end: those of the server are ended."""
+    """Wait until the statistics show them. A backend reports its own ten seconds after it became idle, or at its end,
+    so those of the server are terminated."""
     of_the_server = "datname = current_database() AND application_name = 'waterspout'"
     await watcher.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {of_the_server}")
     statement = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
@@ -27,14 +27,14 @@ async def until_deadlocks(watcher: Any, count: int) -> None:
 
 
 def renaming(name: str, *ids: str) -> dict[str, Any]:
-    """Persons renamed in that order."""
+    """Rename persons in this order."""
     data = [{"type": "person", "id": one, "attributes": {"name": name}} for one in ids]
     return {"atomic:operations": [{"op": "update", "data": one} for one in data]}
 
 
 async def test_two_requests_in_a_deadlock_are_both_answered(api: Api) -> None:
-    """The first deletes user 1, with it post 1, and then the owner of computers 1 and 2, in that order. The test holds
-    computer 1 until the second has computer 2 and wants post 1."""
+    """The first deletes user 1 with its post 1, and then the owner of computers 1 and 2, in this order. The test holds
+    computer 1 until the second has computer 2 and waits for post 1."""
     await create_household(api)
     moved = linked(computers=of("computer", "2"), posts=of("post", "1"))
     async with session(api) as holder, session(api) as watcher:
@@ -71,7 +71,7 @@ WRITES = pytest.mark.parametrize(("path", "change"), [ONE_STATEMENT, TRANSACTION
 
 
 async def make_fail(api: Api, failures: int, state: str) -> None:
-    """The first writes of computers fail."""
+    """Let the first writes of computers fail."""
     await create_household(api)
     async with session(api) as connection:
         await connection.execute(FAILING.format(failures=failures, state=state))
@@ -83,7 +83,7 @@ async def attempts(api: Api) -> int:
 
 @STATES
 @WRITES
-async def test_two_failures_are_nobodys_business(api: Api, path: str, change: Any, state: str) -> None:
+async def test_two_failures_are_not_reported(api: Api, path: str, change: Any, state: str) -> None:
     await make_fail(api, 2, state)
     assert (await api.patch(path, change)).status == 200
     assert await attempts(api) == 3

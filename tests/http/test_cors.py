@@ -1,4 +1,4 @@
-"""Web pages of other origins: what a browser is told before it asks, and with each answer, errors among them."""
+"""CORS: the answers to preflight requests, and the headers of each answer, including errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def preflight(api: Api, path: str, origin: str = PAGE, **headers: str) -> 
     ["/users", "/users/1", "/users/1/relationships/group", "/operations", "/", "/-/live", "/nothing", "//", "/%FF"],
 )
 async def test_a_preflight(shared: Api, path: str) -> None:
-    """The same for every path, so that a page can read the 404 or 405 that follows."""
+    """It is the same for every path, so that a page can read the 404 or 405 that follows."""
     answer = await preflight(shared, path, **{"Access-Control-Request-Headers": "content-type,x-request-id"})
     assert (answer.status, answer.body) == (204, b"")
     assert cors_headers(answer) == {
@@ -93,7 +93,7 @@ async def test_an_origin_that_is_not_allowed_gets_no_headers(shared: Api, origin
     assert (answer.status, cors_headers(answer)) == (200, {"Vary": "Accept, Origin"})
 
 
-async def test_options_that_are_no_preflight(shared: Api) -> None:
+async def test_options_requests_that_are_not_a_preflight(shared: Api) -> None:
     answer = await shared.request("OPTIONS", "/users", headers={"Origin": PAGE})
     assert (answer.status, answer.headers["Allow"]) == (204, "GET, POST, HEAD, OPTIONS")
     assert cors_headers(answer) == READABLE

@@ -1,4 +1,4 @@
-"""POST on a collection: what a created resource is, what it is linked to, and linkage that is refused."""
+"""POST on a collection: the created resource, its links, and linkage that is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.http.refusals import Refused, check_refused, error
 
 
 def relationship_links(path: str, *names: str) -> dict[str, Any]:
-    """Relationship objects that show links alone."""
+    """Relationship objects that only show links."""
     return {name: {"links": {"self": f"{path}/relationships/{name}", "related": f"{path}/{name}"}} for name in names}
 
 
@@ -294,7 +294,7 @@ async def test_linkage_that_is_refused(api: Api) -> None:
     )
 
 
-async def test_linkage_of_no_form(api: Api) -> None:
+async def test_malformed_linkage(api: Api) -> None:
     await create_household(api)
     base = "/data/relationships"
     made_of = "Resource linkage must consist of resource identifier objects, or be null."
@@ -359,7 +359,7 @@ async def test_a_required_relationship(api: Api) -> None:
     )
 
 
-async def test_a_relationship_that_was_refused_is_not_missing_too(api: Api) -> None:
+async def test_a_refused_relationship_is_not_reported_as_missing(api: Api) -> None:
     pointer = "/data/relationships/user/data"
     text = {"title": "t", "body": "b"}
     await check_refused(

@@ -1,4 +1,4 @@
-"""POST on a collection: attributes and names that are refused, what lacks, and several faults at once."""
+"""POST on a collection: attributes and names that are refused, missing ones, and several errors together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages by cursor: a walk from page to page meets every row once, in the order of the list, whatever the sort."""
+"""Pages by cursor: following the links returns every row once, in the order of the list, for any sort."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.planning import parsed
 Pairs = dict[str, str]
 
 
-def place_of(link: str) -> str:
+def path_of(link: str) -> str:
     """The path and query of a link, absolute or not."""
     parts = urlsplit(link)
     return f"{parts.path}?{parts.query}"
@@ -30,7 +30,7 @@ async def ids_of_all(api: Api, path: str, pairs: Pairs) -> list[str]:
 
 
 async def walk(api: Api, path: str, way: str) -> tuple[list[list[str]], Any]:
-    """The ids of each page from the path on, and the last page's document."""
+    """The ids of each page from this path on, and the document of the last page."""
     pages = []
     while True:
         answer = await api.get(path)
@@ -40,7 +40,7 @@ async def walk(api: Api, path: str, way: str) -> tuple[list[list[str]], Any]:
         assert document["meta"] == {"count": len(pages[-1])}
         if way not in document["links"]:
             return pages, document
-        path = place_of(document["links"][way])
+        path = path_of(document["links"][way])
 
 
 SORTS = [
@@ -62,7 +62,7 @@ SORTS = [
 
 @pytest.mark.parametrize("size", ["1", "2", "7", "100"])
 @pytest.mark.parametrize("pairs", SORTS, ids=str)
-async def test_a_walk_there_and_back(reader: Api, pairs: Pairs, size: str) -> None:
+async def test_a_walk_forward_and_back(reader: Api, pairs: Pairs, size: str) -> None:
     expected = await ids_of_all(reader, "/users", pairs)
     forward, last = await walk(
         reader, target("/users", list({**pairs, "page[after]": "", "page[size]": size}.items())), "next"
@@ -72,7 +72,7 @@ async def test_a_walk_there_and_back(reader: Api, pairs: Pairs, size: str) -> No
     if "prev" not in last["links"]:
         assert len(forward) == 1
         return
-    backward, first = await walk(reader, place_of(last["links"]["prev"]), "prev")
+    backward, first = await walk(reader, path_of(last["links"]["prev"]), "prev")
     assert [one for page in reversed(backward) for one in page] == [one for page in forward[:-1] for one in page]
     assert "next" in first["links"]
 
@@ -83,7 +83,7 @@ def samples(serve: Serve, corner_url: str) -> Api:
 
 
 async def test_a_sort_by_every_type(samples: Api) -> None:
-    """Row 2 has null everywhere; what Python cannot hold has its place all the same."""
+    """Row 2 has null everywhere. Values that Python cannot hold have a position, too."""
     await fill(samples)
     await samples.sql("INSERT INTO corner.samples (double, day) VALUES ('NaN', '-infinity'), ('Infinity', 'infinity')")
     unfit = ("json", "jsonb", "jsonb[]", "enum[]")
@@ -97,20 +97,20 @@ async def test_a_sort_by_every_type(samples: Api) -> None:
             first = target("/samples", [("sort", sort), ("page[after]", ""), ("page[size]", "1")])
             pages, last = await walk(samples, first, "next")
             assert [one for page in pages for one in page] == expected, sort
-            back, _ = await walk(samples, place_of(last["links"]["prev"]), "prev")
+            back, _ = await walk(samples, path_of(last["links"]["prev"]), "prev")
             assert [one for page in reversed(back) for one in page] == expected[:-1], sort
 
 
-async def test_rows_that_come_and_go_shift_nothing(api: Api) -> None:
+async def test_inserted_and_deleted_rows_do_not_shift_pages(api: Api) -> None:
     for name in ("b", "d", "f", "h"):
         await api.create("/persons", "person", {"name": name})
     links = (await api.get("/persons?sort=name&page[after]=&page[size]=2")).document["links"]
     assert "prev" not in links
     await api.sql("DELETE FROM persons WHERE name IN ('b', 'd')")
     await api.sql("INSERT INTO persons (name) VALUES ('a'), ('c'), ('e')")
-    found = (await api.get(place_of(links["next"]))).document
+    found = (await api.get(path_of(links["next"]))).document
     assert [one["attributes"]["name"] for one in found["data"]] == ["e", "f"]
-    before = (await api.get(place_of(found["links"]["prev"]))).document
+    before = (await api.get(path_of(found["links"]["prev"]))).document
     assert [one["attributes"]["name"] for one in before["data"]] == ["a", "c"]
 
 
@@ -122,7 +122,7 @@ async def test_links_and_totals(reader: Api) -> None:
     assert first["meta"] == {"count": 2, "total": total, "totalPages": pages}
     assert set(first["links"]) == {"self", "first", "next"}
     assert first["links"]["self"] == first["links"]["first"]
-    second = (await reader.get(place_of(first["links"]["next"]))).document
+    second = (await reader.get(path_of(first["links"]["next"]))).document
     assert second["meta"] == first["meta"]
     assert set(second["links"]) == {"self", "first", "prev", "next"}
     end = await reader.get("/persons?page[after]=&page[total]=exact&filter[name]=nobody")
@@ -189,7 +189,7 @@ async def test_refused(reader: Api) -> None:
     )
 
 
-async def test_a_list_that_has_no_cursors(samples: Api) -> None:
+async def test_a_list_without_cursors(samples: Api) -> None:
     answer = await samples.get("/samples?sort=moods&page[after]=")
     detail = "A list that is sorted by “moods” has no cursors: use page[number]."
     assert answer.errors == [error(400, "invalid_page", "Invalid Page", detail, parameter="page[after]")]

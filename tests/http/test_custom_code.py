@@ -1,5 +1,5 @@
-"""The page about custom code, run: what its `sql` blocks make is served by what its `python` blocks declare, and every
-request that it shows gets the answer that it shows, as tests/http/test_docs.py has it of other pages."""
+"""Runs the page about custom code: its `python` blocks declare resources over the tables of its `sql` blocks, and every
+request gets the answer that the page shows, as tests/http/test_docs.py checks for other pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = test_docs._EXAMPLE
 
 @pytest.fixture
 def api(io_loop: IOLoop, corner_url: str) -> Iterator[Api]:
-    """The page's module. The database has other tables besides; none is called as the page's."""
+    """The module of the page. The database has other tables, too; none has a name of the page."""
     text = PAGE.read_text(encoding="utf-8")
     on_server(corner_url, "DROP SCHEMA corner CASCADE", *blocks(text, "sql"))
     names: dict[str, Any] = {}
@@ -49,12 +49,12 @@ def test_examples(api: Api, io_loop: IOLoop) -> None:
     assert untrue == []
 
 
-def test_no_request_stands_without_its_answer() -> None:
+def test_every_request_has_an_answer() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert len(re.findall(r"^```http", text, re.MULTILINE)) == len(list(EXAMPLE.finditer(text))) > 0
 
 
-def test_every_hook_is_named() -> None:
+def test_the_page_names_every_hook() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("| hook |")[2].partition("\n\n")[0]
     names = re.findall(r"`([a-z]+_[a-z]+)`", table)
     assert names == [
@@ -62,7 +62,7 @@ def test_every_hook_is_named() -> None:
     ]
 
 
-def test_all_that_is_taken_back_is_named() -> None:
+def test_the_page_names_everything_that_is_reset() -> None:
     text = re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
     words = {
         "RESET ALL": "settings",

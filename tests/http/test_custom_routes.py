@@ -1,5 +1,4 @@
-"""Routes of a user's own: what they are given, what becomes of what they answer and raise, and which limits hold there
-as everywhere. And what is said of ROUTES that are none."""
+"""Custom routes: their arguments, their answers and exceptions, and the limits that apply to them. Errors in ROUTES."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Report(CustomHandler):
 
 
 class Plain(CustomHandler):
-    """Its methods are no coroutines."""
+    """A handler whose methods are not coroutines."""
 
     def get(self) -> None:
         self.set_header("Content-Type", "text/plain")
@@ -79,7 +78,7 @@ class Failing(CustomHandler):
 
 
 class Session(CustomHandler):
-    """POST leaves something behind in the session; GET tells what is there."""
+    """POST leaves something in the session. GET shows what is there."""
 
     async def post(self) -> None:
         statements = "SELECT pg_advisory_lock(7); SET TimeZone = 'Asia/Tokyo'; LISTEN channel"
@@ -99,7 +98,7 @@ class Session(CustomHandler):
 
 
 class Elsewhere(CustomHandler):
-    """Its work on a connection fails over something else than the database."""
+    """Its work on a connection fails for a reason other than the database."""
 
     async def get(self) -> None:
         await self.database.read(self.work, is_snapshot=False)
@@ -113,7 +112,7 @@ class Elsewhere(CustomHandler):
 
 
 class Writing(CustomHandler):
-    """Writes at a door of its choice."""
+    """Writes by `read` or by `write`."""
 
     async def post(self) -> None:
         statement = self.body.decode()
@@ -162,29 +161,29 @@ def own(io_loop: IOLoop, start: Start, database_url: str) -> Api:
     ],
 )
 async def test_arguments(own: Api, path: str, shown: dict[str, str]) -> None:
-    """Groups of the pattern, decoded once."""
+    """Groups of the pattern are decoded once."""
     answer = await own.get(path)
     assert (answer.status, answer.document) == (200, shown)
 
 
-async def test_a_group_that_is_not_there(own: Api) -> None:
+async def test_a_group_that_did_not_match(own: Api) -> None:
     answer = await own.get("/reports/all")
     assert (answer.status, answer.document["name"]) == (200, "all")
     assert answer.document["year"] in ("", "none")
 
 
-async def test_an_argument_that_is_no_text(own: Api) -> None:
+async def test_an_argument_that_is_not_utf8(own: Api) -> None:
     answer = await own.get("/reports/%FF/2024")
     assert (answer.status, [error["status"] for error in answer.errors]) == (400, ["400"])
 
 
 @pytest.mark.parametrize("path", ["/reports/all/24", "/reports", "/reports/", "/plain/x", "/xplain"])
-async def test_the_pattern_is_of_the_whole_path(own: Api, path: str) -> None:
+async def test_the_pattern_must_match_the_whole_path(own: Api, path: str) -> None:
     answer = await own.get(path)
     assert (answer.status, answer.errors[0]["code"]) == (404, "route_not_found")
 
 
-async def test_what_is_sent(own: Api) -> None:
+async def test_the_answer_is_sent_as_it_is(own: Api) -> None:
     await create_household(own)
     plain = await own.get("/plain", Accept="text/html", **{"X-Request-Id": "mine"})
     assert (plain.status, plain.body, plain.headers["Content-Type"]) == (200, b"plain", "text/plain")
@@ -198,7 +197,7 @@ async def test_what_is_sent(own: Api) -> None:
     assert (await own.request("PUT", "/plain", body="")).status == 204
 
 
-async def test_a_write_of_its_own(own: Api) -> None:
+async def test_a_write_of_a_custom_route(own: Api) -> None:
     answer = await own.request("POST", "/count", body="rowers")
     assert answer.status == 201
     found = await own.get(f"/groups/{answer.body.decode()}")
@@ -206,7 +205,7 @@ async def test_a_write_of_its_own(own: Api) -> None:
 
 
 @pytest.mark.parametrize("door", ["read", "write"])
-async def test_what_a_handler_leaves_behind_is_taken_back(start: Start, database_url: str, door: str) -> None:
+async def test_the_session_is_reset_after_a_handler(start: Start, database_url: str, door: str) -> None:
     api = await start(database_url, built_in(), ROUTES, pool_size=1)
     before = await api.get("/session")
     assert (await api.request("POST", f"/session?door={door}", body="")).status == 200
@@ -236,7 +235,7 @@ async def test_the_limit_of_a_url(own: Api) -> None:
     assert (answer.status, answer.errors[0]["code"]) == (414, "url_too_long")
 
 
-async def test_reads_alone(start: Start, database_url: str) -> None:
+async def test_a_read_only_server(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), ROUTES, read_only=True)
     assert (await api.get("/plain")).status == 200
     for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -281,7 +280,7 @@ def refused(answer: Answer) -> dict[str, Any]:
         ("gone", 410, {"status": "410", "code": "gone", "title": "Gone", "detail": "Gone"}),
     ],
 )
-async def test_what_is_raised(own: Api, method: str, kind: str, status: int, expected: dict[str, Any]) -> None:
+async def test_exceptions_of_a_handler(own: Api, method: str, kind: str, status: int, expected: dict[str, Any]) -> None:
     answer = await own.request(method, f"/failing/{kind}", body="" if method == "POST" else None)
     assert (answer.status, refused(answer), answer.headers["Content-Type"]) == (status, expected, MEDIA_TYPE)
     assert "X-Before" not in answer.headers
@@ -297,10 +296,8 @@ async def test_a_fault(own: Api, kind: str, caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_error_that_the_network_could_have_made(
-    own: Api, method: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It says nothing of the database: it is a fault, and is logged."""
+async def test_a_network_error_of_a_handler_is_a_fault(own: Api, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It says nothing about the database. It is logged."""
     answer = await own.request(method, "/elsewhere", body="" if method == "POST" else None)
     assert (answer.status, refused(answer)["code"]) == (500, "internal_error")
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1
@@ -334,7 +331,7 @@ async def test_options(own: Api, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/plain", "/reports/x/2024", "/count"])
 async def test_head(own: Api, path: str) -> None:
-    """As GET without the body, whether the method is a coroutine, and whether it has arguments."""
+    """Like GET without the body, for coroutines and plain methods, with and without arguments."""
     get, head = await own.get(path), await own.request("HEAD", path)
     assert (head.status, head.body) == (200, b"")
     for name in ("Content-Type", "Content-Length"):
@@ -345,14 +342,14 @@ async def test_head(own: Api, path: str) -> None:
             assert (await wire.answer(has_body=False)).status == 200
 
 
-async def test_they_come_before_the_servers_own(own: Api) -> None:
+async def test_custom_routes_come_before_those_of_the_server(own: Api) -> None:
     operations = {"atomic:operations": [{"op": "add", "data": {"type": "person", "attributes": {"name": "n"}}}]}
     assert (await own.post("/operations", operations)).document == {"mine": True}
     assert await own.sql("SELECT * FROM persons") == []
     assert (await own.get("/users")).status == 200
 
 
-async def test_a_route_without_arguments_whose_method_wants_some_is_a_fault(own: Api) -> None:
+async def test_a_method_with_arguments_for_a_pattern_without_groups_is_a_fault(own: Api) -> None:
     assert (await own.get("/users/top")).status == 500
 
 
@@ -383,7 +380,7 @@ def loaded(folder: Path, routes: str) -> Any:
 @pytest.mark.parametrize(
     ("routes", "patterns"), [("[]", []), ("()", []), ('[("/a", Mine), ["/b", Mine]]', ["/a", "/b"])]
 )
-def test_routes_that_are_taken(tmp_path: Path, routes: str, patterns: list[str]) -> None:
+def test_valid_routes(tmp_path: Path, routes: str, patterns: list[str]) -> None:
     assert [pattern.pattern for pattern, _ in loaded(tmp_path, routes).routes] == patterns
 
 
@@ -399,27 +396,27 @@ def test_routes_that_are_taken(tmp_path: Path, routes: str, patterns: list[str])
         ('("/a", Mine)', "'/a'"),
     ],
 )
-def test_routes_that_are_no_pairs(tmp_path: Path, routes: str, shown: str) -> None:
+def test_routes_that_are_not_pairs(tmp_path: Path, routes: str, shown: str) -> None:
     with pytest.raises(StartError) as refusal:
         loaded(tmp_path, routes)
     assert str(refusal.value) == PAIRS.format(path=tmp_path / "mine.py", shown=shown)
 
 
 @pytest.mark.parametrize("routes", ["None", "7", '{"/a": Mine}', "Mine"])
-def test_routes_that_are_no_list(tmp_path: Path, routes: str) -> None:
+def test_routes_that_are_not_a_list(tmp_path: Path, routes: str) -> None:
     with pytest.raises(StartError) as refusal:
         loaded(tmp_path, routes)
     assert str(refusal.value).startswith(f"expected ROUTES of {tmp_path / 'mine.py'} to ")
 
 
-def test_a_pattern_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_pattern(tmp_path: Path) -> None:
     with pytest.raises(StartError) as refusal:
         loaded(tmp_path, '[("/a(", Mine)]')
     assert str(refusal.value).startswith(f"the route /a( of {tmp_path / 'mine.py'} is no regular expression: ")
 
 
-def test_the_class_is_tornados() -> None:
-    """So that what tornado's documentation says of handlers holds."""
+def test_a_custom_handler_is_a_tornado_handler() -> None:
+    """So the documentation of tornado applies to it."""
     assert issubclass(CustomHandler, RequestHandler)
 
 
@@ -427,10 +424,10 @@ INSERT = "INSERT INTO groups (name) VALUES ('misplaced')"
 
 
 @pytest.mark.parametrize("is_snapshot", [False, True])
-async def test_a_write_where_only_reads_may_be(
+async def test_a_write_in_a_read_is_a_fault(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture, is_snapshot: bool
 ) -> None:
-    """A fault of the custom code: nothing is written, the log says why, and the pool keeps its connections."""
+    """Nothing is written, the log says why, and the pool keeps its connections."""
     api = await start(database_url, built_in(), ROUTES, pool_size=2)
     assert (await api.get("/groups")).status == 200
     path = "/writing?door=read" + ("&snapshot=yes" if is_snapshot else "")
@@ -445,7 +442,7 @@ async def test_a_write_where_only_reads_may_be(
 async def test_custom_code_that_makes_its_own_transaction_read_only(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That says nothing of the server: the pool keeps its connections."""
+    """This says nothing about the server: the pool keeps its connections."""
     api = await start(database_url, built_in(), ROUTES, pool_size=2)
     body = f"SET TRANSACTION READ ONLY; {INSERT}"
     answers = [await api.request("POST", "/writing?door=write", body=body) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What deploy/ has for Prometheus and Grafana is about metrics and labels that there are."""
+"""The files for Prometheus and Grafana in deploy/ only use existing metrics and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_PROMETHEUS = {"job", "instance", "le"}
 
 
 def expressions(of: Any) -> Iterator[str]:
-    """Those of a dashboard, with the names that it gives to what they find; its variables' among them."""
+    """The expressions of a dashboard, with the names of their results, including those of its variables."""
     for panel in of["panels"]:
         yield from (f"{target['expr']} {target.get('legendFormat', '')}" for target in panel.get("targets", []))
     yield from (variable["query"]["query"] for variable in of["templating"]["list"] if variable["type"] == "query")
@@ -40,7 +40,7 @@ def named(text: str) -> set[str]:
 
 
 def labels(text: str) -> set[str]:
-    """Those that are selected, grouped by or shown."""
+    """The labels that are selected, grouped by or shown."""
     grouped = [name.strip() for group in re.findall(r"\bby \(([^)]*)\)", text) for name in group.split(",")]
     return {
         *re.findall(r"([a-z_]+)(?:=~|!~|!=|=)\"", text),

@@ -1,4 +1,4 @@
-"""Section 8: what is answered when the database is gone, busy or too slow."""
+"""Section 8: the answers if the database is gone, busy or too slow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_retryable(answer: Answer) -> bool:
 
 
 async def test_the_database_is_gone(api: Api, postgres_url: str) -> None:
-    """Every route that needs it answers 503, and again when it is back."""
+    """Every route that needs it answers 503, and works again when it is back."""
     assert (await api.get("/groups")).status == 200
     name = urlsplit(api.database_url).path[1:]
     administrator = await asyncpg.connect(postgres_url)
@@ -49,7 +49,7 @@ def hurried(serve: Serve, database_url: str) -> Api:
     return serve(database_url, statement_timeout_seconds=1.0)
 
 
-async def test_a_statement_over_its_time(hurried: Api) -> None:
+async def test_a_statement_that_takes_too_long(hurried: Api) -> None:
     async with locked(hurried, "groups"):
         answer = await hurried.get("/groups")
     assert (answer.status, answer.errors, is_retryable(answer)) == (504, [SLOW], False)

@@ -1,6 +1,6 @@
-"""What the database's own rules refuse: RAISE in functions, WITH CHECK OPTION, privileges and row security.
+"""Rules of the database that refuse requests: RAISE in functions, WITH CHECK OPTION, privileges and row security.
 
-Nothing of a refused request stays."""
+A refused request is rolled back completely."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ async def started(start: Start, url: str, ddl: str, resource: Resource = TIDE) -
 
 
 async def test_a_missing_privilege(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    """A 403, and a line in the log that names what is missing."""
+    """The answer is a 403, and a line in the log names the missing privilege."""
     await api.sql("INSERT INTO groups (name) VALUES ('rowers')")
     sent, changed = document("group", {"name": "new"}), document("group", {"name": "b"}, id="1")
     nowhere, whole = error("database_forbids", FORBIDDEN), error("database_forbids", FORBIDDEN, "/data")
@@ -275,7 +275,7 @@ async def test_a_table_that_became_unwritable_after_the_start(
 
 
 async def test_row_security(api: Api) -> None:
-    """Rows that it hides are not there; those that it refuses are a 403."""
+    """Rows that it hides do not exist for a request. Rows that it refuses are a 403."""
     for statement in (
         "INSERT INTO groups (name) VALUES ('mine'), ('theirs')",
         "ALTER TABLE groups ENABLE ROW LEVEL SECURITY",
@@ -305,7 +305,7 @@ CREATE VIEW tides AS SELECT 1::bigint AS id, shown('flood') AS name
 
 
 async def test_a_raise_while_reading(start: Start, database_url: str) -> None:
-    """No value of the request is blamed for it."""
+    """The error blames no value of the request."""
     shown = msgspec.structs.replace(TIDE, methods=frozenset({"list", "detail"}))
     api = await started(start, database_url, RAISING_VIEW, shown)
     for path in ("/tides", "/tides/1", "/tides?filter[name]=x", "/tides?page[size]=0", "/tides?page[after]="):
@@ -318,7 +318,7 @@ async def logged(writing: Writing, items: Any) -> None:
 
 
 async def test_a_rule_about_a_statement_of_custom_code(start: Start, database_url: str) -> None:
-    """It points nowhere: the document is not what was refused."""
+    """The error has no pointer, because the document was not refused."""
 
     class Guarded(CustomHandler):
         async def get(self) -> None:

@@ -1,4 +1,4 @@
-"""Sections 1 and 5: what declarations open and close for those who read, and custom operators."""
+"""Sections 1 and 5: what declarations allow and forbid for reads, and custom operators."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from waterspout import BIGINT, INT, TEXT, Attribute, BadRequest, Catalog, Operat
 ODD = 'a/1 "%'
 
 
-async def test_what_is_found(corner_reader: Api) -> None:
-    """Ids of every type, columns of other names, names beyond ASCII, link tables, custom operators."""
+async def test_filters_over_declared_resources(corner_reader: Api) -> None:
+    """Ids of every type, columns with other names, names beyond ASCII, link tables, custom operators."""
     node = "00000000-0000-0000-0000-00000000000a"
     cases: list[tuple[str, Pairs, list[str]]] = [
         ("/nodes", [("filter[id]", node)], [node]),
@@ -105,8 +105,8 @@ async def test_operators_refused(
         ("/nodes?sort=Mixed%20Case", "sort"),
     ],
 )
-async def test_what_is_closed(corner_reader: Api, path: str, parameter: str) -> None:
-    """A 400 that names the parameter, and nothing of what is hidden."""
+async def test_closed_declarations_are_refused(corner_reader: Api, path: str, parameter: str) -> None:
+    """A 400 that names the parameter, and nothing about hidden attributes."""
     answer = await corner_reader.get(path)
     assert (answer.status, [found["source"]["parameter"].removesuffix("[is_]") for found in answer.errors]) == (
         400,
@@ -114,7 +114,7 @@ async def test_what_is_closed(corner_reader: Api, path: str, parameter: str) -> 
     )
 
 
-async def test_what_is_unreadable_is_not_shown(corner_reader: Api) -> None:
+async def test_unreadable_attributes_are_not_shown(corner_reader: Api) -> None:
     answer = await corner_reader.get("/rules/1")
     assert "unreadable" not in answer.document["data"]["attributes"]
     assert answer.document["data"]["attributes"]["unfilterable"] == "f"
@@ -133,7 +133,7 @@ async def test_what_is_unreadable_is_not_shown(corner_reader: Api) -> None:
         "/articles/%00",
     ],
 )
-async def test_other_texts_of_an_id_are_not_there(corner_reader: Api, path: str) -> None:
+async def test_other_spellings_of_an_id_are_not_found(corner_reader: Api, path: str) -> None:
     answer = await corner_reader.get(path.replace("{", "%7B").replace("}", "%7D"))
     assert (answer.status, answer.errors[0]["code"]) == (404, "resource_not_found")
 
@@ -198,7 +198,7 @@ def own(serve: Serve, rows_url: str) -> Api:
 
 
 async def test_a_declared_attribute_wins_over_the_shorthand(own: Api) -> None:
-    """`group_id` is an attribute here, so it stands for itself and not for the group's id."""
+    """`group_id` is an attribute here, so it does not stand for the id of the group."""
     assert (await own.get("/users?filter[group_id]=Ada")).ids == ["1"]
     assert (await own.get("/users?filter[group_id]=1")).ids == []
     assert (await own.get("/users?filter[group]=1")).ids == ["1", "2"]
@@ -225,7 +225,7 @@ async def test_a_bad_request_of_custom_code(own: Api) -> None:
 
 
 async def test_a_value_that_custom_code_lets_through(own: Api) -> None:
-    """What does not fit the column is the client's doing as well, since it was not refused."""
+    """A value that does not fit the column is a client error, too, because custom code did not refuse it."""
     answer = await own.filter("/users", [{"name": "age", "op": "over", "val": "x"}])
     assert answer.status == 400
     assert json.loads(answer.body)["errors"][0]["source"] == {"parameter": "filter"}
@@ -244,7 +244,7 @@ async def test_a_value_that_custom_code_lets_through(own: Api) -> None:
     ],
 )
 async def test_a_fault_of_a_declaration(own: Api, path: str, pairs: Pairs, name: str) -> None:
-    """No value of the request is to blame, be there a filter or none."""
+    """The error blames no value of the request, with or without a filter."""
     assert (await own.get("/broken/2?fields[broken]=ratio")).document["data"]["attributes"] == {"ratio": 1}
     answer = await own.get(target(path, [("fields[broken]", name), *pairs]))
     assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
@@ -265,7 +265,7 @@ async def test_a_fault_of_a_declaration_beside_a_cursor(own: Api) -> None:
     assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
 
 
-async def test_a_custom_operator_may_be_meant_by_anything(own: Api) -> None:
+async def test_unknown_operators_may_suggest_custom_operators(own: Api) -> None:
     pairs = [("filter", '[{"name":"name","op":"divided","val":0}]'), ("fields[broken]", "name")]
     detail = "[0]: PostgreSQL refuses a value of the filter: it is out of range or not of the right form."
     answer = await own.get(target("/broken", pairs))
@@ -292,7 +292,7 @@ async def test_a_read_only_server(read_only: Api) -> None:
 
 @pytest.fixture
 def devices(serve: Serve, database_url: str) -> Api:
-    """Over the computers: the key of the owner is an attribute, and a relationship."""
+    """A resource over the computers, where the key of the owner is both an attribute and a relationship."""
     attributes = (Attribute("name", TEXT, required=True), Attribute("owner_id", BIGINT, nullable=True))
     owner = ToOne("owner", "person", column="owner_id")
     device = Resource("device", "/devices", "computers", attributes=attributes, relationships=(owner,))
@@ -300,7 +300,7 @@ def devices(serve: Serve, database_url: str) -> Api:
 
 
 async def test_two_fields_over_one_column_are_not_sent_together(devices: Api) -> None:
-    """A column that a statement names twice would be a fault of ours."""
+    """A statement that names a column twice would be a fault of the server."""
     linkage = {"owner": {"data": {"type": "person", "id": "1"}}}
     document: Any = {"data": {"type": "device", "attributes": {"name": "n", "owner_id": None}}}
     assert (await devices.post("/devices", document)).status == 201

@@ -1,4 +1,4 @@
-"""DELETE on a resource: its message, what goes with it, what stays, and what keeps it."""
+"""DELETE on a resource: its message, which rows are deleted with it, which stay, and what prevents it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATHS = [
 ]
 
 
-async def test_the_answer_and_the_end_of_the_resource(api: Api) -> None:
+async def test_a_deleted_resource_is_gone(api: Api) -> None:
     await create_household(api)
     for path in PATHS:
         answer = await api.delete(path)
@@ -34,7 +34,7 @@ async def test_the_answer_and_the_end_of_the_resource(api: Api) -> None:
         assert (await api.delete(path)).status == 404
 
 
-async def test_posts_and_bio_go_with_a_user_and_computers_stay(api: Api) -> None:
+async def test_posts_and_bio_are_deleted_with_a_user_and_computers_stay(api: Api) -> None:
     await create_household(api)
     await api.delete("/users/1")
     assert await select(api, "SELECT count(*) FROM posts") == [(0,)]
@@ -48,7 +48,7 @@ async def test_posts_and_bio_go_with_a_user_and_computers_stay(api: Api) -> None
     assert await select(api, "SELECT id FROM groups") == [(1,)]
 
 
-async def test_association_rows_go_with_either_side(api: Api) -> None:
+async def test_association_rows_are_deleted_with_either_side(api: Api) -> None:
     await create_household(api)
     sides = {"parent": one("parent", "1"), "child": one("child", "1")}
     await api.delete("/parents/1")
@@ -62,7 +62,7 @@ async def test_association_rows_go_with_either_side(api: Api) -> None:
     assert (await api.get(f"/parents/{sides['parent']['id']}")).status == 200
 
 
-async def test_a_group_with_users_cannot_go(api: Api) -> None:
+async def test_a_group_with_users_cannot_be_deleted(api: Api) -> None:
     await create_household(api)
     conflict = error("conflict", "This group is still referred to by other resources.")
     await check_refused(api, [Refused("DELETE", "/groups/1", None, [conflict])])
@@ -70,7 +70,7 @@ async def test_a_group_with_users_cannot_go(api: Api) -> None:
     assert (await api.delete("/groups/1")).document == DELETED
 
 
-async def test_an_id_that_is_not_there(api: Api) -> None:
+async def test_a_missing_id(api: Api) -> None:
     await create_household(api)
     paths = {text: text for text in ("99", "01", "+1", "-1", "x", "1.0", str(2**63))} | {"%00": "\0", "%D9%A1": "١"}
     await check_refused(
@@ -119,6 +119,6 @@ async def test_a_body_is_ignored(api: Api) -> None:
     assert await select(api, "SELECT id FROM computers") == [(4,)]
 
 
-async def test_a_delete_of_a_collection_is_no_method(api: Api) -> None:
+async def test_delete_of_a_collection_is_not_allowed(api: Api) -> None:
     answer = await api.delete("/users")
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, OPTIONS")

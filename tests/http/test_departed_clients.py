@@ -1,5 +1,5 @@
-"""A client that leaves is noticed while its request is at work, however much it has sent behind it: the statement is
-cancelled. Over a real socket, and by the loop of the server."""
+"""A client that disconnects is noticed while its request is in progress, however much it has sent after it, and its
+statement is cancelled. Over a real socket, in the event loop of the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTICED_SECONDS = 10.0
 
 
 async def sent(port: int, data: bytes) -> socket.socket:
-    """A connection on which as much of the data was sent as the systems of both sides take."""
+    """A connection on which as much of the data was sent as the buffers of both systems hold."""
     client = socket.socket()
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
@@ -51,7 +51,7 @@ def leave(client: socket.socket, way: str) -> None:
 @pytest.mark.parametrize("way", ["close", "half", "reset"])
 @pytest.mark.parametrize("behind", [0, 100_000, 20_000_000], ids=["nothing", "more than is kept", "full buffers"])
 async def test_a_client_that_leaves(start: Start, database_url: str, behind: int, way: str) -> None:
-    """A connection that is closed in one direction is closed."""
+    """A connection that is closed in one direction counts as closed."""
     api = await start(database_url, built_in())
     async with holder(api) as watcher:
         client = await sent(api.port, GET * (1 + behind // len(GET)))
@@ -63,7 +63,7 @@ async def test_a_client_that_leaves(start: Start, database_url: str, behind: int
 
 
 async def test_a_client_that_stays(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the answer to the slow request, which says that the ones behind it are to be sent again."""
+    """It gets the answer to the slow request, with `Connection: close`: the other requests must be sent again."""
     monkeypatch.setattr(http1, "PAUSED_SECONDS", 0.1)
     api = await start(database_url, built_in())
     async with connected(api.port) as wire:
@@ -78,7 +78,7 @@ async def test_a_client_that_stays(start: Start, database_url: str, monkeypatch:
 
 
 async def test_a_client_that_keeps_sending(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is thrown away has a bound: then the connection is reset, and its statement cancelled."""
+    """The server discards a limited number of bytes. Then it resets the connection and cancels the statement."""
     monkeypatch.setattr(http1, "PAUSED_SECONDS", 0.1)
     monkeypatch.setattr(http1, "DISCARDED_BYTES", 1_000_000)
     api = await start(database_url, built_in())
@@ -90,7 +90,7 @@ async def test_a_client_that_keeps_sending(start: Start, database_url: str, monk
 
 
 async def test_many_requests_at_once_are_all_answered(start: Start, database_url: str) -> None:
-    """Reading pauses, and goes on: nothing is thrown away while answers leave."""
+    """Reading pauses and resumes. Nothing is discarded while answers are sent."""
     api = await start(database_url, built_in())
     request, count = GET[:-2] + b"X: " + b"x" * 2000 + b"\r\n\r\n", 150
     async with connected(api.port) as wire:

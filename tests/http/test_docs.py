@@ -89,7 +89,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def request_of(text: str) -> Request:
-    """A block of the language `http`.
+    """The request of a block of the language `http`.
 
     >>> request_of("GET /users\\n    ?page[size]=1").path
     '/users?page%5Bsize%5D=1'
@@ -121,7 +121,8 @@ def request_of_curl(command: str) -> Request:
 
 
 def laid_out(value: Any, indent: int = 0, taken: int = 0) -> str:
-    """JSON as a person would lay it out: what fits a line is on one line. taken: what stands before it there."""
+    """JSON with line breaks only where a value does not fit into a line. taken: the number of characters before it on
+    its line."""
     flat = json.dumps(value, ensure_ascii=False)
     if not value or not isinstance(value, dict | list) or taken + len(flat) <= WIDTH - indent:
         return flat
@@ -137,7 +138,7 @@ Ask = Callable[[str, Request], Answer]
 
 
 def is_true(found: re.Match[str], ask: Ask) -> bool:
-    """Whether the example's answer is the one that the server gives; curl shows no status."""
+    """Whether the answer in the example is that of the server. curl does not show the status."""
     answer = answer_of(found, ask)
     if found["curl"]:
         return bool(answer.document == json.loads(found["shown"]))
@@ -145,7 +146,7 @@ def is_true(found: re.Match[str], ask: Ask) -> bool:
 
 
 def written(found: re.Match[str], ask: Ask) -> str:
-    """The example with the answer that the server gives."""
+    """The example with the answer of the server."""
     answer = answer_of(found, ask)
     shown = laid_out(answer.document)
     if found["curl"]:
@@ -160,7 +161,7 @@ def answer_of(found: re.Match[str], ask: Ask) -> Answer:
 
 
 def declared(text: str) -> Catalog:
-    """The catalogue that the `python` blocks of a page declare together."""
+    """The catalog that the `python` blocks of a page declare together."""
     names: dict[str, Any] = {}
     exec("\n".join(blocks(text, "python")), names)
     catalog: Catalog = names["CATALOG"]
@@ -180,7 +181,7 @@ async def prepare(url: str, statements: list[str]) -> None:
 
 @pytest.fixture
 def ask_on(serve: Serve, database_url: str, io_loop: IOLoop) -> Callable[[str], Ask]:
-    """For a page's text: what asks the server that the page is about, one server for each set of settings."""
+    """A function that sends a request to the server of this page. There is one server for each set of settings."""
 
     def on(text: str, is_declared: bool = False) -> Ask:
         io_loop.run_sync(lambda: prepare(database_url, blocks(text, "sql") if is_declared else []))
@@ -219,7 +220,7 @@ def test_examples(page: str, ask_on: Callable[..., Ask]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_request_stands_without_its_answer(page: str) -> None:
+def test_every_request_has_an_answer(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     requests = len(re.findall(r"^```http|^\$ curl", text, re.MULTILINE))
     assert requests == len(list(_EXAMPLE.finditer(text)))
@@ -268,7 +269,7 @@ UNFIT = (
 
 
 async def faults_of(url: str, text: str) -> str:
-    """What the tables of a page's `sql` blocks do not bear out."""
+    """The errors that the start finds for the tables of a page's `sql` blocks."""
     await prepare(url, blocks(text, "sql"))
     connection = await asyncpg.connect(url)
     try:

@@ -1,4 +1,4 @@
-"""Section 3: whole documents, as they are read."""
+"""Section 3: whole documents of reads."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ async def test_list(reader: Api) -> None:
     )
 
 
-async def test_list_is_made_of_details(reader: Api) -> None:
+async def test_a_list_shows_resources_as_their_own_routes_do(reader: Api) -> None:
     for path in PATHS.values():
         listed = await reader.get(path)
         for data in listed.document["data"][:3]:
             assert (await reader.get(data["links"]["self"])).document["data"] == data
 
 
-async def test_nobody_sees_the_password(reader: Api) -> None:
+async def test_the_password_is_never_shown(reader: Api) -> None:
     for query in ("", "?include=computers.owner", "?include=group.users&fields[group]=users"):
         answer = await reader.get(f"/users{query}")
         assert answer.status == 200
@@ -189,7 +189,7 @@ async def test_page_links_keep_the_query(reader: Api) -> None:
     ],
 )
 async def test_no_such_resource(reader: Api, path: str, type_name: str, id_text: str) -> None:
-    """An id has one canonical text; any other is an id that is not there."""
+    """An id has one canonical text. Any other text is an id that does not exist."""
     answer = await reader.get(path)
     detail = f"There is no {type_name} with the id “{id_text}”."
     assert (answer.status, answer.errors) == (
@@ -251,7 +251,7 @@ async def test_no_such_resource(reader: Api, path: str, type_name: str, id_text:
         ),
     ],
 )
-async def test_links_of_a_relationship_lead_there(reader: Api, path: str, document: dict[str, Any]) -> None:
+async def test_links_of_a_relationship_lead_to_its_documents(reader: Api, path: str, document: dict[str, Any]) -> None:
     answer = await reader.get(path)
     assert (answer.status, answer.document) == (200, document)
 
@@ -340,7 +340,7 @@ def public_api(serve: Serve, database_url: str) -> Api:
 
 
 @pytest.mark.parametrize("path", ["%C3%A4%2F%22b", "%c3%a4%2f%22b", "%C3%A4%2F%22%62", "ä%2F%22b", '%C3%A4%2F"b'])
-async def test_self_is_percent_encoded_however_it_came(corner_reader: Api, path: str) -> None:
+async def test_self_is_percent_encoded_in_one_way(corner_reader: Api, path: str) -> None:
     async with connected(corner_reader.port) as wire:
         await wire.send_bytes(f"GET /countries/{path}?my-own=ä HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         answer = await wire.answer()

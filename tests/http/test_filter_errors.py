@@ -1,4 +1,4 @@
-"""Section 5: filters that are refused. Each answer is compared whole, but for the errors' ids."""
+"""Section 5: filters that are refused. Each answer is compared in full, except the ids of errors."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ async def test_several_are_reported_together(reader: Api) -> None:
     )
 
 
-async def test_the_place_inside_any(reader: Api) -> None:
+async def test_the_position_inside_any(reader: Api) -> None:
     filters = [
         {"name": "computers", "op": "any", "val": {"and": [{"name": "owner.computerz", "op": "any", "val": []}]}}
     ]

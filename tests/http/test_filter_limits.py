@@ -14,7 +14,7 @@ from tests.http.test_filters import one, two
 
 
 def nested(depth: int) -> Any:
-    """A filter object inside groups, as the depth-th level."""
+    """A filter object inside groups, at this depth."""
     node: Any = {"name": "age", "op": "eq", "val": 36}
     for _ in range(depth - 1):
         node = {"and": [node]}
@@ -34,7 +34,7 @@ async def test_depth(reader: Api) -> None:
 
 
 async def test_steps(reader: Api) -> None:
-    """A dotted name is an EXISTS a step; a long one is refused before PostgreSQL has to plan it."""
+    """Each step of a dotted name is an EXISTS. A long name is refused before PostgreSQL has to plan it."""
     answer = await reader.get("/users?filter[group.users.group.users.id]=1")
     assert (answer.status, answer.ids) == (200, ["1", "2"])
     name = "group.users." * 50 + "id"
@@ -100,8 +100,8 @@ async def test_limits_are_settings(strict: Api) -> None:
         ("match", "\\", "a regular expression is not valid"),
     ],
 )
-async def test_what_postgresql_refuses(reader: Api, op: str, val: str, reason: str, is_simple: bool) -> None:
-    """The parameter is the one that was sent."""
+async def test_values_that_postgresql_refuses(reader: Api, op: str, val: str, reason: str, is_simple: bool) -> None:
+    """The error names the parameter as it was sent."""
     parameter = f"filter[first_name][{op}]" if is_simple else "filter"
     value = val if is_simple else json.dumps(one("first_name", op, val))
     place = "" if is_simple else "[0]: "
@@ -116,7 +116,7 @@ async def test_what_postgresql_refuses(reader: Api, op: str, val: str, reason: s
 
 @pytest.mark.parametrize("total", ["exact", "estimated", "none"])
 async def test_a_pattern_is_refused_whatever_is_counted(api: Api, total: str) -> None:
-    """Rows that come first and meet the other condition do not hide it."""
+    """Other rows that match first do not hide the error."""
     await api.sql("INSERT INTO persons (name) SELECT 'person ' || n FROM generate_series(1, 2000) n")
     filters = {"or": one("id", "le", 1900) + one("name", "match", "person(")}
     pairs = [("filter", json.dumps(filters)), ("page[size]", "1"), ("page[total]", total), ("fields[person]", "")]
@@ -127,7 +127,7 @@ async def test_a_pattern_is_refused_whatever_is_counted(api: Api, total: str) ->
 
 
 async def test_refused_in_a_field(reader: Api) -> None:
-    """`50%_off\\` ends in a backslash, which is no regular expression."""
+    r"""`50%_off\` ends in a backslash, so it is not a valid regular expression."""
     detail = "[0]: PostgreSQL refuses a value of the filter: a regular expression is not valid."
     await refusals(
         reader,

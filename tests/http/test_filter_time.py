@@ -1,4 +1,4 @@
-"""What a read with a filter may cost: its time, and its room on disk."""
+"""The limits of a read with a filter: its time, and its temporary files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ EXPENSIVE = error(
     "path",
     ["/groups?filter[name]=x", "/groups?filter[name]=x&include=users", "/groups?filter[name]=x&page[total]=none"],
 )
-async def test_a_read_with_a_filter_has_a_time_of_its_own(start: Start, database_url: str, path: str) -> None:
-    """Another read has that of statements. The connection is not lost over it."""
+async def test_a_read_with_a_filter_has_its_own_timeout(start: Start, database_url: str, path: str) -> None:
+    """Other reads have the timeout of statements. The connection is kept."""
     api = await start(database_url, built_in(), filter_timeout_seconds=0.2, statement_timeout_seconds=20.0)
     async with locked(api, "groups"):
         other = asyncio.ensure_future(api.get("/groups"))
@@ -46,9 +46,7 @@ async def test_a_read_with_a_filter_has_a_time_of_its_own(start: Start, database
     assert (await scrape(api))["pool_connections_opened_total"][()] <= 2
 
 
-async def test_a_stream_with_a_filter_has_a_time_of_its_own(
-    start: Start, database_url: str, small_batches: None
-) -> None:
+async def test_a_stream_with_a_filter_has_its_own_timeout(start: Start, database_url: str, small_batches: None) -> None:
     api = await start(database_url, built_in(), filter_timeout_seconds=0.3, statement_timeout_seconds=20.0)
     await create_many(api, 9, 9)
     path = "/users?page[size]=0&include=computers&filter[id][le]=9"
@@ -57,7 +55,7 @@ async def test_a_stream_with_a_filter_has_a_time_of_its_own(
         assert (await api.get(path)).status == 504
 
 
-async def test_a_filter_without_a_time_of_its_own(start: Start, database_url: str) -> None:
+async def test_a_filter_without_its_own_timeout(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), statement_timeout_seconds=0.2)
     async with locked(api, "groups"):
         answer = await api.get("/groups?filter[name]=x")
@@ -69,7 +67,7 @@ SORTED = "SELECT repeat('x', 250) || n FROM generate_series(1, 20000) n ORDER BY
 
 
 class Sorting(CustomHandler):
-    """Sorts more than fits into memory."""
+    """Sorts more rows than fit into memory."""
 
     async def get(self) -> None:
         async def work(connection: Any) -> str:
@@ -80,7 +78,7 @@ class Sorting(CustomHandler):
         self.finish(str(len(await self.database.read(work))))
 
 
-async def test_more_room_on_disk_than_there_may_be(start: Start, database_url: str) -> None:
+async def test_too_large_temporary_files(start: Start, database_url: str) -> None:
     limited = await start(database_url, built_in(), [("/sorting", Sorting)], temp_file_limit_bytes=65_536)
     refused = await limited.get("/sorting")
     assert (refused.status, refused.errors) == (400, [EXPENSIVE])

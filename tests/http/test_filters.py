@@ -1,4 +1,4 @@
-"""Section 5: what each filter finds in the rows of `tests/http/rows.py`; whole documents are compared."""
+"""Section 5: the results of each filter over the rows of `tests/http/rows.py`. Whole documents are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = [1, 2, 3, 4, 5, 6]
 
 
 async def found(reader: Api, type_name: str, ids: list[int], filters: Pairs) -> None:
-    """Asks for a list with these filters, and compares the whole answer."""
+    """Request a list with these filters, and compare the whole answer."""
     pairs = [*filters, (f"fields[{type_name}]", "")]
     answer = await reader.get(target(PATHS[type_name], pairs))
     assert (answer.status, answer.document) == (200, bare_list(type_name, ids, pairs))
@@ -358,8 +358,8 @@ async def test_values_are_bound(reader: Api, text: str, op: str) -> None:
     await found(reader, "user", ids, [("filter", json.dumps(one("last_name", op, val)))])
 
 
-async def test_pages_of_what_is_found(reader: Api) -> None:
-    """Filter, order, page and total are of one set."""
+async def test_pages_of_a_filtered_list(reader: Api) -> None:
+    """Filter, order, page and total agree."""
     pairs = [("filter[name][endswith]", "1"), ("sort", "-id"), ("page[size]", "3"), ("fields[person]", "")]
     answer = await reader.get(target("/persons", pairs))
     assert answer.status == 200
@@ -368,8 +368,8 @@ async def test_pages_of_what_is_found(reader: Api) -> None:
 
 
 @pytest.mark.parametrize("page", ["", "&page[size]=0"])
-async def test_a_pattern_that_would_take_more_memory_than_there_is(reader: Api, page: str) -> None:
-    """PostgreSQL never sees it."""
+async def test_a_pattern_that_would_take_too_much_memory(reader: Api, page: str) -> None:
+    """It is not sent to PostgreSQL."""
     answer = await reader.get(f"/users?filter[first_name][match]=((x{{1,200}}){{1,200}}){page}")
     assert (answer.status, [error["code"] for error in answer.errors]) == (400, ["invalid_filter"])
     assert answer.errors[0]["source"] == {"parameter": "filter[first_name][match]"}
