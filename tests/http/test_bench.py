@@ -154,7 +154,7 @@ def test_a_write_must_leave_the_same_rows(running: Running, bench_rows: Rows) ->
     found = run_row(course(running, bench_rows, *others), BY_NAME["create"])
     assert {name: cell.void for name, cell in found.cells.items()} == {
         "waterspout": "",
-        "peer": "other rows are left behind",
+        "peer": "the rows after the write differ",
         "same": "",
     }
 

@@ -265,7 +265,7 @@ async def test_a_fault_of_a_declaration_beside_a_cursor(own: Api) -> None:
     assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
 
 
-async def test_unknown_operators_may_suggest_custom_operators(own: Api) -> None:
+async def test_an_error_of_a_custom_operator_blames_the_filter(own: Api) -> None:
     pairs = [("filter", '[{"name":"name","op":"divided","val":0}]'), ("fields[broken]", "name")]
     detail = "[0]: PostgreSQL refuses a value of the filter: it is out of range or not of the right form."
     answer = await own.get(target("/broken", pairs))

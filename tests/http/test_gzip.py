@@ -1,4 +1,4 @@
-"""Answers that are compressed: which, for whom, with what headers, and as streams."""
+"""Compressed answers: which answers, for which clients, with which headers, and streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARY = "Accept, Accept-Encoding"
 
 
 class Report(CustomHandler):
-    """Bodies of a size and a media type."""
+    """Sends bodies of a size and a media type."""
 
     async def get(self, size: str, media_type: str) -> None:
         self.set_header("Content-Type", media_type)
@@ -55,7 +55,7 @@ def packed(serve: Serve, rows_url: str) -> Api:
 
 
 async def ask(api: Api, path: str, accept_encoding: str | None, method: str = "GET") -> Answer:
-    """The answer as it is sent: the client of the tests would decompress it."""
+    """The answer as it is sent. The usual client of the tests would decompress it."""
     headers = [] if accept_encoding is None else [f"Accept-Encoding: {accept_encoding}"]
     async with connected(api.port) as wire:
         await wire.send(f"{method} {path} HTTP/1.1", "X-Request-Id: same", *headers)
@@ -157,7 +157,7 @@ async def test_a_large_answer_of_custom_code_is_compressed_on_the_thread(
 
 
 async def test_custom_code_that_fails_after_its_answer(start: Start, rows_url: str) -> None:
-    """The answer was not sent yet: there is one answer, and the connection is kept."""
+    """The answer was not sent yet, so there is one answer, and the connection is kept."""
     api = await start(rows_url, built_in(), [("/late", Late)], compression="gzip")
     async with connected(api.port) as wire:
         for _ in range(2):
@@ -182,7 +182,7 @@ async def test_custom_code_that_encodes_or_flushes_itself_is_not_compressed(star
 
 @pytest.fixture
 def many(start: Start, database_url: str, io_loop: Any) -> Api:
-    """Answers of up to 600 KB that are not streamed."""
+    """A server whose answers of up to 600 KB are not streamed."""
 
     async def started() -> Api:
         api = await start(database_url, built_in(), compression="gzip", server_timing=False)
@@ -202,7 +202,7 @@ async def test_a_large_answer(many: Api) -> None:
     assert (head.body, headers_of(head)) == (b"", headers_of(answer))
 
 
-async def test_requests_behind_a_large_one_wait_their_turn(many: Api) -> None:
+async def test_pipelined_requests_wait_for_a_large_answer(many: Api) -> None:
     async with connected(many.port) as wire:
         for path in ("/users?page[size]=900", "/groups/1"):
             await wire.send(f"GET {path} HTTP/1.1", "Accept-Encoding: gzip")
@@ -298,7 +298,7 @@ async def test_head_of_a_stream(packed: Api, small_batches: None) -> None:
     assert (head.status, head.headers["Content-Encoding"], head.body) == (200, "gzip", b"")
 
 
-async def test_the_first_rows_of_a_stream_can_be_read_at_once(start: Start, database_url: str) -> None:
+async def test_the_first_rows_of_a_stream_can_be_decompressed_at_once(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), compression="gzip")
     await create_many(api, 5_000)
     async with reading(api.port) as reader:

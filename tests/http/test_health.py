@@ -1,4 +1,4 @@
-"""/-/live and /-/ready: the truth, at no cost, whatever is asked for."""
+"""/-/live and /-/ready: their answers are true, cheap, and independent of headers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_methods(reader: Api, path: str) -> None:
 
 
 async def test_many_probes_share_a_ping(sent: Sent, start: Start, database_url: str) -> None:
-    """A hundred probes at once and a hundred later need one ping."""
+    """A hundred concurrent probes and a hundred later ones need one ping."""
     api = await start(database_url, built_in())
     sent.clear()
     answers = await asyncio.gather(*(api.get("/-/ready") for _ in range(100)))
@@ -149,10 +149,10 @@ FULL = error(503, "busy", "Busy", "The database takes no more connections; try a
 
 
 @pytest.mark.parametrize(("has_pool", "expected"), [(True, (200, READY)), (False, (503, [FULL]))])
-async def test_postgresql_takes_no_more_connections(
+async def test_postgresql_accepts_no_more_connections(
     start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, has_pool: bool, expected: Any
 ) -> None:
-    """That is no harm while the pool has connections."""
+    """The server is ready as long as the pool has connections."""
     api = await start(database_url, built_in())
     if has_pool:
         assert (await api.get("/groups")).status == 200
@@ -210,7 +210,7 @@ async def test_the_database_is_gone(start: Start, database_url: str, postgres_ur
 
 
 async def test_a_server_that_stops(api: Api) -> None:
-    """It is not ready at once, whatever the last ping said. Other requests are answered."""
+    """It is no longer ready, whatever the last ping found. Other requests are answered."""
     assert shown(await api.get("/-/ready")) == (200, READY)
     api.app.database.telemetry.counters.mark_stopping()
     answer = await api.get("/-/ready")
@@ -227,7 +227,7 @@ async def test_a_worker_that_is_replaced(api: Api) -> None:
     assert (await scrape(api))["workers_stopping"][()] == 1
 
 
-async def test_the_log_has_each_change_once(
+async def test_each_change_is_logged_once(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "server")

@@ -1,4 +1,4 @@
-"""An attribute that no request can read or write is not there: no message names it."""
+"""An attribute that no request can read or write does not exist for clients: no message names it."""
 
 from __future__ import annotations
 

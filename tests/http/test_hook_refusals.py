@@ -1,5 +1,4 @@
-"""What custom code refuses around writes, and what it gets wrong: the answers, in all forms, and that nothing is
-written."""
+"""Exceptions and invalid results of hooks around writes: the answers in all forms, and that nothing is written."""
 
 from __future__ import annotations
 
@@ -16,21 +15,21 @@ from waterspout import ApiError, BadRequest, Change, Hooks, Writing, Written
 
 
 class Closed(BadRequest):
-    """A user's own, made from an answer."""
+    """A custom class derived from an error of the server."""
 
 
 class OutOfStock(ApiError):
-    """A user's own, made from the base of all answers."""
+    """A custom class derived from the base of all errors."""
 
 
 class Locked(ApiError):
-    """With a status of its own, whose name is its title."""
+    """It has its own status, and the title is the name of this status."""
 
     status = 423
 
 
 class Lent(BadRequest):
-    """With all that can be said."""
+    """It has all possible facts."""
 
     status = 409
     title = "Lent Out"
@@ -93,7 +92,7 @@ def raising(error: Exception) -> Any:
 async def test_a_refusal(
     start: Start, database_url: str, error: Exception, status: int, expected: dict[str, Any]
 ) -> None:
-    """Whatever hook it is raised in, nothing is written, by the hook neither."""
+    """Nothing is written, whichever hook raises it, also nothing by the hook."""
     committed: list[Written] = []
 
     async def after_commit(written: list[Written]) -> None:
@@ -109,7 +108,7 @@ async def test_a_refusal(
     assert committed == []
 
 
-async def test_a_class_with_words_of_its_own(start: Start, database_url: str) -> None:
+async def test_a_class_with_its_own_code_and_title(start: Start, database_url: str) -> None:
     api = await start(database_url, hooked(person=Hooks(before_create=raising(Lent("It is out.")))))
     answer = await written_with(api, "create")
     (error,) = answer.errors
@@ -139,10 +138,10 @@ async def test_a_fault(start: Start, database_url: str, name: str, caplog: pytes
     ],
     ids=repr,
 )
-async def test_a_refusal_among_operations(
+async def test_a_refusal_of_one_operation(
     start: Start, database_url: str, error: Exception, message: str, kind: str, status: str
 ) -> None:
-    """In both forms it tells which operation it is about, and undoes the others."""
+    """In both forms the error names the operation, and the others are rolled back."""
     api = await start(database_url, hooked(person=Hooks(before_create=raising(error))))
     operations = (add("parent", {"name": "p"}), add("person", {"name": "x"}, lid="l"), add("child", {"name": "c"}))
     plain = await operate(api, *operations)
@@ -167,8 +166,8 @@ async def test_a_refusal_among_operations(
     assert await select(api, tables) == []
 
 
-async def test_a_refusal_of_one_among_neighbours(start: Start, database_url: str) -> None:
-    """A hook that was given several says which by its pointer; one that does not speaks of all."""
+async def test_a_refusal_in_a_batch_of_operations(start: Start, database_url: str) -> None:
+    """A hook that got several changes can name one by a pointer. Without a pointer it means all."""
 
     async def before(writing: Writing, changes: list[Change]) -> None:
         for change in changes:
@@ -211,7 +210,7 @@ def giving(result: Any) -> Any:
         (giving(lambda changes: [{}]), ""),
     ],
 )
-async def test_what_a_hook_must_not_give(
+async def test_invalid_results_of_a_hook(
     start: Start, database_url: str, before: Any, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = await start(database_url, hooked(person=Hooks(before_create=before)))

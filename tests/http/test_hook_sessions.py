@@ -1,5 +1,5 @@
-"""The connection that hooks are given: what they leave behind in it, and transactions that are tried again, that they
-end, or that nobody waits for any more."""
+"""The connection of hooks: session state that they leave behind, and transactions that are retried, that they end, or
+whose client has gone."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def new(name: str = "new") -> dict[str, Any]:
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[BaseException | None]:
-    """What was logged as the cause of faults."""
+    """The logged causes of faults."""
     return [each.exc_info[1] for each in caplog.records if each.levelname == "ERROR" and each.exc_info]
 
 
 class Session:
-    """A server of one connection, whose deletes run some code and whose updates look at the session."""
+    """A server with one connection. Its deletes run some code, and its updates show the state of the session."""
 
     def __init__(self) -> None:
         self.states: list[dict[str, Any]] = []
@@ -72,8 +72,8 @@ async def is_superuser(api: Api) -> bool:
 
 
 @pytest.mark.parametrize("statements", LEFT)
-async def test_what_a_hook_leaves_behind_is_taken_back(start: Start, database_url: str, statements: str) -> None:
-    """The next request finds the session as the one before the hook did, and it is the same one."""
+async def test_session_state_of_a_hook_is_reset(start: Start, database_url: str, statements: str) -> None:
+    """The next request has the same connection, in the state from before the hook."""
     session = Session()
 
     async def leave(writing: Writing, written: list[Written]) -> None:
@@ -92,7 +92,7 @@ async def test_what_a_hook_leaves_behind_is_taken_back(start: Start, database_ur
     assert session.states == [session.states[0]] * 3
 
 
-async def test_what_a_hook_leaves_behind_that_then_refuses(start: Start, database_url: str) -> None:
+async def test_session_state_of_a_hook_that_raises_is_reset(start: Start, database_url: str) -> None:
     session = Session()
 
     async def leave(writing: Writing, changes: list[Change]) -> None:
@@ -106,7 +106,7 @@ async def test_what_a_hook_leaves_behind_that_then_refuses(start: Start, databas
     assert session.states[0]["locks"] is None
 
 
-async def test_a_codec_is_for_the_one_request(start: Start, database_url: str) -> None:
+async def test_a_codec_is_only_set_for_one_request(start: Start, database_url: str) -> None:
     async def leave(writing: Writing, changes: list[Change]) -> None:
         connection: Any = writing.connection
         await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=lambda text: "mine", schema="pg_catalog")
@@ -123,7 +123,7 @@ async def test_a_codec_is_for_the_one_request(start: Start, database_url: str) -
 
 
 class Attempts:
-    """Hooks that note their runs; the first `failing` runs of after_create fail as if others were in the way."""
+    """Hooks that record their runs. The first `failing` runs of after_create fail with a conflict."""
 
     def __init__(self, failing: int) -> None:
         self.failing = failing
@@ -154,7 +154,7 @@ class Attempts:
         (3, 503, ["before", "after"] * 3, 0),
     ],
 )
-async def test_a_transaction_that_is_tried_again(
+async def test_hooks_run_again_if_a_transaction_is_retried(
     start: Start, database_url: str, failing: int, status: int, calls: list[str], count: int
 ) -> None:
     attempts = Attempts(failing)
@@ -164,7 +164,7 @@ async def test_a_transaction_that_is_tried_again(
     assert await select(api, "SELECT count(*) FROM persons") == [(count,)]
 
 
-async def test_operations_that_are_tried_again(start: Start, database_url: str) -> None:
+async def test_hooks_run_again_if_operations_are_retried(start: Start, database_url: str) -> None:
     attempts = Attempts(1)
     api = await start(database_url, hooked(person=attempts.hooks))
     operations = [{"op": "add", "data": {"type": each, "attributes": {"name": "n"}}} for each in ("child", "person")]
@@ -181,7 +181,7 @@ WAITS_FOR_LONG = """
 
 
 async def test_a_deadlock(start: Start, database_url: str) -> None:
-    """The hook's transaction holds person 2 and waits for person 1; another holds 1 and waits for 2."""
+    """The hook's transaction holds person 2 and waits for person 1. Another one holds 1 and waits for 2."""
     holds, goes_on = asyncio.Event(), asyncio.Event()
     runs: list[str] = []
 
@@ -215,7 +215,7 @@ async def test_a_deadlock(start: Start, database_url: str) -> None:
 
 
 async def until_row(api: Api, statement: str, *values: Any) -> None:
-    """Until there is a row."""
+    """Wait until there is a row."""
     connection = await asyncpg.connect(api.database_url)
     try:
         await until(lambda: connection.fetchrow(statement, *values), lambda row: row is not None)
@@ -231,7 +231,7 @@ async def until_row(api: Api, statement: str, *values: Any) -> None:
 async def test_a_hook_that_ends_the_transaction(
     start: Start, database_url: str, statement: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A fault; what was not written yet is not written then."""
+    """This is a fault. Nothing is written after it."""
 
     async def ends(writing: Writing, items: Any) -> None:
         await writing.connection.execute(statement)
@@ -258,10 +258,10 @@ async def idle_in_transaction(api: Api) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("error", [TimeoutError("mine"), FileNotFoundError("mine"), ConnectionRefusedError("mine")])
-async def test_an_error_that_the_network_could_have_made(
+async def test_a_network_error_of_a_hook_is_a_fault(
     start: Start, database_url: str, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a hook tries elsewhere says nothing of the database: it is a fault, and is logged."""
+    """An error of another connection says nothing about the database. It is logged."""
 
     async def before(writing: Writing, changes: list[Change]) -> None:
         raise error
@@ -273,7 +273,7 @@ async def test_an_error_that_the_network_could_have_made(
     assert f"\n{type(error).__name__}: mine\n" in caplog.text
 
 
-async def test_a_statement_that_failed_is_not_got_over(
+async def test_a_hook_cannot_continue_after_a_failed_statement(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def before(writing: Writing, changes: list[Change]) -> None:
@@ -290,7 +290,7 @@ async def test_a_statement_that_failed_is_not_got_over(
 # time, and clients that do not wait
 
 
-async def test_a_statement_of_a_hook_has_the_time_of_any_statement(start: Start, database_url: str) -> None:
+async def test_a_statement_of_a_hook_has_the_usual_timeout(start: Start, database_url: str) -> None:
     async def before(writing: Writing, changes: list[Change]) -> None:
         await writing.connection.execute("SELECT pg_sleep(60)")
 
@@ -300,8 +300,8 @@ async def test_a_statement_of_a_hook_has_the_time_of_any_statement(start: Start,
     assert (answer.status, [error["code"] for error in answer.errors]) == (504, ["statement_timeout"])
 
 
-async def post_and_hang_up(api: Api, when: asyncio.Event) -> None:
-    """A POST whose client goes at some point."""
+async def post_and_disconnect(api: Api, when: asyncio.Event) -> None:
+    """A POST whose client disconnects at some point."""
     body = json.dumps(new()).encode()
     async with connected(api.port) as wire:
         await wire.send(
@@ -311,7 +311,7 @@ async def post_and_hang_up(api: Api, when: asyncio.Event) -> None:
             await when.wait()
 
 
-async def test_a_client_that_hangs_up_ends_the_hook(start: Start, database_url: str) -> None:
+async def test_a_client_that_disconnects_cancels_the_hook(start: Start, database_url: str) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def before(writing: Writing, changes: list[Change]) -> None:
@@ -322,7 +322,7 @@ async def test_a_client_that_hangs_up_ends_the_hook(start: Start, database_url: 
             ended.set()
 
     api = await start(database_url, hooked(person=Hooks(before_create=before)), pool_size=1)
-    await post_and_hang_up(api, begun)
+    await post_and_disconnect(api, begun)
     async with asyncio.timeout(SECONDS):
         await ended.wait()
     # The one connection is free again, and clean.
@@ -339,12 +339,12 @@ SLOW_COMMIT = """
 """
 
 
-async def test_a_client_that_hangs_up_during_the_commit(start: Start, database_url: str) -> None:
-    """What is committed is committed, and what waits for that runs."""
+async def test_a_client_that_disconnects_during_the_commit(start: Start, database_url: str) -> None:
+    """The commit is done, and the hooks after it run."""
     committed = asyncio.Event()
 
     async def before(writing: Writing, changes: list[Change]) -> None:
-        """Makes it a transaction."""
+        """With this hook a request is a transaction."""
 
     async def after_commit(written: list[Written]) -> None:
         committed.set()
@@ -355,7 +355,7 @@ async def test_a_client_that_hangs_up_during_the_commit(start: Start, database_u
         await holder.execute(SLOW_COMMIT)
         await holder.execute("SELECT pg_advisory_lock(42)")
         commits = asyncio.Event()
-        sent = asyncio.ensure_future(post_and_hang_up(api, commits))
+        sent = asyncio.ensure_future(post_and_disconnect(api, commits))
         await until_row(api, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND wait_event_type = 'Lock'")
         commits.set()
         await sent

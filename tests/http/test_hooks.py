@@ -1,8 +1,7 @@
-"""Custom code around writes: which hooks run for which request, with what, and what becomes of what they give and
-raise.
+"""Hooks around writes: which hooks run for which request, with which arguments, and the effect of their results and
+exceptions.
 
-The sessions that hooks leave behind, and transactions that are tried again: test_hook_sessions.py.
-"""
+test_hook_sessions.py tests sessions and retried transactions."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ Calls = list[tuple[str, list[Any]]]
 
 
 def shown(change: Change) -> tuple[Any, ...]:
-    """What a hook sees of a change: id, attributes, and of each relationship the mode and the ids."""
+    """A change as a hook sees it: id, attributes, and the mode and the ids of each relationship."""
     links = {name: (link.mode, [one.id for one in link.identifiers]) for name, link in change.relationships.items()}
     return change.id, change.attributes, links
 
 
 class Journal:
-    """Notes what hooks are given: (resource type, hook), the changes before, the ids after."""
+    """Records the arguments of hooks: (resource type, hook), the changes before, the ids after."""
 
     def __init__(self) -> None:
         self.calls: Calls = []
@@ -69,7 +68,7 @@ def journal() -> Journal:
 
 @pytest.fixture
 def noted(serve: Serve, database_url: str, journal: Journal) -> Api:
-    """The built-in resources, all hooks of all of which are noted."""
+    """The built-in resources, where all hooks of all resources are recorded."""
     return serve(database_url, journal.around(built_in()))
 
 
@@ -171,7 +170,7 @@ async def test_links_of_a_link_table(start: Start, corner_url: str, journal: Jou
     assert [name for name, _ in journal.calls] == ["tag before create", "tag after create", "tag committed"]
 
 
-async def test_reads_run_none(noted: Api, journal: Journal) -> None:
+async def test_reads_run_no_hooks(noted: Api, journal: Journal) -> None:
     await create_household(noted)
     for path in ("/users?include=computers", "/users/1", "/users/1/computers", "/users/1/relationships/group"):
         assert (await noted.get(path)).status == 200
@@ -179,8 +178,8 @@ async def test_reads_run_none(noted: Api, journal: Journal) -> None:
     assert journal.calls == []
 
 
-async def test_what_is_refused_before_runs_none(noted: Api, journal: Journal) -> None:
-    """A document that cannot be read, a query that is wrong, a method that is not open."""
+async def test_refused_requests_run_no_hooks(noted: Api, journal: Journal) -> None:
+    """A document that cannot be decoded, an invalid query, a method that is not allowed."""
     for method, path, body in (
         ("POST", "/persons", {"data": []}),
         ("POST", "/persons?include=x", document("person", {"name": "n"})),
@@ -193,8 +192,9 @@ async def test_what_is_refused_before_runs_none(noted: Api, journal: Journal) ->
 
 
 @pytest.mark.parametrize("media_type", [MEDIA_TYPE, ATOMIC])
-async def test_neighbours_come_at_once(noted: Api, journal: Journal, media_type: str) -> None:
-    """Of one type and one kind, in their order; what needs the id of another comes after it; commits come last."""
+async def test_consecutive_operations_are_one_batch(noted: Api, journal: Journal, media_type: str) -> None:
+    """If they have the same type and kind. An operation that needs the id of another one comes after it. Hooks after
+    the commit come last."""
     await create_household(noted)
     operations = (
         add("group", {"name": "a"}, lid="g"),
@@ -227,7 +227,9 @@ async def test_neighbours_come_at_once(noted: Api, journal: Journal, media_type:
     ]
 
 
-async def test_what_needs_the_id_of_a_neighbour_comes_after_it(start: Start, corner_url: str, journal: Journal) -> None:
+async def test_an_operation_that_needs_the_id_of_another_comes_after_it(
+    start: Start, corner_url: str, journal: Journal
+) -> None:
     api = await start(corner_url, journal.around(CATALOG))
     parent = linked(parent={"type": "node", "lid": "root"})
     operations = (add("node", {"title": "r"}, lid="root"), add("node", {"title": "l"}, relationships=parent))
@@ -250,7 +252,7 @@ async def test_a_relationship_of_an_operation(noted: Api, journal: Journal) -> N
 
 
 async def test_before_changes_what_is_written(start: Start, database_url: str) -> None:
-    """Of what the client has sent, of what it has not, and of what it may not."""
+    """Attributes that the client sent, attributes that it did not send, and attributes that it may not send."""
 
     async def before(writing: Writing, changes: list[Change]) -> list[Change]:
         return [change.assign(last_name="Hook", date_create="2001-02-03", age=7) for change in changes]
@@ -266,7 +268,7 @@ async def test_before_changes_what_is_written(start: Start, database_url: str) -
     assert updated.document["data"]["attributes"] == {"last_name": "Hook", "age": 7, "date_create": "2001-02-03"}
 
 
-async def test_before_sets_what_the_client_must_send(start: Start, database_url: str) -> None:
+async def test_before_can_set_required_attributes(start: Start, database_url: str) -> None:
     async def before(writing: Writing, changes: list[Change]) -> list[Change]:
         return [change.assign(first_name="A", last_name="B") for change in changes]
 
@@ -276,7 +278,7 @@ async def test_before_sets_what_the_client_must_send(start: Start, database_url:
     assert (await api.post("/users", document("user", {"first_name": 1}))).status == 201
 
 
-async def test_before_gives_other_changes(start: Start, database_url: str) -> None:
+async def test_before_can_return_other_changes(start: Start, database_url: str) -> None:
     async def before(writing: Writing, changes: Sequence[Change]) -> Sequence[Change]:
         return tuple(replace(change, attributes={"name": "other"}, relationships={}) for change in changes)
 
@@ -295,7 +297,7 @@ async def test_before_gives_other_changes(start: Start, database_url: str) -> No
         ({"status": None}, None),
     ],
 )
-async def test_a_value_of_a_hook_is_checked_like_a_clients(
+async def test_values_of_hooks_are_checked_like_those_of_clients(
     start: Start, database_url: str, assigned: dict[str, Any], detail: str | None
 ) -> None:
     async def before(writing: Writing, changes: list[Change]) -> list[Change]:
@@ -314,8 +316,8 @@ async def test_a_value_of_a_hook_is_checked_like_a_clients(
     assert await select(api, "SELECT * FROM users") == []
 
 
-async def test_before_sees_what_is_wrong_and_it_is_refused_after(noted: Api, journal: Journal) -> None:
-    """Hooks come before the checks, so that they may mend; each fault of each neighbour is told."""
+async def test_before_runs_before_the_checks(noted: Api, journal: Journal) -> None:
+    """So it can correct the change. All faults of all changes are reported."""
     answer = await noted.post("/persons", document("person", {"nam": 1}))
     assert (answer.status, [error["source"]["pointer"] for error in answer.errors]) == (
         422,
@@ -330,7 +332,7 @@ async def test_before_sees_what_is_wrong_and_it_is_refused_after(noted: Api, jou
     ]
 
 
-async def test_after_sees_the_rows_and_the_answer_shows_what_it_writes(start: Start, database_url: str) -> None:
+async def test_after_sees_the_rows_and_the_answer_shows_its_writes(start: Start, database_url: str) -> None:
     seen: list[Any] = []
 
     async def after(writing: Writing, written: list[Written]) -> None:
@@ -390,7 +392,7 @@ async def test_after_commit_comes_once_and_after_the_commit(start: Start, databa
     assert len(seen) == 3
 
 
-async def test_what_after_commit_raises_is_logged_and_the_answer_stands(
+async def test_exceptions_of_after_commit_are_logged_and_the_answer_is_sent(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = []
@@ -415,7 +417,7 @@ async def test_what_after_commit_raises_is_logged_and_the_answer_stands(
 
 
 async def test_hooks_see_attributes_that_clients_do_not(start: Start, database_url: str) -> None:
-    """A column that is not readable is still one that a hook may assign."""
+    """A hook may assign an attribute that is not readable."""
 
     async def before(writing: Writing, changes: list[Change]) -> list[Change]:
         return [change.assign(password_hash="hashed") for change in changes]

@@ -1,10 +1,9 @@
-"""HTTP that nobody means well with. Each shape is followed by two requests on the same connection: one that must not be
-taken for a part of it, nor it for a part of the shape, and one that ends the connection.
+"""Malicious and ambiguous HTTP. Each case is followed by two requests on the same connection. The first must not be
+taken for a part of the case, nor the other way around. The second ends the connection.
 
-What two servers on the way of a request could cut in two ways is refused, and the connection closed over it: otherwise
-one of them would answer a request that the other has never seen (RFC 9112, 11.2). Some shapes may be refused or
-understood, as long as it is one of the two; a half understanding is neither.
-"""
+If two servers on the path of a request could split the bytes in different ways, the request is refused and the
+connection closed. Otherwise one of them would answer a request that the other has never seen (RFC 9112, 11.2). Some
+cases may be either refused or understood completely."""
 
 from __future__ import annotations
 
@@ -302,7 +301,8 @@ async def test_no_100_for_http_1_0(reader: Api) -> None:
 )
 @pytest.mark.parametrize("way", ["half", "close", "reset"])
 async def test_a_client_that_leaves(reader: Api, data: bytes, way: str) -> None:
-    """Whatever it has sent, and however it goes: the connection ends, and the next one is answered."""
+    """The connection ends, whatever was sent and however the client disconnects, and the next connection is
+    answered."""
     async with connected(reader.port) as wire:
         await wire.send_bytes(data)
         if way == "half":
@@ -313,9 +313,9 @@ async def test_a_client_that_leaves(reader: Api, data: bytes, way: str) -> None:
     assert (await reader.get("/groups/1")).status == 200
 
 
-async def test_many_at_once(reader: Api) -> None:
-    """A hundred requests in one piece, with one that is refused in the middle: it ends the connection, and nothing
-    behind it is answered."""
+async def test_many_pipelined_requests(reader: Api) -> None:
+    """A hundred requests in one piece, of which one in the middle is refused. It ends the connection, and nothing after
+    it is answered."""
     data = (GET + b"\r\n") * 50 + framed(b"Content-Length: 2", b"Content-Length: 0") + (GET + b"\r\n") * 50
     assert await sent(reader.port, data) == ("200",) * 50 + ("400",)
 

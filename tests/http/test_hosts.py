@@ -114,7 +114,7 @@ async def test_the_answer_to_an_unknown_host(reader: Api) -> None:
         *(("GET", "/-/live", 200), ("GET", "/-/ready/", 200), ("OPTIONS", "*", UNKNOWN), ("PURGE", "/", UNKNOWN)),
     ],
 )
-async def test_every_route_but_the_probes_checks_the_host(
+async def test_every_route_except_the_probes_checks_the_host(
     start: Start, rows_url: str, method: str, target: str, expected: Any
 ) -> None:
     api = await start(rows_url, built_in(), ROUTES, cors_origins="*")
@@ -182,7 +182,7 @@ NAMES = ["localhost", "127.0.0.2", "10.0.0.5", "[2001:db8::1]", "api.example.org
         ("0.0.0.0", [200, 200, 200, 200, 421]),
     ],
 )
-async def test_the_address_that_is_listened_on(rows_url: str, where: str, statuses: list[int]) -> None:
+async def test_the_address_of_the_server_is_allowed(rows_url: str, where: str, statuses: list[int]) -> None:
     async with listening(rows_url, where) as wire:
         assert await outcomes(wire, "/groups/1", NAMES) == statuses
 
@@ -198,7 +198,7 @@ async def test_the_address_that_is_listened_on(rows_url: str, where: str, status
         ("unix", {"server_timing": True}, True),
     ],
 )
-async def test_server_timing_is_for_this_machine(
+async def test_server_timing_is_only_sent_on_loopback(
     rows_url: str, tmp_path: Path, where: str, settings: Any, is_told: bool
 ) -> None:
     async with listening(rows_url, tmp_path / "s" if where == "unix" else where, **settings) as wire:
@@ -206,12 +206,12 @@ async def test_server_timing_is_for_this_machine(
         assert ("Server-Timing" in (await wire.answer()).headers) == is_told
 
 
-async def test_a_name_that_is_listened_on(rows_url: str) -> None:
+async def test_a_name_in_the_setting_host_is_allowed(rows_url: str) -> None:
     async with listening(rows_url, "127.0.0.1", host="API.example.org") as wire:
         assert await outcomes(wire, "/groups/1", NAMES) == [200, 200, 421, 421, 200]
 
 
-async def test_a_unix_socket_has_any_name(rows_url: str, tmp_path: Path) -> None:
+async def test_a_unix_socket_allows_any_name(rows_url: str, tmp_path: Path) -> None:
     async with listening(rows_url, tmp_path / "s") as wire:
         assert await outcomes(wire, "/groups/1", NAMES) == [200] * 5
     async with listening(rows_url, tmp_path / "t", allowed_hosts="localhost") as wire:

@@ -1,4 +1,4 @@
-"""Section 2: routes, methods, headers and parameters, as they are read; bare sockets are in `test_sockets.py`."""
+"""Section 2: routes, methods, headers and parameters of reads. `test_sockets.py` tests bare sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILING = ["/nothing", "/users/99", "/users?foo=1", "/users?sort=x", "/users/1?p
 
 
 def same_headers(answer: Answer) -> dict[str, str]:
-    """The headers without those that differ from request to request."""
+    """The headers without those that differ between requests."""
     passing = {"Date", "X-Request-Id", "Server-Timing", "Connection"}
     return {name: value for name, value in answer.headers.get_all() if name not in passing}
 
@@ -80,13 +80,13 @@ async def test_head_is_get_without_a_body(reader: Api, path: str) -> None:
 
 @pytest.mark.parametrize("given", ["a", "A-1_b.c", "x" * 64])
 @pytest.mark.parametrize("path", ["/users/1", "/nothing"])
-async def test_the_requests_own_id(reader: Api, path: str, given: str) -> None:
+async def test_a_valid_request_id_is_used(reader: Api, path: str, given: str) -> None:
     answer = await reader.get(path, **{"X-Request-Id": given})
     assert answer.headers["X-Request-Id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a,b", "ä", "<x>", "a/b"])
-async def test_another_id_is_made(reader: Api, given: str) -> None:
+async def test_an_invalid_request_id_is_replaced(reader: Api, given: str) -> None:
     ids = {(await reader.get("/users/1", **{"X-Request-Id": given})).headers["X-Request-Id"] for _ in range(2)}
     assert len(ids) == 2
     assert given not in ids
@@ -94,7 +94,7 @@ async def test_another_id_is_made(reader: Api, given: str) -> None:
 
 
 async def test_ids_of_errors(reader: Api) -> None:
-    """The request's id, a dot and the error's number; the whole document."""
+    """The id of the request, a dot and the number of the error; the whole document."""
     answer = await reader.get("/users/1?foo=1&sort=age", **{"X-Request-Id": "my.id"})
     known = "This route knows fields, include."
     assert (answer.status, answer.document) == (
@@ -147,7 +147,7 @@ async def test_options(reader: Api, path: str, allow: str) -> None:
     assert "Content-Type" not in answer.headers
 
 
-async def test_options_of_nothing(reader: Api) -> None:
+async def test_options_of_a_path_without_a_route(reader: Api) -> None:
     assert (await reader.request("OPTIONS", "/nothing")).status == 404
 
 
@@ -175,7 +175,7 @@ def corners(serve: Serve, corner_url: str) -> Api:
     return serve(corner_url, catalog.CATALOG)
 
 
-async def test_reads_that_are_switched_off(corners: Api) -> None:
+async def test_disabled_reads(corners: Api) -> None:
     """A 405 with Allow, and no link leads there."""
     await corners.sql("INSERT INTO corner.entries (id, line) VALUES (1, 'x')")
     for path in ("/unlisted", "/undetailed/1"):
@@ -251,7 +251,7 @@ async def test_health(reader: Api, path: str, status: str) -> None:
         "/users/../groups",
     ],
 )
-async def test_nothing_there(reader: Api, path: str) -> None:
+async def test_a_path_without_a_route(reader: Api, path: str) -> None:
     answer = await reader.get(path)
     assert (answer.status, [found["status"] for found in answer.errors]) == (404, ["404"])
     assert answer.errors[0]["code"] in ("route_not_found", "resource_not_found")
@@ -269,7 +269,7 @@ async def test_nothing_there(reader: Api, path: str) -> None:
         ("/nothing", None),
     ],
 )
-async def test_what_may_be_meant(reader: Api, path: str, meant: str | None) -> None:
+async def test_the_error_names_a_similar_path(reader: Api, path: str, meant: str | None) -> None:
     told = f"There is nothing at “{path}”." + (f" Did you mean “{meant}”?" if meant else "")
     assert (await reader.get(path)).errors[0]["detail"] == told
 
@@ -354,7 +354,7 @@ async def test_parameters_that_are_ignored(reader: Api, path: str, query: str) -
 
 
 async def test_many_parameters(reader: Api) -> None:
-    """As many as a URL can hold."""
+    """As many as fit into a URL."""
     answer = await reader.get("/groups/1?" + "&".join(["x-y=1"] * 2500))
     assert (answer.status, answer.document["data"]["id"]) == (200, "1")
     answer = await reader.get("/groups?" + "&".join(["foo=1"] * 2500))
@@ -389,14 +389,14 @@ async def test_faults_of_every_family_together(reader: Api) -> None:
 
 @pytest.mark.parametrize("name", ["sort", "include", "fields[user]", "filter", "filter[first_name]", "filter[age]"])
 @pytest.mark.parametrize("value", ["\0", "a\0b", "\\", "'", '"', "%", "\U0001f9c0", "(", "x" * 10_000, "[[[[", "null"])
-async def test_no_value_is_a_fault_of_ours(reader: Api, name: str, value: str) -> None:
+async def test_no_value_causes_a_fault(reader: Api, name: str, value: str) -> None:
     answer = await reader.get(target("/users", [(name, value)]))
     assert answer.status == (200 if name == "filter[first_name]" and "\0" not in value else 400)
     assert answer.document["jsonapi"] == {"version": "1.0"}
 
 
-async def test_a_fault_of_ours_says_nothing(corners: Api, caplog: pytest.LogCaptureFixture) -> None:
-    """A 500 with the request's id and no internals, and a log line with them."""
+async def test_a_fault_has_no_internal_details(corners: Api, caplog: pytest.LogCaptureFixture) -> None:
+    """A 500 with the id of the request, and a log line with the details."""
     await corners.sql("DROP TABLE corner.rules")
     answer = await corners.get("/rules", **{"X-Request-Id": "fault"})
     detail = "The server failed on this request. Its id is with the server's log."

@@ -52,7 +52,7 @@ def linked(found: Any) -> list[Key]:
 
 
 def paths(type_name: str, depth: int) -> Iterator[list[str]]:
-    """Every chain of relationships, up to the depth."""
+    """Every path of relationships, up to this depth."""
     for name in RELATIONSHIPS[type_name]:
         yield [name]
         if depth > 1:
@@ -61,7 +61,7 @@ def paths(type_name: str, depth: int) -> Iterator[list[str]]:
 
 
 def reached(keys: list[Key], names: list[str]) -> tuple[set[Key], dict[Key, dict[str, Any]]]:
-    """What a chain leads to from the primary resources, and the linkage that it shows on the way."""
+    """The resources that a path leads to from the primary resources, and the linkage on the way."""
     found: set[Key] = set()
     shown: dict[Key, dict[str, Any]] = {}
     for name in names:
@@ -84,8 +84,8 @@ def shown_linkage(data: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("type_name", [name for name in PATHS if RELATIONSHIPS[name]])
-async def test_every_chain(reader: Api, type_name: str) -> None:
-    """Each resource once, none that is in data, full linkage and no other, whatever the chain."""
+async def test_every_path(reader: Api, type_name: str) -> None:
+    """Each resource once, no primary resource, and exactly the full linkage, for any path."""
     for names in paths(type_name, 3):
         answer = await reader.get(f"{PATHS[type_name]}?include={'.'.join(names)}")
         assert answer.status == 200
@@ -99,7 +99,7 @@ async def test_every_chain(reader: Api, type_name: str) -> None:
             assert shown_linkage(data) == shown.get(key_of(data), {}), (names, key_of(data))
 
 
-async def test_two_chains_meet_in_one_object(reader: Api) -> None:
+async def test_two_paths_lead_to_the_same_resources(reader: Api) -> None:
     """The users of the group and the owners of the computers are the same resources, with the linkage of both."""
     path = target(
         "/users/1",
@@ -227,7 +227,7 @@ async def test_empty_linkage(reader: Api) -> None:
     )
 
 
-async def test_a_page_includes_for_itself_alone(reader: Api) -> None:
+async def test_a_page_only_includes_its_own_related_resources(reader: Api) -> None:
     answer = await reader.get("/computers?include=owner&page[size]=1&page[number]=5")
     assert answer.ids == ["5"]
     assert [key_of(data) for data in answer.document["included"]] == [("user", "4")]
@@ -300,7 +300,7 @@ async def test_repeated(reader: Api) -> None:
 
 @pytest.fixture
 def limited(serve: Serve, rows_url: str, request: pytest.FixtureRequest) -> Api:
-    """A server whose settings are the parameter."""
+    """A server with the settings of the parameter."""
     return serve(rows_url, **request.param)
 
 
@@ -350,7 +350,7 @@ async def test_max_depth_is_a_setting(limited: Api) -> None:
         "/users?page[size]=0&include=computers,posts,bio,group",
     ],
 )
-async def test_more_relationships_than_an_include_may_lead_over(limited: Api, path: str) -> None:
+async def test_too_many_includes(limited: Api, path: str) -> None:
     assert (await limited.get("/users?include=computers.owner,posts,computers")).status == 200
     answer = await limited.get(path)
     expected = refused(": it leads over 4 relationships, and at most 3 are allowed: include less.")
@@ -358,7 +358,7 @@ async def test_more_relationships_than_an_include_may_lead_over(limited: Api, pa
 
 
 async def test_many_to_many(corner_reader: Api) -> None:
-    """Plain linkage through a link table, and ids that need escapes in JSON and in URLs."""
+    """Linkage through a link table, and ids that need escapes in JSON and in URLs."""
     answer = await corner_reader.get("/articles?include=tags.articles&fields[article]=tags&fields[tag]=articles")
     odd = "/articles/a%2F1%20%22%25"
 
@@ -415,7 +415,7 @@ async def test_two_relationships_to_one_type(corner_reader: Api) -> None:
 
 
 async def test_self_references(corner_reader: Api) -> None:
-    """A node that is its own parent is in data, and so never included."""
+    """A node that is its own parent is primary, so it is never included."""
     root, twig, own = (f"00000000-0000-0000-0000-00000000000{letter}" for letter in "abc")
     answer = await corner_reader.get(f"/nodes/{own}?include=parent.children.parent")
     assert (answer.status, answer.document["included"]) == (200, [])
@@ -431,7 +431,7 @@ async def test_self_references(corner_reader: Api) -> None:
 )
 @pytest.mark.parametrize("place", ["", "&sort=-owner.age,name", "&filter[owner.group.id][gt]=0", "&page[after]="])
 async def test_joined_or_not(reader: Api, place: str, include: str, total: str) -> None:
-    """A short page brings its to-one includes with it, a longer one reads them after it."""
+    """A short page reads its to-one includes with a join, a longer one with separate statements."""
     pages = [
         await reader.get(f"/computers?include={include}&page[size]={size}&page[total]={total}{place}")
         for size in (JOINED_ROWS, JOINED_ROWS + 1)
@@ -455,8 +455,8 @@ async def test_joined_or_not(reader: Api, place: str, include: str, total: str) 
     ],
 )
 async def test_united_or_not(reader: Api, path: str, order: str, include: str, total: str) -> None:
-    """A short page brings one to-many include with it, a longer one reads it afterwards; of the row more that may be
-    read nothing is included."""
+    """A short page reads one to-many include in its statement, a longer one in a separate one. The additional row for
+    the next page includes nothing."""
     if path.endswith("relationships/users"):
         include = ",".join(f"users.{name}" for name in include.split(","))
     query = f"{path}?include={include}&page[total]={total}{order}"
@@ -484,7 +484,7 @@ async def test_united_or_not(reader: Api, path: str, order: str, include: str, t
     ],
 )
 async def test_united_of_other_kinds(corner_reader: Api, path: str, include: str) -> None:
-    """Link tables, ids of text and of int, rows of one table on both sides, and the other way around of a to-one."""
+    """Link tables, ids of text and of int, rows of one table on both sides, and a reverse to-one."""
     answers = [
         await corner_reader.get(f"{path}?include={include}&page[size]={size}&sort=-id")
         for size in (JOINED_ROWS + 1, JOINED_ROWS)
@@ -497,7 +497,7 @@ async def test_united_of_other_kinds(corner_reader: Api, path: str, include: str
 
 
 async def test_united_with_nothing(reader: Api) -> None:
-    """Nobody has any, no page, and nothing that the path names."""
+    """No related rows, an empty page, and a missing parent."""
     none = await reader.get("/users?include=computers&filter[id]=3")
     assert none.document["included"] == []
     assert none.document["data"]
@@ -507,7 +507,7 @@ async def test_united_with_nothing(reader: Api) -> None:
 
 
 async def test_joined_to_nothing(reader: Api) -> None:
-    """Rows that name nothing, and a page without rows."""
+    """Rows without a key, and a page without rows."""
     free = await reader.get("/computers?include=owner.group&filter[owner][is_]=null")
     assert free.document["included"] == []
     assert {one["relationships"]["owner"]["data"] for one in free.document["data"]} == {None}

@@ -1,5 +1,5 @@
-"""The life of a server: workers that are replaced, settings that are taken while it answers, another program that takes
-over, and what systemd hears of it all. Each test runs the server as its own process."""
+"""The life of a server: replaced workers, new settings during operation, handover to another program, and notifications
+of systemd. Each test runs the server as a separate process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page_size(port: int) -> int:
 
 
 def workers_of(process: subprocess.Popen[str]) -> set[int]:
-    """Those processes that have no children of their own."""
+    """The processes without children."""
     found = set()
     for one in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -50,7 +50,7 @@ def workers_of(process: subprocess.Popen[str]) -> set[int]:
 
 
 class Load(threading.Thread):
-    """A client that asks without a pause, on one connection for as long as the server keeps it."""
+    """A client that sends requests without a pause, on one connection as long as the server keeps it."""
 
     def __init__(self, port: int) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Load(threading.Thread):
 
 @contextmanager
 def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
-    """Clients, each of which was answered before, during and after the block, and always with 200."""
+    """Clients that get answers before, during and after the block, and always a 200."""
     loads = [Load(port) for _ in range(clients)]
     for one in loads:
         one.start()
@@ -96,7 +96,7 @@ def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
 
 @pytest.fixture(scope="module")
 def seeded(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[str]:
-    """A database with sample rows, from which is only read."""
+    """A database with sample rows, for tests that only read."""
     with cloned(administer, postgres_url, f"waterspout_seeded_{os.getpid()}", template) as url:
         command = [sys.executable, "-m", "server", "seed", "--database-url", url]
         subprocess.run(command, check=True, capture_output=True)
@@ -264,7 +264,7 @@ def test_no_process_outlives_a_killed_master(database_url: str) -> None:
 
 
 class Systemd:
-    """What a service tells systemd, as it comes."""
+    """The notifications of a service to systemd."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -273,7 +273,7 @@ class Systemd:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def hears(self, field: str) -> dict[str, str]:
-        """The next message with that field."""
+        """The next message with this field."""
         while True:
             lines = self.socket.recv(4096).decode().splitlines()
             message = dict(line.split("=", 1) for line in lines)

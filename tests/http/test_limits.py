@@ -1,4 +1,4 @@
-"""Limits of requests: how many are at work, how long one takes, how long its body."""
+"""Limits of requests: how many are in progress, how long one takes, how long its body takes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took 
 
 @asynccontextmanager
 async def holder(api: Api, statement: str = "LOCK TABLE groups") -> AsyncIterator[Any]:
-    """Somebody else's transaction. Gives a connection to look with."""
+    """A transaction of another client. Yields a connection for tests."""
     async with session(api) as connection, session(api) as watcher, connection.transaction():
         await connection.execute(statement)
         yield watcher
 
 
 async def until_waiting(watcher: Any, count: int) -> None:
-    """Until so many of the server's statements wait for a lock."""
+    """Wait until this many statements of the server wait for a lock."""
     statement = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND application_name = 'waterspout' AND wait_event_type = 'Lock'"
@@ -56,7 +56,7 @@ async def until_waiting(watcher: Any, count: int) -> None:
 
 
 async def at_rest(api: Api) -> None:
-    """No statement, no transaction and no lock of the server's is left."""
+    """No statement, transaction or lock of the server is left."""
     async with session(api) as watcher:
         await until_at_rest(watcher)
 
@@ -65,7 +65,7 @@ async def at_rest(api: Api) -> None:
 
 
 def client(number: int) -> dict[str, str]:
-    """The header of a trusted proxy that was asked by this client."""
+    """The header of a trusted proxy for a request of this client."""
     return {"X-Forwarded-For": f"10.0.0.{number}"}
 
 
@@ -73,8 +73,10 @@ PROXIED = {"trusted_proxies": "127.0.0.1"}
 
 
 @pytest.mark.parametrize(("settings", "most"), [({"max_requests": 2}, 2), ({"max_requests": 9, "workers": 4}, 2)])
-async def test_so_many_are_at_work(start: Start, database_url: str, settings: dict[str, Any], most: int) -> None:
-    """One more is refused before its body is read; health is told all the same; afterwards there is room again."""
+async def test_the_limit_of_requests_in_progress(
+    start: Start, database_url: str, settings: dict[str, Any], most: int
+) -> None:
+    """Another one is refused before its body is read. Health still answers. Afterwards there is room again."""
     api = await start(database_url, built_in(), **settings, **PROXIED)
     async with holder(api) as watcher:
         asked = [asyncio.ensure_future(api.get("/groups", **client(number))) for number in range(most)]
@@ -89,8 +91,8 @@ async def test_so_many_are_at_work(start: Start, database_url: str, settings: di
     assert (await api.get("/nothing")).status == 404
 
 
-async def test_one_client_has_half_of_the_requests_at_work(start: Start, database_url: str) -> None:
-    """One more of its own is refused at once, and others are answered."""
+async def test_one_client_has_half_of_the_requests_in_progress(start: Start, database_url: str) -> None:
+    """Another request of this client is refused at once; other clients are answered."""
     api = await start(database_url, built_in(), max_requests=7, pool_size=2, **PROXIED)
     async with holder(api) as watcher:
         asked = [asyncio.ensure_future(api.get("/groups", **client(1))) for _ in range(3)]
@@ -120,7 +122,7 @@ async def test_one_client_has_half_of_the_requests_at_work(start: Start, databas
 async def test_one_client_holds_its_share_of_the_pool(
     start: Start, database_url: str, settings: dict[str, Any], share: int
 ) -> None:
-    """What it asks for beyond that waits, and is answered."""
+    """Its further requests wait, and are answered."""
     api = await start(database_url, built_in(), **settings, **PROXIED)
     async with holder(api) as watcher:
         asked = [asyncio.ensure_future(api.get("/groups", **client(1))) for _ in range(share + 3)]
@@ -132,7 +134,7 @@ async def test_one_client_holds_its_share_of_the_pool(
 
 
 async def test_a_client_that_waits_for_its_own_share_gets_429(start: Start, database_url: str) -> None:
-    """A 429 for the client that has its share, a 503 for one that has not where the pool is empty."""
+    """A 429 for the client that has its share. A 503 for a client that has not, if the pool is empty."""
     api = await start(database_url, built_in(), pool_size=2, acquire_timeout_seconds=0.2, **PROXIED)
     async with holder(api) as watcher:
         asked = [asyncio.ensure_future(api.get("/groups", **client(number))) for number in (1, 2)]
@@ -144,7 +146,7 @@ async def test_a_client_that_waits_for_its_own_share_gets_429(start: Start, data
 
 
 async def test_operations_of_a_client_that_holds_its_share(start: Start, database_url: str) -> None:
-    """The same document, with and without the extension."""
+    """The same document with and without the extension."""
     api = await start(database_url, built_in(), pool_size=2, acquire_timeout_seconds=0.1, **PROXIED)
     async with holder(api) as watcher:
         asked = asyncio.ensure_future(api.get("/groups", **client(1)))
@@ -161,15 +163,15 @@ async def test_operations_of_a_client_that_holds_its_share(start: Start, databas
 
 
 async def test_many_short_reads_of_one_client_are_never_refused(start: Start, database_url: str) -> None:
-    """They wait for each other, not for acquire_timeout_seconds."""
+    """They wait for each other, and acquire_timeout_seconds does not apply."""
     api = await start(database_url, built_in(), pool_size=4, acquire_timeout_seconds=1.0)
     answers = await asyncio.gather(*(api.get("/groups") for _ in range(300)))
     assert {answer.status for answer in answers} == {200}
     assert [share.held for share in api.app.database._pool._turns._shares.values()] == [0]
 
 
-async def test_a_request_that_waits_for_its_client_is_not_at_work(start: Start, database_url: str) -> None:
-    """Half a body, and an answer that is not read: otherwise a few slow clients would keep out all others."""
+async def test_a_request_that_waits_for_its_client_is_not_in_progress(start: Start, database_url: str) -> None:
+    """An incomplete body, and an answer that is not read. Otherwise a few slow clients would lock out all others."""
     api = await start(database_url, built_in(), max_requests=1)
     await create_photos(api, 8)
     async with connected(api.port) as half, reading(api.port) as unread:
@@ -182,7 +184,7 @@ async def test_a_request_that_waits_for_its_client_is_not_at_work(start: Start, 
     assert (await api.get("/groups")).status == 200
 
 
-async def test_a_request_whose_client_has_gone_is_not_at_work(start: Start, database_url: str) -> None:
+async def test_a_request_whose_client_has_gone_is_not_in_progress(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), max_requests=1)
     async with holder(api) as watcher:
         async with connected(api.port) as wire:
@@ -203,7 +205,7 @@ async def create_photos(api: Api, megabytes: int) -> None:
 # how long
 
 
-async def test_the_time_of_a_read(start: Start, database_url: str) -> None:
+async def test_the_timeout_of_a_read(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     async with holder(api) as watcher:
         begin = asyncio.get_running_loop().time()
@@ -216,8 +218,8 @@ async def test_the_time_of_a_read(start: Start, database_url: str) -> None:
     assert (await api.get("/groups")).status == 200
 
 
-async def test_the_time_of_a_transaction(start: Start, database_url: str) -> None:
-    """It is rolled back, and so the answer can say that nothing was written."""
+async def test_the_timeout_of_a_transaction(start: Start, database_url: str) -> None:
+    """It is rolled back, so the answer can say that nothing was written."""
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     await create_many(api, 2, 2)
     linkage = [{"type": "computer", "id": "1"}, {"type": "computer", "id": "2"}]
@@ -228,8 +230,8 @@ async def test_the_time_of_a_transaction(start: Start, database_url: str) -> Non
     assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 1
 
 
-async def test_the_time_of_a_statement_that_is_a_transaction(start: Start, database_url: str) -> None:
-    """PostgreSQL may have done it before it hears that it should not."""
+async def test_the_timeout_of_a_write_of_one_statement(start: Start, database_url: str) -> None:
+    """PostgreSQL may have committed it before it is cancelled."""
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     async with holder(api):
         answer = await api.request("POST", "/groups", body=GROUP, headers={"Content-Type": MEDIA_TYPE})
@@ -253,15 +255,15 @@ async def link_with_a_slow_commit(api: Api, seconds: float) -> Answer:
     return await api.post("/users/1/relationships/computers", {"data": [{"type": "computer", "id": "1"}]})
 
 
-async def test_a_commit_is_not_cut_short(start: Start, database_url: str) -> None:
+async def test_a_commit_is_not_cancelled(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     answer = await link_with_a_slow_commit(api, 2 * LIMIT_SECONDS)
     assert answer.status == 200
     assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 2
 
 
-async def test_a_commit_without_end(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is left alone, and its client is told the truth: that nobody knows."""
+async def test_a_commit_that_does_not_end(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server stops waiting, and the answer says that the outcome is unknown."""
     monkeypatch.setattr(base, "GRACE_SECONDS", 0.1)
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     answer = await link_with_a_slow_commit(api, 5 * LIMIT_SECONDS)
@@ -298,8 +300,8 @@ CUSTOM: Sequence[tuple[str, type[CustomHandler]]] = [
 ]
 
 
-async def test_the_time_of_custom_code(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it does in the database is ended. What it does elsewhere is not, but its client waits no longer."""
+async def test_the_timeout_of_custom_code(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its work in the database is cancelled. Other work continues, but the client is answered."""
     monkeypatch.setattr(base, "GRACE_SECONDS", 0.1)
     api = await start(database_url, built_in(), CUSTOM, request_timeout_seconds=LIMIT_SECONDS)
     hanging = await api.get("/-/hanging")
@@ -311,7 +313,7 @@ async def test_the_time_of_custom_code(start: Start, database_url: str, monkeypa
 
 
 async def test_custom_code_outlives_its_client(start: Start, database_url: str) -> None:
-    """It may have more to do than to answer."""
+    """It may do more than answer."""
     api = await start(database_url, built_in(), CUSTOM)
     async with holder(api) as watcher:
         async with connected(api.port) as wire:
@@ -321,7 +323,7 @@ async def test_custom_code_outlives_its_client(start: Start, database_url: str) 
     await until(lambda: api.get("/groups"), lambda answer: answer.document["data"])
 
 
-async def test_a_stream_has_its_own_time(start: Start, database_url: str) -> None:
+async def test_a_stream_has_its_own_timeout(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     await create_many(api, 30_000)
     async with reading(api.port) as reader:
@@ -333,7 +335,7 @@ async def test_a_stream_has_its_own_time(start: Start, database_url: str) -> Non
 
 
 async def late(api: Api) -> None:
-    """Until a request that began later has run out of time."""
+    """Wait until a request that began later has timed out."""
     async with holder(api, "LOCK TABLE posts"):
         assert (await api.get("/posts")).status == 504
 
@@ -345,8 +347,8 @@ async def late(api: Api) -> None:
     ("framing", "half"),
     [(f"Content-Length: {len(GROUP)}", GROUP[:20]), ("Transfer-Encoding: chunked", b'8\r\n{"data":\r\n')],
 )
-async def test_the_time_of_a_body(start: Start, database_url: str, framing: str, half: bytes) -> None:
-    """A document, and the end of the connection; however much of it keeps coming."""
+async def test_the_timeout_of_a_body(start: Start, database_url: str, framing: str, half: bytes) -> None:
+    """A document and the end of the connection, however much of the body still arrives."""
     api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
     async with connected(api.port) as wire:
         await wire.send(*POST, framing, body=half)
@@ -356,7 +358,7 @@ async def test_the_time_of_a_body(start: Start, database_url: str, framing: str,
     assert (await api.get("/groups")).document["data"] == []
 
 
-async def test_a_body_that_trickles(start: Start, database_url: str) -> None:
+async def test_a_slow_body_times_out(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
     async with connected(api.port) as wire:
         await wire.send(*POST, "Content-Length: 1000000")
@@ -367,7 +369,7 @@ async def test_a_body_that_trickles(start: Start, database_url: str) -> None:
         assert (await answered).errors == [HALF]
 
 
-async def test_a_body_without_use_has_no_more_time(start: Start, database_url: str) -> None:
+async def test_an_ignored_body_has_the_same_timeout(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), body_timeout_seconds=LIMIT_SECONDS)
     async with connected(api.port) as wire:
         await wire.send("GET /groups HTTP/1.1", "Content-Length: 9", body=b"x")
@@ -375,7 +377,7 @@ async def test_a_body_without_use_has_no_more_time(start: Start, database_url: s
 
 
 async def half_body(stack: AsyncExitStack, api: Api, size: int = 200_000) -> Wire:
-    """Half of it is there when this returns."""
+    """A request of which half of the body has arrived."""
     wire = await stack.enter_async_context(connected(api.port))
     await wire.send(*POST, f"Content-Length: {size}", "Expect: 100-continue")
     assert (await wire.answer()).status == 100
@@ -386,7 +388,7 @@ async def half_body(stack: AsyncExitStack, api: Api, size: int = 200_000) -> Wir
 async def test_slow_bodies_are_evicted_to_make_room(
     start: Start, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the limit the oldest bodies are evicted, whenever more of another body arrives."""
+    """Beyond the limit the oldest bodies are evicted when more of another body arrives."""
     monkeypatch.setattr(bodies, "EVICTABLE_AFTER_SECONDS", 0.0)
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack:
@@ -399,8 +401,8 @@ async def test_slow_bodies_are_evicted_to_make_room(
 
 
 async def test_no_room_for_a_body(start: Start, database_url: str) -> None:
-    """Young bodies are not evicted: a new body is refused before it is read, or when there is no room left.
-    The body of a request at work is never evicted."""
+    """Young bodies are not evicted: a new body is refused before it is read, or when there is no room left. The body of
+    a request in progress is never evicted."""
     api = await start(database_url, built_in(), max_buffered_bytes=250_000)
     async with AsyncExitStack() as stack:
         async with holder(api) as watcher:
@@ -419,14 +421,14 @@ async def test_no_room_for_a_body(start: Start, database_url: str) -> None:
     assert (await api.post("/groups", {"data": {"type": "group", "attributes": {"name": "x" * 2000}}})).status == 201
 
 
-async def test_one_body_alone_has_room(start: Start, database_url: str) -> None:
+async def test_a_single_body_has_room(start: Start, database_url: str) -> None:
     api = await start(database_url, built_in(), max_buffered_bytes=1000)
     for _ in range(2):
         await api.create("/photos", "photo", {"name": "x" * 100_000})
 
 
 async def test_a_body_in_many_pieces(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are joined now and then, so that each byte takes no more memory than it has to."""
+    """The pieces are joined from time to time, to save memory."""
     monkeypatch.setattr(receiving, "MAX_CHUNKS", 2)
     api = await start(database_url, built_in())
     name = "".join(str(number) for number in range(100_000))

@@ -1,5 +1,5 @@
-"""Limits of connections, on a server that is a program of its own: clients that wait, trickle or do not read lose their
-connection in time, and the others keep their latency meanwhile."""
+"""Limits of connections, on a server that is a separate program: clients that wait, send slowly or do not read lose
+their connection in time, and others keep their latency."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LATE_HEAD = b"HTTP/1.1 408 Request Timeout\r\n"
 
 
 class Program(msgspec.Struct):
-    """A running server. pid: of its worker. url: of its database."""
+    """A running server. pid: that of its worker. url: that of its database."""
 
     port: int
     pid: int
@@ -73,7 +73,7 @@ def program(url: str, *flags: str) -> Iterator[Program]:
 
 
 def worker_of(pid: int) -> int:
-    """The process that answers: the server's itself, or the last one of those that it has started."""
+    """The process that answers: the server itself, or the last process that it started."""
     return int([psutil.Process(pid), *psutil.Process(pid).children(recursive=True)][-1].pid)
 
 
@@ -94,7 +94,7 @@ def strict(url: str) -> Iterator[Program]:
 
 
 async def timed(wire: Wire) -> tuple[bytes, float]:
-    """The bytes received before the server closes the connection, and after how many seconds it closes."""
+    """The bytes received before the server closes the connection, and the seconds until then."""
     begin = asyncio.get_running_loop().time()
     try:
         came = await wire.rest()
@@ -104,7 +104,7 @@ async def timed(wire: Wire) -> tuple[bytes, float]:
 
 
 def in_time(seconds: float) -> bool:
-    """The server needs a tenth more at most; the rest is for a busy machine."""
+    """The server needs at most a tenth more; the rest is for a busy machine."""
     return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
 
 
@@ -129,8 +129,8 @@ async def test_a_connection_without_a_further_request_is_closed(strict: Program)
 
 
 @pytest.mark.parametrize("half", [b"G", b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\n", b"\x16\x03\x01\x02\x00"])
-async def test_half_a_head(strict: Program, half: bytes) -> None:
-    """The answer is a bare status, because there is no complete request."""
+async def test_an_incomplete_head(strict: Program, half: bytes) -> None:
+    """The answer is a status without a document, because there is no complete request."""
     async with connected(strict.port) as wire:
         await wire.send_bytes(half)
         came, seconds = await timed(wire)
@@ -138,7 +138,7 @@ async def test_half_a_head(strict: Program, half: bytes) -> None:
     assert (head.startswith(LATE_HEAD), body, in_time(seconds)) == (True, b"", True)
 
 
-async def test_half_a_second_head(strict: Program) -> None:
+async def test_an_incomplete_second_head(strict: Program) -> None:
     async with connected(strict.port) as wire:
         await wire.send("GET /groups/1 HTTP/1.1")
         assert (await wire.answer()).status == 200
@@ -148,7 +148,7 @@ async def test_half_a_second_head(strict: Program) -> None:
 
 
 @pytest.mark.parametrize("attack", [slow_head(0.1), slow_body(0.1)])
-async def test_a_head_that_trickles_has_no_more_time(strict: Program, attack: Attack) -> None:
+async def test_a_slow_head_times_out(strict: Program, attack: Attack) -> None:
     begin = asyncio.get_running_loop().time()
     async with attacked(strict.port, 1, attack) as [task]:
         await asyncio.wait_for(task, SECONDS)
@@ -166,7 +166,7 @@ async def test_a_head_that_comes_in_time(strict: Program) -> None:
 
 
 async def test_an_answer_that_is_not_read(strict: Program) -> None:
-    """Its memory is freed: the next ones need no more."""
+    """Its memory is freed: further ones need no more."""
     memory = Memory(strict.pid)
     growth = []
     for _ in range(4):
@@ -180,7 +180,7 @@ async def test_an_answer_that_is_not_read(strict: Program) -> None:
 
 
 async def test_a_stream_that_is_not_read(strict: Program) -> None:
-    """Its connection to PostgreSQL is released at that time."""
+    """Its connection to PostgreSQL is released at the same time."""
     # One client has half of the streams.
     async with attacked(strict.port, 1, never_reads(STREAM)), attacked(strict.port, 1, never_reads(STREAM), OTHER):
         await until_streams(strict, 2)
@@ -251,7 +251,7 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
         assert await answered(server.port, LIST) > LIST_BYTES
 
 
-async def test_the_memory_of_half_heads(url: str) -> None:
+async def test_the_memory_of_incomplete_heads(url: str) -> None:
     """Beyond max_buffered_bytes the connections that have sent most are closed."""
     head = b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\nX: "
     with program(url, "--max-buffered-bytes", "1000000") as server:
@@ -313,7 +313,7 @@ async def test_stuck_connections_make_room_for_new_ones(url: str, stuck: str) ->
                     assert await answered(server.port, path) > 0
 
 
-async def test_a_client_that_asks_keeps_its_connection(url: str) -> None:
+async def test_a_client_that_sends_requests_keeps_its_connection(url: str) -> None:
     """While many others connect and send nothing."""
     with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
         async with connected(server.port) as wire:
@@ -328,7 +328,7 @@ async def test_a_client_that_asks_keeps_its_connection(url: str) -> None:
 
 @asynccontextmanager
 async def locked(server: Program) -> AsyncIterator[None]:
-    """Requests for groups are at work for as long as this lasts."""
+    """While this lasts, requests for groups wait for a lock."""
     holder = await asyncpg.connect(server.url)
     try:
         async with holder.transaction():
@@ -349,7 +349,7 @@ async def until_at_work(server: Program, count: int) -> None:
         await watcher.close()
 
 
-async def test_requests_at_work_outlast_a_flood(url: str) -> None:
+async def test_requests_in_progress_survive_a_flood(url: str) -> None:
     """The connections of the flood are answered when there is room."""
     with program(url, "--max-connections", "6") as server:
         async with AsyncExitStack() as stack:
@@ -364,8 +364,8 @@ async def test_requests_at_work_outlast_a_flood(url: str) -> None:
             assert [(await wire.answer()).status for wire in wires] == [200] * len(wires)
 
 
-async def test_new_connections_wait_when_all_are_at_work(url: str) -> None:
-    """If all are at work, a new one waits until one of them ends or has its answer."""
+async def test_new_connections_wait_if_all_have_requests_in_progress(url: str) -> None:
+    """Until one of these ends or has its answer."""
     with program(url, "--max-connections", "2", "--max-connections-per-client", "2") as server:
         async with connected(server.port) as one, connected(server.port) as other:
             async with locked(server):
@@ -418,7 +418,7 @@ async def test_a_trusted_proxy_has_as_many_connections_as_there_are(url: str) ->
 
 
 def test_descriptors(url: str) -> None:
-    """As many as the system allows. If those are too few for the settings, there is a warning."""
+    """The server uses as many as the system allows. If those are too few for the settings, it logs a warning."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     try:
@@ -550,7 +550,7 @@ for path in ("/groups/1", "/-/live", "/-/ready") * 3:
 @pytest.mark.large
 @pytest.mark.parametrize("source", ["127.0.0.1", OTHER])
 @pytest.mark.parametrize("limits", [(), ("--max-connections-per-client", "10000")], ids=["half", "all"])
-async def test_ten_thousand_half_bodies_make_room(url: str, limits: tuple[str, ...], source: str) -> None:
+async def test_ten_thousand_incomplete_bodies_are_evicted(url: str, limits: tuple[str, ...], source: str) -> None:
     """For clients of the same address, and of another one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 20_000:
@@ -596,8 +596,8 @@ async def test_large_bodies_one_after_the_other_leave_no_memory(usual: Program, 
         assert memory.now() < 40_000_000
 
 
-async def test_half_bodies_whose_clients_go_leave_no_memory(usual: Program) -> None:
-    """The next ones need no more memory."""
+async def test_incomplete_bodies_of_departed_clients_leave_no_memory(usual: Program) -> None:
+    """Further ones need no more memory."""
 
     async def send_some() -> None:
         for _ in range(BODIES // 4):
@@ -612,9 +612,9 @@ async def test_half_bodies_whose_clients_go_leave_no_memory(usual: Program) -> N
     assert memory.now() < 40_000_000
 
 
-async def test_large_bodies_at_once_stay_in_their_bound(url: str) -> None:
-    """Each gets its own answer, or the answer that there is no room. The memory above the limit is for the parsed
-    bodies, and for what Python and the C library keep for reuse."""
+async def test_concurrent_large_bodies_stay_within_the_limit(url: str) -> None:
+    """Each gets its own answer, or the answer that there is no memory left. The memory above the limit is for the
+    parsed bodies, and for what Python and the C library keep for reuse."""
     body = large_document("\N{GRINNING FACE}")
     head = ("PATCH /groups/99999 HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
     statuses: set[int] = set()

@@ -1,4 +1,4 @@
-"""What a server logs of its requests and statements."""
+"""The log lines of requests and statements."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Access = Callable[[], list[str]]
 
 
 class Lines:
-    """What the server's loggers say, as JSON."""
+    """The lines of the server's loggers, as JSON."""
 
     def __init__(self, stream: io.StringIO) -> None:
         self._stream = stream
 
     def __call__(self, **fields: str) -> list[dict[str, Any]]:
-        """fields: what those that are meant have."""
+        """The lines that have these fields."""
         found = [json.loads(line) for line in self._stream.getvalue().splitlines()]
         return [line for line in found if fields.items() <= line.items()]
 
@@ -51,7 +51,7 @@ def lines() -> Iterator[Lines]:
 def access(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Access:
-    """The lines of the access log so far, which no logger writes."""
+    """The lines of the access log so far, which is not written by a logger."""
     caplog.set_level("INFO", "server.access")
     monkeypatch.setattr("server.observing.logs.GATHER_SECONDS", 0.0)
     return lambda: capsys.readouterr().err.splitlines()
@@ -62,7 +62,7 @@ ALWAYS = 1e-9
 
 
 async def test_a_slow_statement(start: Start, database_url: str, lines: Lines) -> None:
-    """The line has the statement without values, its time and the route, and no value of the request."""
+    """The line has the statement without values, its time and the route, but no value of the request."""
     api = await start(database_url, built_in(), slow_statement_seconds=ALWAYS)
     path = f"/users?filter[first_name]={SECRET}"
     assert (await api.request("GET", path, headers={"X-Request-Id": "mine"})).status == 200
@@ -77,7 +77,7 @@ async def test_a_slow_statement(start: Start, database_url: str, lines: Lines) -
 
 
 async def test_every_way_to_run_a_statement(start: Start, database_url: str, lines: Lines) -> None:
-    """In a transaction, in a batch, of a stream."""
+    """In a transaction, in a batch, in a stream."""
     api = await start(database_url, built_in(), slow_statement_seconds=ALWAYS)
     adds = [add("person", {"name": f"{SECRET}{number}"}) for number in range(20)]
     sent = {"atomic:operations": [*adds, add("group", {"name": SECRET})]}
@@ -160,7 +160,7 @@ async def test_the_access_log_as_json(start: Start, database_url: str, access: A
     }
 
 
-async def test_a_client_that_goes(api: Api, access: Access) -> None:
+async def test_a_client_that_disconnects(api: Api, access: Access) -> None:
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1", "X-Request-Id: mine")

@@ -1,4 +1,4 @@
-"""Section 6 of the decisions: the connection to PostgreSQL breaks while a write is under way."""
+"""Section 6 of the decisions: the connection to PostgreSQL breaks during a write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proxy(io_loop: IOLoop, database_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def api(io_loop: IOLoop, proxy: Proxy, serve: Serve) -> Api:
-    """Whose connections to the database go through the proxy."""
+    """A server whose connections to the database go through the proxy."""
     return serve(io_loop.run_sync(proxy.open))
 
 
@@ -54,7 +54,7 @@ async def computers_of(api: Api, user: int) -> list[int]:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_lost_at_the_commit(api: Api, proxy: Proxy, moment: Moment) -> None:
-    """Not tried again: whether it was done depends on what the server cannot see."""
+    """The write is not retried: the server cannot know whether it was done."""
     await create_household(api)
     change = document("user", id="1", relationships=linked(computers=of("computer", "3")))
     proxy.cut_at(COMMIT, moment)
@@ -68,7 +68,7 @@ async def test_lost_at_the_commit(api: Api, proxy: Proxy, moment: Moment) -> Non
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 async def test_lost_in_a_write_of_one_statement(api: Api, proxy: Proxy, method: str, moment: Moment) -> None:
-    """Which is its own commit. Prepared before, so that what is cut is its execution."""
+    """The statement is its own commit. It was prepared before, so that its execution is cut."""
     await create_household(api)
     await api.create("/groups", "group", {"name": "prepared"})
     await api.sql("INSERT INTO groups (id, name) VALUES (1000, 'kept'), (7777777, 'sought')")
@@ -104,7 +104,7 @@ READS = [("", b'FROM "users"'), ("?include=computers.owner", COMMIT), ("?page[si
 
 @pytest.mark.parametrize(("query", "sent"), READS)
 async def test_lost_in_a_read(api: Api, proxy: Proxy, query: str, sent: bytes) -> None:
-    """Of one statement, and of several in one snapshot, whose COMMIT leaves nothing unknown: asked once more."""
+    """Reads of one statement, and of several in one snapshot, are retried once. Their COMMIT does not matter."""
     await create_household(api)
     proxy.cut_at(sent, "before")
     answer = await api.get(f"/users{query}")
@@ -123,7 +123,7 @@ async def test_lost_in_a_read_twice(api: Api, proxy: Proxy, query: str, sent: by
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_lost_before_a_write_was_sent(api: Api, proxy: Proxy, moment: Moment) -> None:
-    """Nothing of it was sent, so that it can be begun on another connection."""
+    """Nothing was sent, so the write can begin on another connection."""
     await create_household(api)
     change = document("user", id="1", relationships=linked(computers=of("computer", "3")))
     proxy.cut_at(b"BEGIN ISOLATION LEVEL READ COMMITTED", moment)
@@ -133,14 +133,14 @@ async def test_lost_before_a_write_was_sent(api: Api, proxy: Proxy, moment: Mome
 
 
 async def test_lost_while_a_write_is_prepared(api: Api, proxy: Proxy) -> None:
-    """The statement is known to PostgreSQL, and was never executed."""
+    """PostgreSQL has prepared the statement, but never executed it."""
     proxy.cut_at(b'INSERT INTO "groups"', "after")
     assert (await api.post("/groups", document("group", {"name": "made"}))).status == 201
     assert proxy.cuts == 1
     assert [row[0] for row in await api.sql("SELECT name FROM groups")] == ["made"]
 
 
-async def test_a_connection_that_breaks_unused_is_not_used(api: Api, database_url: str) -> None:
+async def test_an_idle_connection_that_broke_is_not_used(api: Api, database_url: str) -> None:
     assert (await api.get("/groups")).status == 200
     connection = await asyncpg.connect(database_url)
     try:

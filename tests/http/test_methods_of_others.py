@@ -1,4 +1,4 @@
-"""A resource without a write method is not written from anywhere, other resources' relationships among them."""
+"""A resource without a write method cannot be written through the relationships of other resources."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_rows_that_hold_the_key_are_not_updated(start: Start, database_url
     assert (plain.status, plain.document["detail"]["errors"][0]["type"]) == (422, "write_forbidden")
 
 
-async def test_what_is_created_and_deleted(start: Start, database_url: str) -> None:
+async def test_creates_and_deletes_by_relationships_are_refused(start: Start, database_url: str) -> None:
     api = await start(database_url, limited({"computer": READS, "user_bio": READS}))
     await create_household(api)
     new = document("computer", {"name": "eniac"})
@@ -92,8 +92,8 @@ async def test_what_is_created_and_deleted(start: Start, database_url: str) -> N
     assert await select(api, "SELECT count(*) FROM user_bios WHERE user_id = 1") == [(0,)]
 
 
-async def test_what_stays_open(start: Start, database_url: str) -> None:
-    """A new row brings its own keys with it; rows of others that refer to a read-only one are theirs."""
+async def test_writes_that_are_still_allowed(start: Start, database_url: str) -> None:
+    """A new row contains its own keys. Other rows that refer to a read-only one can still be written."""
     api = await start(database_url, limited({"user": READS, "computer": RESOURCE_METHODS - {"update"}}))
     await create_household(api)
     owner = linked(owner=one("user", 1))
@@ -126,7 +126,7 @@ NOTES = [
 ]
 
 
-async def test_rows_of_a_link_table_are_no_resource(start: Start, database_url: str) -> None:
+async def test_rows_of_a_link_table_are_not_a_resource(start: Start, database_url: str) -> None:
     door = Api(0, database_url)
     for statement in NOTES:
         await door.sql(statement)

@@ -1,4 +1,4 @@
-"""/-/metrics of a server that has answered, scraped over its socket and read as Prometheus reads it."""
+"""/-/metrics of a server that has answered requests, scraped over its socket and read by Prometheus' parser."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def scrape(api: Api) -> Samples:
 
 
 async def until_metrics(api: Api, condition: Callable[[Samples], Any]) -> Samples:
-    """The figures once it is so."""
+    """The metrics, once this holds."""
     samples: Samples = await until(lambda: scrape(api), condition)
     return samples
 
@@ -199,7 +199,7 @@ async def test_database_errors(start: Start, database_url: str) -> None:
     }
 
 
-async def test_a_client_that_goes(api: Api) -> None:
+async def test_a_client_that_disconnects(api: Api) -> None:
     """The request is counted as 499, and its work is cancelled."""
     async with locked(api, "groups"):
         async with connected(api.port) as client:

@@ -1,5 +1,4 @@
-"""Metrics and health of a server with two workers, over their lives: the figures are the sum, whichever of them
-answers."""
+"""Metrics and health of a server with two workers: the figures are the sum, whichever worker answers."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ LISTS = ("GET", "/{collection}", "200")
 
 
 class Port:
-    """Each request has a connection of its own, so that any worker may answer."""
+    """Each request uses a new connection, so any worker may answer."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -45,13 +44,13 @@ class Port:
         return read(text)
 
     def until(self, condition: Callable[[Samples], Any]) -> Samples:
-        """The figures once it is so."""
+        """The metrics, once this holds."""
         found: Samples = wait_until(self.scrape, condition)
         return found
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The processes that answer: those without children."""
+    """The processes without children."""
     return [child for child in psutil.Process(pid).children(recursive=True) if not child.children()]
 
 
@@ -82,7 +81,7 @@ def test_sums(database_url: str) -> None:
 
 @contextmanager
 def locked(database_url: str, table: str) -> Iterator[None]:
-    """Nobody else reads the table meanwhile."""
+    """Locks the table, so that nobody else can read it."""
     loop = asyncio.new_event_loop()
     connection = loop.run_until_complete(asyncpg.connect(database_url))
     loop.run_until_complete(connection.execute(f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
@@ -100,8 +99,8 @@ def free_port() -> int:
 
 
 def test_the_admin_port_during_a_stop(database_url: str) -> None:
-    """It answers until the last request has been answered, and says not ready. It stays ready while workers are
-    replaced."""
+    """It answers until the last request has been answered, and reports that the server is not ready. It stays ready
+    while workers are replaced."""
     own = free_port()
     flags = ("--port", "0", "--admin-port", str(own), "--workers", "2", "--database-url", database_url)
     with serving(*flags) as (process, address):

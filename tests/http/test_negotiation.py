@@ -97,7 +97,7 @@ async def test_not_acceptable(reader: Api, method: str, path: str, accept: str, 
 )
 @pytest.mark.parametrize(("method", "path"), [("POST", "/groups"), ("PATCH", "/groups/1")])
 async def test_bodies_that_are_read(reader: Api, method: str, path: str, content_type: str) -> None:
-    """What is read is then found to be no document."""
+    """The body is decoded, and is not a valid document."""
     answer = await reader.request(method, path, body="[]", headers={"Content-Type": content_type})
     assert (answer.status, answer.errors[0]["code"]) == (422, "invalid_document")
 
@@ -130,7 +130,7 @@ async def test_unsupported(reader: Api, method: str, path: str, content_type: st
 
 
 async def test_a_parameter_without_a_value(reader: Api) -> None:
-    """No parameter that JSON:API knows."""
+    """JSON:API does not know such a parameter."""
     answer = await reader.request("POST", "/groups", body="[]", headers={"Content-Type": f"{MEDIA_TYPE}; charset"})
     assert answer.status == 415
     assert (await reader.get("/groups", Accept=f"{MEDIA_TYPE}; charset")).status == 406
@@ -146,7 +146,7 @@ async def test_two_accept_headers(reader: Api) -> None:
 
 
 async def test_no_content_type(reader: Api) -> None:
-    """A body needs one; no body needs none, and is then no JSON."""
+    """A body needs a Content-Type. An empty body needs none, but is not valid JSON."""
     async with connected(reader.port) as wire:
         await wire.send("POST /groups HTTP/1.1", "Content-Length: 2", body=b"[]")
         answer = await wire.answer()

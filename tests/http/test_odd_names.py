@@ -1,4 +1,4 @@
-"""Names of tables and columns with quotes, braces, percent signs and blanks, as PostgreSQL allows them."""
+"""Names of tables and columns with quotes, braces, percent signs and blanks."""
 
 from __future__ import annotations
 

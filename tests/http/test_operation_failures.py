@@ -1,8 +1,7 @@
-"""Sections 7 and 8 of the decisions, and "Atomic operations error" of the specification: every kind of failure in both
-forms, with nothing changed; and what is answered before there are operations.
+"""Sections 7 and 8 of the decisions, and "Atomic operations error" of the specification: every kind of error in both
+forms, with nothing changed, and errors of the request itself.
 
-What fails between the server and PostgreSQL: test_operation_rollback.py.
-"""
+test_operation_rollback.py tests failures between the server and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ LONG = "9" * 5000
 
 
 class Case(msgspec.Struct, frozen=True):
-    """An operation that fails at position 1. faults: code, path and detail of each. title: of the plain message, where
-    the status is not 422."""
+    """An operation that fails at position 1. faults: code, path and detail of each. title: the title in the message
+    without the extension, if the status is not 422."""
 
     operation: Any
     status: int
@@ -293,7 +292,7 @@ def pointer(path: list[str | int]) -> str:
 
 
 def plain(case: Case) -> dict[str, Any]:
-    """What the specification has for it."""
+    """The error document without the extension."""
     operation = case.operation if isinstance(case.operation, dict) else {}
     data = operation.get("data")
     op = operation.get("op")
@@ -312,7 +311,7 @@ def between(case: Case) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def shared(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[tuple[int, str]]:
-    """A server over the rows of a household, which no test of its changes: its port, and the URL of its database."""
+    """A server over the rows of a household, for tests that change nothing: its port, and the URL of its database."""
     name = f"waterspout_failures_{os.getpid()}"
     with cloned(administer, postgres_url, name, template) as url, reading_server(url, built_in()) as port:
 
@@ -359,8 +358,8 @@ SEVERAL = (
 )
 
 
-async def test_several_faults_plainly(api: Api) -> None:
-    """Those of the first operation that fails."""
+async def test_several_faults_without_the_extension(api: Api) -> None:
+    """Only those of the first operation that fails."""
     async with unchanged(api):
         said = detail(await operate(api, FIRST, *SEVERAL))
     assert said["message"] == "Validation error on operation add (at position 1)"
@@ -368,7 +367,7 @@ async def test_several_faults_plainly(api: Api) -> None:
 
 
 async def test_several_faults_with_the_extension(api: Api) -> None:
-    """All are reported together; different ones of the 4xx class are a 400 over all, each with its own status."""
+    """All are reported together. Different 4xx statuses become a 400, and each error has its own status."""
     async with unchanged(api):
         status, errors = extended_errors(await extended(api, FIRST, *SEVERAL))
     assert status == 400
@@ -380,9 +379,9 @@ async def test_several_faults_with_the_extension(api: Api) -> None:
     }
 
 
-async def test_a_fault_before_a_hundred(api: Api) -> None:
-    """An answer has at most a hundred errors; that of an earlier operation is among them, and is the one that is told
-    plainly."""
+async def test_the_error_of_the_first_operation_is_among_the_first_hundred(api: Api) -> None:
+    """An answer has at most a hundred errors. The error of an earlier operation is one of them, and is the one without
+    the extension."""
     wild = add("person", {"name": "x"} | {f"a{number}": 1 for number in range(150)})
     operations = (add("person", {"nam": 1, "name": "x"}), wild)
     status, errors = extended_errors(await extended(api, *operations))
@@ -393,7 +392,7 @@ async def test_a_fault_before_a_hundred(api: Api) -> None:
     assert [fault["loc"] for fault in said["errors"]] == [["data", "attributes", "nam"]]
 
 
-async def test_more_malformed_operations_than_are_told(api: Api) -> None:
+async def test_more_malformed_operations_than_reported_errors(api: Api) -> None:
     operations = [FIRST, *[{"op": "remove", "data": {"type": "person"}}] * 150]
     assert len(extended_errors(await extended(api, *operations))[1]) == 100
     said = detail(await operate(api, *operations))
@@ -403,15 +402,15 @@ async def test_more_malformed_operations_than_are_told(api: Api) -> None:
 
 @pytest.mark.parametrize("name", ["0", "7", "99999999999999999999999", LONG, "٣", ""])
 async def test_an_attribute_whose_name_is_a_number(api: Api, name: str) -> None:
-    """It is a name in the path all the same."""
+    """It is a name in the path, not a position."""
     async with unchanged(api):
         said = detail(await operate(api, add("person", {"name": "x", name: 1})))
     assert said["errors"][0]["loc"] == ["data", "attributes", name]
 
 
 @pytest.mark.parametrize("number", ["1e999", "1" + "0" * 100, "-0", "1.50", "0.1"])
-async def test_what_was_sent_is_shown_as_it_was(api: Api, number: str) -> None:
-    """Numbers of any size are given back, as JSON."""
+async def test_the_sent_operation_is_shown(api: Api, number: str) -> None:
+    """Numbers of any size are returned as JSON."""
     person = '{"type":"person","attributes":{"nam":' + number + "}}"
     body = '{"atomic:operations":[{"op":"add","data":' + person + "}]}"
     answer = await api.request("POST", "/operations", body=body, headers={"Content-Type": MEDIA_TYPE})
@@ -419,15 +418,15 @@ async def test_what_was_sent_is_shown_as_it_was(api: Api, number: str) -> None:
 
 
 @pytest.mark.parametrize("operation", [update("person", {"name": "x"}, id="1"), remove("person", id="1")])
-async def test_what_an_earlier_operation_removed_is_not_there(api: Api, operation: Any) -> None:
+async def test_a_resource_that_an_earlier_operation_removed_is_not_found(api: Api, operation: Any) -> None:
     await api.create("/persons", "person", {"name": "p"})
     answer = await extended(api, remove("person", id="1"), operation)
     assert (answer.status, [each["code"] for each in answer.errors]) == (404, ["resource_not_found"])
     assert (await api.get("/persons/1")).status == 200
 
 
-async def test_a_lid_of_what_is_gone(api: Api) -> None:
-    """Made, removed, and named again: what is not there has no lid's inside in its text."""
+async def test_a_lid_of_a_removed_resource(api: Api) -> None:
+    """Created, removed, and referred to again. The error does not show the internal form of the lid."""
     gone = (add("group", {"name": "g"}, lid="gone"), remove("group", lid="gone"))
     async with unchanged(api):
         status, errors = extended_errors(
@@ -446,8 +445,8 @@ async def test_a_lid_of_what_is_gone(api: Api) -> None:
 
 @pytest.mark.parametrize("count", [3, 1000])
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-async def test_in_a_batch_the_one_that_fails_is_named(api: Api, count: int, place: str) -> None:
-    """Although the driver does not tell which it was."""
+async def test_the_failed_operation_of_a_batch_is_named(api: Api, count: int, place: str) -> None:
+    """Although the driver does not report which one it was."""
     await create_household(api)
     index = {"first": 0, "middle": count // 2, "last": count - 1}[place]
     batches = [
@@ -489,7 +488,7 @@ DOCUMENTS: list[tuple[str, str, str, str]] = [
 
 @pytest.mark.parametrize(("body", "code", "where", "said"), DOCUMENTS)
 async def test_no_operations(api: Api, body: str, code: str, where: str, said: str) -> None:
-    """A malformed or empty request: 422 without the extension, 400 with it."""
+    """A malformed or empty request is a 422 without the extension, and a 400 with it."""
     answer = await api.request("POST", "/operations", body=body, headers={"Content-Type": MEDIA_TYPE})
     found = detail(answer)
     title = "Malformed JSON" if code == "malformed_json" else "Malformed Operations"

@@ -1,6 +1,5 @@
-"""Section 7 of the decisions: operations on a relationship, which the extension has and the specification alone has
-not; and operations on resources whose writes a declaration limits.
-"""
+"""Section 7 of the decisions: operations on relationships, which only the extension has, and operations on resources
+whose methods a declaration limits."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ async def test_to_one(api: Api, linkage: Any) -> None:
 
 
 async def test_a_reverse_to_one(api: Api) -> None:
-    """Its key lies in the other's row."""
+    """Its key is in the other row."""
     await create_household(api)
     answer = await extended(
         api, add("user", ADA, lid="a"), link("update", "user", "bio", one("user_bio", "2"), lid="a")
@@ -105,15 +104,15 @@ async def test_lids_of_the_owner_and_of_the_linkage(api: Api) -> None:
     assert await select(api, "SELECT group_id FROM users WHERE id = 3") == [(2,)]
 
 
-async def test_removals_of_links_alone(api: Api) -> None:
+async def test_only_removals_of_links(api: Api) -> None:
     await create_household(api)
     answer = await extended(api, link("remove", "user", "computers", of("computer", "1"), id="1"))
     assert (answer.status, answer.body) == (204, b"")
     assert await select(api, COMPUTERS) == [(1, None), (2, 1), (3, 2), (4, None)]
 
 
-async def test_a_results_place_between_updates(api: Api) -> None:
-    """Of one run, some show a resource and some do not."""
+async def test_results_of_links_between_updates(api: Api) -> None:
+    """Some operations of one batch have a resource as the result, and some do not."""
     await create_household(api)
     answer = await extended(
         api,
@@ -181,7 +180,7 @@ REFUSED: list[tuple[Any, int, str, str]] = [
 
 @pytest.mark.parametrize(("operation", "status", "code", "path"), REFUSED)
 async def test_refused(api: Api, operation: Any, status: int, code: str, path: str) -> None:
-    """The pointer names the position, and what was done before is undone."""
+    """The pointer names the position, and earlier operations are rolled back."""
     await create_household(api)
     async with unchanged(api):
         answer = await extended(api, add("parent", {"name": "p"}), operation, add("parent", {"name": "q"}))
@@ -191,8 +190,8 @@ async def test_refused(api: Api, operation: Any, status: int, code: str, path: s
 
 
 @pytest.mark.parametrize("name", [None, 7, True, [], {}])
-async def test_a_relationship_that_is_no_name(api: Api, name: Any) -> None:
-    """Least of all does it turn a removal of links into one of the resource."""
+async def test_an_invalid_relationship_name(api: Api, name: Any) -> None:
+    """It must not turn a removal of links into a removal of the resource."""
     await create_household(api)
     ref = {"type": "user", "id": "1", "relationship": name}
     for op in ("remove", "update", "add"):
@@ -210,8 +209,8 @@ async def test_a_relationship_that_is_no_name(api: Api, name: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "data"), [("group", one("group", "2")), ("group", None), ("bio", one("user_bio", "2")), ("bio", None)]
 )
-async def test_a_to_one_is_written_by_update_alone(api: Api, op: str, name: str, data: Any) -> None:
-    """As the extension has it: `add` and `remove` are for to-many relationships, as POST and DELETE of a route are."""
+async def test_a_to_one_is_only_written_by_update(api: Api, op: str, name: str, data: Any) -> None:
+    """As in the extension: `add` and `remove` are for to-many relationships, like POST and DELETE of a route."""
     await create_household(api)
     await api.create("/groups", "group", {"name": "second"})
     async with unchanged(api):
@@ -223,8 +222,8 @@ async def test_a_to_one_is_written_by_update_alone(api: Api, op: str, name: str,
 # what declarations limit
 
 
-async def test_a_resource_kept_out(corners: Api) -> None:
-    """in_operations=False: 422, for each kind of operation, whatever else it says."""
+async def test_a_resource_that_is_not_in_operations(corners: Api) -> None:
+    """in_operations=False is a 422 for each kind of operation."""
     assert (await corners.post("/countries", {"data": country()["data"]})).status == 201
     for operation, path in (
         (country(id="b"), "data"),
@@ -257,8 +256,8 @@ FORBIDDEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("operation", "path"), FORBIDDEN)
-async def test_a_method_that_is_switched_off(corners: Api, operation: Any, path: str) -> None:
-    """403: as the routes have it, for resources and for relationships."""
+async def test_a_disabled_method(corners: Api, operation: Any, path: str) -> None:
+    """A 403, as on routes, for resources and for relationships."""
     await corners.sql("INSERT INTO corner.entries (line) VALUES ('first')")
     if path == "allowed":
         assert (await extended(corners, operation)).status == 200

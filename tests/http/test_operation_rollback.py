@@ -1,8 +1,7 @@
-"""Atomic operations that the world breaks off: whatever it is, nothing of them is left, and no transaction or lock
-outlives its request.
+"""Atomic operations that are interrupted from outside: they are rolled back, and no transaction or lock outlives its
+request.
 
-Every failure that an operation itself has is tried for this in test_operation_failures.py.
-"""
+test_operation_failures.py tests errors of the operations themselves."""
 
 from __future__ import annotations
 
@@ -63,15 +62,15 @@ WAITING: dict[str, list[Any]] = {
 WORK = pytest.mark.parametrize("work", WAITING)
 
 
-def check_house_form(answer: Answer, status: int, told: dict[str, Any]) -> None:
-    """Of 503 and 504 it is that of section 8, with or without the extension."""
+def check_usual_form(answer: Answer, status: int, told: dict[str, Any]) -> None:
+    """A 503 and a 504 have the form of section 8, with and without the extension."""
     assert (answer.status, answer.errors) == (status, [told])
     assert answer.headers["Content-Type"] == MEDIA_TYPE
 
 
 @asynccontextmanager
 async def waiting(api: Api, holder: Any, watcher: Any, work: str, media_type: str) -> Any:
-    """A request that waits for a lock of the holder's: its answer to be, and the session that it waits in."""
+    """A request that waits for a lock of the holder: the future of its answer, and its session in PostgreSQL."""
     await holder.execute(LOCK)
     answer = asyncio.ensure_future(operate(api, *WAITING[work], media_type=media_type))
     try:
@@ -83,13 +82,13 @@ async def waiting(api: Api, holder: Any, watcher: Any, work: str, media_type: st
 @WORK
 @MEDIA_TYPES
 async def test_the_session_is_ended(api: Api, work: str, media_type: str) -> None:
-    """While it waits, as an administrator's pg_terminate_backend or a crash would."""
+    """While it waits, as by pg_terminate_backend of an administrator, or by a crash."""
     await create_household(api)
     async with unchanged(api) as watcher, session(api) as holder:
         async with waiting(api, holder, watcher, work, media_type) as (coming, pid):
             assert await watcher.fetchval("SELECT pg_terminate_backend($1)", pid)
             answer = await coming
-        check_house_form(answer, 503, GONE)
+        check_usual_form(answer, 503, GONE)
         assert answer.headers["Retry-After"] == "1"
     assert (await operate(api, *WAITING[work], media_type=media_type)).status in (200, 204)
 
@@ -104,7 +103,7 @@ async def test_the_statement_is_cancelled(api: Api, work: str, media_type: str) 
         waiting(api, holder, watcher, work, media_type) as (coming, pid),
     ):
         assert await watcher.fetchval("SELECT pg_cancel_backend($1)", pid)
-        check_house_form(await coming, 504, TIMEOUT)
+        check_usual_form(await coming, 504, TIMEOUT)
 
 
 @WORK
@@ -114,13 +113,13 @@ async def test_a_statement_that_takes_too_long(start: Start, database_url: str, 
     await create_household(api)
     async with unchanged(api), session(api) as holder:
         await holder.execute(LOCK)
-        check_house_form(await operate(api, *WAITING[work], media_type=media_type), 504, TIMEOUT)
+        check_usual_form(await operate(api, *WAITING[work], media_type=media_type), 504, TIMEOUT)
         await holder.execute("ROLLBACK")
 
 
 @WORK
-async def test_the_client_hangs_up(api: Api, work: str) -> None:
-    """The lock that it waits for is held all the while: what ends the transaction is that nobody is there any more."""
+async def test_the_client_disconnects(api: Api, work: str) -> None:
+    """The lock stays held, so only the departure of the client can end the transaction."""
     await create_household(api)
     body = json.dumps({"atomic:operations": WAITING[work]}).encode()
     lines = ("POST /operations HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
@@ -135,8 +134,8 @@ async def test_the_client_hangs_up(api: Api, work: str) -> None:
     assert (await operate(api, *WAITING[work])).status in (200, 204)
 
 
-async def test_the_client_hangs_up_while_it_waits_for_a_connection(start: Start, database_url: str) -> None:
-    """It is not begun when one comes free."""
+async def test_the_client_disconnects_while_it_waits_for_a_connection(start: Start, database_url: str) -> None:
+    """The request does not begin when a connection becomes free."""
     api = await start(database_url, built_in(), pool_size=1)
     await create_household(api)
     body = json.dumps({"atomic:operations": [remove("person", id="1")]}).encode()
@@ -173,7 +172,7 @@ CUTS = {
 async def test_the_connection_breaks(
     start: Start, proxy: Proxy, database_url: str, place: str, moment: Moment, media_type: str
 ) -> None:
-    """In the middle all is undone; at the commit nobody can tell, and the answer says so."""
+    """In the middle everything is rolled back. At the commit nobody can know, and the answer says so."""
     api = await start(await proxy.open(), built_in())
     own = Api(api.port, database_url)
     await create_household(own)
@@ -183,10 +182,10 @@ async def test_the_connection_breaks(
     proxy.cut_at(sent, moment)
     try:
         if is_done:
-            check_house_form(await operate(api, *operations, media_type=media_type), 503, told)
+            check_usual_form(await operate(api, *operations, media_type=media_type), 503, told)
         else:
             async with unchanged(own):
-                check_house_form(await operate(api, *operations, media_type=media_type), 503, told)
+                check_usual_form(await operate(api, *operations, media_type=media_type), 503, told)
         assert proxy.cuts == 1
         assert await select(own, "SELECT count(*) FROM parents") == [(4 if is_done else 1,)]
     finally:
@@ -221,8 +220,8 @@ def in_the_way(count: int) -> list[Any]:
 
 @STATES
 @pytest.mark.parametrize("count", [1, 9])
-async def test_tried_again(api: Api, state: str, count: int) -> None:
-    """From the start, with its lids forgotten: each operation is done once."""
+async def test_operations_are_retried(api: Api, state: str, count: int) -> None:
+    """From the start, with all lids forgotten: each operation is done once."""
     async with session(api) as connection:
         await connection.execute(FAILING.format(failures=2, state=state))
     answer = await operate(api, *in_the_way(count))
@@ -235,11 +234,11 @@ async def test_tried_again(api: Api, state: str, count: int) -> None:
 @STATES
 @pytest.mark.parametrize("count", [1, 9])
 @MEDIA_TYPES
-async def test_not_for_ever(api: Api, state: str, count: int, media_type: str) -> None:
+async def test_retries_are_limited(api: Api, state: str, count: int, media_type: str) -> None:
     async with session(api) as connection:
         await connection.execute(FAILING.format(failures=3, state=state))
     async with unchanged(api):
-        check_house_form(await operate(api, *in_the_way(count), media_type=media_type), 503, BUSY)
+        check_usual_form(await operate(api, *in_the_way(count), media_type=media_type), 503, BUSY)
 
 
 KEEPING_OUT = """
@@ -249,8 +248,8 @@ KEEPING_OUT = """
 """
 
 
-async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
-    """It undoes all, and is an answer."""
+async def test_a_deferred_constraint(api: Api) -> None:
+    """It rolls back all operations, and is reported as an error."""
     await create_household(api)
     async with session(api) as connection:
         await connection.execute(
@@ -265,8 +264,8 @@ async def test_a_constraint_that_is_looked_at_with_the_commit(api: Api) -> None:
     assert answer.errors[0]["source"]["pointer"].startswith("/atomic:operations/1")
 
 
-async def test_a_row_that_a_trigger_keeps_out(api: Api) -> None:
-    """Of new resources that are one statement, one that is not written leaves none of them."""
+async def test_a_create_that_a_trigger_cancels(api: Api) -> None:
+    """If several creates are one statement, none of them is written."""
     await create_household(api)
     async with session(api) as connection:
         await connection.execute(KEEPING_OUT)
@@ -278,8 +277,8 @@ async def test_a_row_that_a_trigger_keeps_out(api: Api) -> None:
     assert (await operate(api, add("parent", {"name": "p"}), add("child", {"name": "c"}))).status == 200
 
 
-async def test_a_fault_of_ours_says_nothing(api: Api) -> None:
-    """What is broken inside is a 500 of the house's form, and nothing is left."""
+async def test_a_fault_has_no_internal_details(api: Api) -> None:
+    """A fault is a 500 in the usual form, and everything is rolled back."""
     await create_household(api)
     async with session(api) as connection:
         await connection.execute("ALTER TABLE children RENAME COLUMN name TO nom")
@@ -294,7 +293,7 @@ async def test_a_fault_of_ours_says_nothing(api: Api) -> None:
         assert b"column" not in answer.body
 
 
-async def test_links_of_an_operation_are_undone_too(api: Api) -> None:
+async def test_links_of_an_operation_are_rolled_back_too(api: Api) -> None:
     await create_household(api)
     operations = [
         link("add", "user", "computers", of("computer", "3", "4"), id="1"),

@@ -1,8 +1,8 @@
-"""Section 7 of the decisions, and "Atomic operations route" of the specification: what succeeds, and what is answered.
+"""Section 7 of the decisions, and "Atomic operations route" of the specification: successful operations and their
+results.
 
-Operations on relationships: test_operation_linkage.py. Failures: test_operation_failures.py and
-test_operation_rollback.py.
-"""
+test_operation_linkage.py tests operations on relationships; test_operation_failures.py and test_operation_rollback.py
+test failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shown(type_name: str, id_text: str, **attributes: Any) -> dict[str, Any]:
 
 
 async def test_every_kind_in_order(api: Api) -> None:
-    """Each result stands where its operation stood: the resource with its attributes alone, or null."""
+    """Each result is at the position of its operation: the resource with only its attributes, or null."""
     await create_household(api)
     [created] = await select(api, "SELECT date_create::text FROM users WHERE id = 2")
     answer = await operate(
@@ -78,7 +78,7 @@ async def test_every_kind_in_order(api: Api) -> None:
 
 
 async def test_with_the_extension(api: Api) -> None:
-    """The answer carries the same `ext`, and results leave out an empty `meta`."""
+    """The answer has the same `ext`, and results omit an empty `meta`."""
     await create_household(api)
     answer = await extended(api, add("group", {"name": "g"}), remove("person", id="1"), update("group", id="1"))
     assert extended_results(answer) == [shown("group", "2", name="g"), None, shown("group", "1", name="rowers")]
@@ -86,7 +86,7 @@ async def test_with_the_extension(api: Api) -> None:
 
 
 @pytest.mark.parametrize("media_type", [MEDIA_TYPE, EXTENDED, "application/json"])
-async def test_removes_alone(api: Api, media_type: str) -> None:
+async def test_only_removes(api: Api, media_type: str) -> None:
     await create_household(api)
     answer = await operate(api, remove("person", id="1"), remove("computer", id="4"), media_type=media_type)
     assert (answer.status, answer.body) == (204, b"")
@@ -95,8 +95,8 @@ async def test_removes_alone(api: Api, media_type: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_a_neighbour_does_not_change_a_result(api: Api, number: int) -> None:
-    """The resource is shown as its operation left it, whatever those after it make of it."""
+async def test_a_later_operation_does_not_change_a_result(api: Api, number: int) -> None:
+    """The resource is shown as its operation left it."""
     await create_household(api)
     first = {
         1: update("computer", id="3"),
@@ -107,8 +107,8 @@ async def test_a_neighbour_does_not_change_a_result(api: Api, number: int) -> No
     assert [each["attributes"]["name"] for each in results(answer)] == ["cray", "a", "a"]
 
 
-async def test_a_to_many_beside_its_neighbour(api: Api) -> None:
-    """As above, where links have statements of their own."""
+async def test_a_later_to_many_does_not_change_a_result(api: Api) -> None:
+    """The same for links, which have their own statements."""
     await create_household(api)
     unlinked = update("user", id="1", relationships=linked(computers=[]))
     answer = await operate(api, unlinked, update("user", {"age": 5}, id="1"), remove("computer", id="1"))
@@ -118,7 +118,7 @@ async def test_a_to_many_beside_its_neighbour(api: Api) -> None:
 # local ids
 
 
-async def test_lids_wherever_an_id_goes(api: Api) -> None:
+async def test_a_lid_instead_of_any_id(api: Api) -> None:
     """To-one and to-many linkage of an add and an update, the data of an update, the ref of an update and a remove."""
     answer = await operate(
         api,
@@ -152,7 +152,7 @@ async def test_lids_wherever_an_id_goes(api: Api) -> None:
 
 
 async def test_many_to_many_by_the_association(api: Api) -> None:
-    """Rule 6: the association is added, its relationships point to the two sides by `lid`."""
+    """Rule 6: the association is added, and its relationships refer to the two sides by `lid`."""
     sides = linked(parent=by_lid("parent", "x"), child=by_lid("child", "x"))
     answer = await operate(
         api,
@@ -165,7 +165,7 @@ async def test_many_to_many_by_the_association(api: Api) -> None:
 
 
 async def test_lids_of_a_link_table_and_of_the_own_type(start: Start, corner_url: str) -> None:
-    """Ids of text, uuid and int; a tree whose nodes name the ones before."""
+    """Ids of text, uuid and int; a tree whose nodes refer to earlier ones."""
     api = await start(corner_url, CATALOG)
     answer = await operate(
         api,
@@ -208,8 +208,8 @@ async def test_a_client_chooses_id_and_lid(api: Api) -> None:
     ]
 
 
-async def test_an_id_and_a_lid_are_two_names(api: Api) -> None:
-    """What exists has an id, what an operation makes has a lid."""
+async def test_an_id_and_a_lid_are_different_names(api: Api) -> None:
+    """Existing resources have an id, resources of this request have a lid."""
     await create_household(api)
     both: list[tuple[Any, str]] = [
         (update("person", {"name": "x"}, id="1", lid="g"), "data/lid"),
@@ -231,7 +231,7 @@ GROUP_LID = "data/relationships/group/data/lid"
 
 @pytest.mark.parametrize("call", [operate, extended])
 async def test_to_many_linkage_in_add_and_update(api: Api, call: Any) -> None:
-    """Allowed to misbehave by the specification, decided to work: those that are sent are the set."""
+    """The specification does not require it to work, the decisions do: the linkage that is sent replaces the set."""
     await create_household(api)
     answer = await call(
         api,
@@ -248,7 +248,7 @@ async def test_to_many_linkage_in_add_and_update(api: Api, call: Any) -> None:
 
 
 class Journal:
-    """Counts what a connection is asked to do, and how many operations each fetchmany sends."""
+    """Counts the calls of a connection, and how many operations each fetchmany sends."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.trips = 0
@@ -322,8 +322,8 @@ async def test_ids_follow_the_order_of_operations(api: Api) -> None:
     ]
 
 
-async def test_shapes_that_differ_stay_in_order(api: Api) -> None:
-    """Neighbours of one type that are not one statement: other columns, and links."""
+async def test_operations_of_different_shapes_stay_in_order(api: Api) -> None:
+    """Operations of one type that cannot be one statement: different columns, and links."""
     await create_household(api)
     attributes = [{}, {"serial": "s"}, {"serial": None}, {}]
     operations = [add("computer", {"name": f"c {number}", **more}) for number, more in enumerate(attributes)]
@@ -339,7 +339,7 @@ async def test_shapes_that_differ_stay_in_order(api: Api) -> None:
 
 
 async def test_removed_and_added_again(api: Api) -> None:
-    """A run ends where the kind changes: the value is free when it is taken again."""
+    """A batch ends where the kind changes, so a unique value is free when it is used again."""
     await create_household(api)
     await api.sql("INSERT INTO groups (name) VALUES ('free')")
     answer = await operate(
@@ -361,8 +361,8 @@ async def test_removed_and_added_again(api: Api) -> None:
     ]
 
 
-async def test_ids_that_clients_have_taken_are_passed_over(api: Api) -> None:
-    """A batch in which the sequence offers ids that are taken is written all the same."""
+async def test_ids_that_clients_have_taken_are_skipped(api: Api) -> None:
+    """A batch succeeds even if the sequence returns ids that are taken."""
     for id_text in ("2", "3"):
         document = {"data": {"type": "person", "id": id_text, "attributes": {"name": "own"}}}
         assert (await api.post("/persons", document)).status == 201

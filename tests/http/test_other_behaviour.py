@@ -1,4 +1,4 @@
-"""Behaviour that no other module here looks at."""
+"""Behaviour that no other module tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.http.wire import connected
 from tests.waiting import until
 
 
-async def test_a_whole_resource_may_be_sent_back_as_it_was_read(api: Api) -> None:
+async def test_a_resource_may_be_sent_back_as_it_was_read(api: Api) -> None:
     await create_household(api)
     for path in ("/users/1", "/computers/1", "/groups/1"):
         read = (await api.get(path)).document
@@ -28,7 +28,7 @@ async def test_a_whole_resource_may_be_sent_back_as_it_was_read(api: Api) -> Non
         assert (answer.status, answer.document) == (200, read)
 
 
-async def test_the_query_and_the_document_are_told_together(api: Api) -> None:
+async def test_errors_of_query_and_document_are_reported_together(api: Api) -> None:
     document = {"data": {"type": "group", "attributes": {"name": 7}}}
     answer = await api.post("/groups?include=nope", document)
     assert (answer.status, [error["code"] for error in answer.errors]) == (
@@ -37,7 +37,7 @@ async def test_the_query_and_the_document_are_told_together(api: Api) -> None:
     )
 
 
-def test_max_included_holds_for_what_linkage_identifies(serve: Serve, database_url: str, io_loop: IOLoop) -> None:
+def test_max_included_limits_linkage_too(serve: Serve, database_url: str, io_loop: IOLoop) -> None:
     api = serve(database_url, max_included=1)
 
     async def run() -> None:
@@ -51,7 +51,7 @@ def test_max_included_holds_for_what_linkage_identifies(serve: Serve, database_u
     io_loop.run_sync(run)
 
 
-def test_a_write_that_was_never_sent_is_no_unknown_outcome(serve: Serve, database_url: str, io_loop: IOLoop) -> None:
+def test_a_write_that_was_never_sent_has_no_unknown_outcome(serve: Serve, database_url: str, io_loop: IOLoop) -> None:
     api = serve(database_url, pool_size=1, acquire_timeout_seconds=0.2, statement_timeout_seconds=20)
 
     async def run() -> None:
@@ -97,8 +97,8 @@ async def test_an_empty_name_in_a_path(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "\xb2"])
-async def test_a_length_that_is_no_number(api: Api, length: str, caplog: pytest.LogCaptureFixture) -> None:
-    """tornado refuses it, or we do; neither is a fault of ours."""
+async def test_an_invalid_content_length(api: Api, length: str, caplog: pytest.LogCaptureFixture) -> None:
+    """tornado or the server refuses it. It is not a fault."""
     with caplog.at_level(logging.ERROR, "server"):
         async with connected(api.port) as wire:
             lines = (
@@ -112,7 +112,7 @@ async def test_a_length_that_is_no_number(api: Api, length: str, caplog: pytest.
     assert caplog.records == []
 
 
-def test_an_answer_of_custom_code_says_what_it_is() -> None:
+def test_an_answer_of_custom_code_has_a_content_type() -> None:
     class Teapot(ApiError):
         status = 418
 

@@ -1,4 +1,4 @@
-"""Section 4: pages, in both families of parameters, their totals and their links. There are 65 persons."""
+"""Section 4: pages in both families of parameters, with their totals and links. There are 65 persons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOWHERE = ("filter[name]", "nobody")
 
 
 def page(ids: range | list[int], pairs: Pairs, links: dict[str, str], own_key: str, **meta: Any) -> dict[str, Any]:
-    """The document of a page. links: where each goes, as the value of own_key, which stands last in the query."""
+    """The document of a page. links: the value of own_key in each, which is the last parameter."""
     others = [pair for pair in pairs if pair[0] != own_key]
     return {
         "jsonapi": {"version": "1.0"},
@@ -112,12 +112,12 @@ async def test_offsets(
         [("page[size]", "0"), ("page[total]", "exact")],
     ],
 )
-async def test_all(reader: Api, asked: Pairs) -> None:
+async def test_all_rows(reader: Api, asked: Pairs) -> None:
     pairs = [BARE, *asked]
     await is_page(reader, pairs, page(range(1, 66), pairs, {}, "", total=65, totalPages=1))
 
 
-async def test_all_without_total(reader: Api) -> None:
+async def test_all_rows_without_total(reader: Api) -> None:
     pairs = [BARE, ("page[size]", "0"), ("page[total]", "none")]
     await is_page(reader, pairs, page(range(1, 66), pairs, {}, ""))
 
@@ -137,7 +137,7 @@ async def test_no_rows_at_all(reader: Api, asked: Pairs, own_key: str, first: st
     await is_page(reader, pairs, page([], pairs, {"first": first}, own_key, total=0, totalPages=0))
 
 
-async def test_all_of_none(reader: Api) -> None:
+async def test_all_rows_of_an_empty_list(reader: Api) -> None:
     pairs = [NOWHERE, ("page[size]", "0")]
     await is_page(reader, pairs, page([], pairs, {}, "", total=0, totalPages=0))
 
@@ -186,8 +186,8 @@ async def test_estimated_total(
     )
 
 
-async def test_an_estimate_is_never_below_what_the_page_shows(reader: Api) -> None:
-    """The planner takes the two conditions for independent, and so expects one row of the three that are there."""
+async def test_an_estimate_is_never_below_the_rows_of_the_page(reader: Api) -> None:
+    """The planner assumes that the two conditions are independent, and so expects one row instead of three."""
     pairs = [
         ("fields[person]", ""),
         ("filter[id][le]", "3"),
@@ -290,7 +290,7 @@ async def test_broken_brackets(reader: Api) -> None:
 
 @pytest.mark.parametrize("total", ["exact", "none", "estimated"])
 async def test_following_next(reader: Api, total: str) -> None:
-    """The links lead through everything once, forth and back."""
+    """The links lead through all pages, forward and back."""
     seen, path = [], f"/persons?page[size]=9&sort=-name&page[total]={total}"
     answer = await reader.get(path)
     seen += answer.ids
@@ -307,7 +307,7 @@ async def test_following_next(reader: Api, total: str) -> None:
 
 @pytest.fixture
 def limited(serve: Serve, rows_url: str, request: pytest.FixtureRequest) -> Api:
-    """A server whose settings are the parameter."""
+    """A server with the settings of the parameter."""
     return serve(rows_url, **request.param)
 
 
@@ -396,6 +396,6 @@ async def test_refused_by_settings(limited: Api, asked: Pairs, expected: dict[st
 
 
 @pytest.mark.parametrize("limited", [{"unpaginated": 3}], indirect=True)
-async def test_fewer_than_the_bound_are_all_there(limited: Api) -> None:
+async def test_a_list_without_pages_below_its_limit_is_complete(limited: Api) -> None:
     answer = await limited.get("/groups?page[size]=0")
     assert (answer.status, answer.ids) == (200, ["1", "2", "3"])

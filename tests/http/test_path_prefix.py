@@ -1,4 +1,4 @@
-"""All paths below a prefix: which routes answer, where links lead, and what a proxy in front may do with it."""
+"""All paths below a prefix: which routes answer, where links lead, and what a proxy in front may do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prefixed(serve: Serve, rows_url: str) -> Api:
 
 
 def links(document: Any) -> list[str]:
-    """Every link, wherever it is."""
+    """All links of a document."""
     if isinstance(document, list):
         return [link for one in document for link in links(one)]
     if not isinstance(document, dict):
@@ -55,7 +55,7 @@ def links(document: Any) -> list[str]:
 
 
 def without(base: str, answer: Answer) -> Any:
-    """The document, after taking from each of its links what it has to begin with."""
+    """The document without this prefix in its links. Fails if a link does not have it."""
     found = links(answer.document)
     assert all(link.startswith(f"{base}/") for link in found), found
     return json.loads(re.sub(rf'":"{re.escape(base)}/', '":"/', answer.body.decode()))
@@ -104,7 +104,7 @@ async def test_the_root(prefixed: Api, path: str) -> None:
         *("/-/live", "/operations", "/api/v1/nothing", "/api/v1/users/99", "/api/v1/../v1/users"),
     ],
 )
-async def test_nothing_else_is_there(prefixed: Api, path: str) -> None:
+async def test_paths_outside_of_the_prefix_are_not_found(prefixed: Api, path: str) -> None:
     async with connected(prefixed.port) as wire:
         await wire.send(f"GET {path} HTTP/1.1")
         answer = await wire.answer()
@@ -112,7 +112,7 @@ async def test_nothing_else_is_there(prefixed: Api, path: str) -> None:
 
 
 async def test_a_path_without_the_prefix(prefixed: Api) -> None:
-    """What may have been meant is told with it."""
+    """The error suggests the path with it."""
     paths = ("/users", f"{PREFIX}/user", "/api/v2/users", "/nothing/of/it")
     told = [(await prefixed.get(path)).errors[0]["detail"].partition(". ")[2] for path in paths]
     meant = f"Did you mean “{PREFIX}/users”?"
@@ -202,7 +202,7 @@ async def test_cross_origin_requests(start: Start, rows_url: str) -> None:
         ({"path_prefix": "/v1", "public_url": "https://api.example.org"}, "/v1/users/1", "https://api.example.org"),
     ],
 )
-async def test_links_are_what_clients_see(
+async def test_links_are_as_clients_see_them(
     start: Start, rows_url: str, reader: Api, settings: dict[str, str], path: str, base: str
 ) -> None:
     api = await start(rows_url, built_in(), **settings)

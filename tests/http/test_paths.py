@@ -1,5 +1,5 @@
-"""However a path is spelled, one handler answers it: a custom route that guards a resource is not passed by, and logs,
-links and CORS name one path."""
+"""All spellings of a path have the same handler: a custom route that guards a resource cannot be bypassed, and logs,
+links and CORS use one spelling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUTES = (
 
 
 class Guard(CustomHandler):
-    """Tells what it was given."""
+    """Returns its arguments."""
 
     def get(self, *groups: str) -> None:
         self.finish({"guard": groups, "path": self.request.path})
@@ -88,7 +88,7 @@ async def test_paths_that_are_not_equivalent_are_not_found(guarded: Api, target:
 
 @pytest.mark.parametrize("id_text", ["01", "+1", "%201", "1%20", "1_0", "1.0", "1e0", "0x1", "%EF%BC%91", "%D9%A1"])
 async def test_a_number_has_one_spelling(reader: Api, id_text: str) -> None:
-    """So a guard at /users/([0-9]+) sees each of them."""
+    """So a guard at /users/([0-9]+) sees all requests."""
     assert (await reader.get(f"/users/{id_text}")).status == 404
 
 
@@ -115,7 +115,8 @@ async def test_health_by_another_spelling(reader: Api, target: bytes) -> None:
 
 
 def spelled(draw: Any, path: str) -> bytes:
-    """Each character as it is or percent-encoded, with or without a slash at the end, in origin- or absolute-form."""
+    """Spellings of a path: each character as it is or percent-encoded, with or without a slash at the end, in
+    origin-form or absolute-form."""
     pieces = [path[:1]]
     for character in path[1:]:
         hexed = f"%{ord(character):02X}"
@@ -127,7 +128,7 @@ def spelled(draw: Any, path: str) -> bytes:
 
 
 class Spelling:
-    """A server of the module's own loop, so that hypothesis can ask it many times."""
+    """A server in the event loop of the module, so that hypothesis can send many requests."""
 
     def __init__(self, url: str, routes: list[tuple[str, type[CustomHandler]]]) -> None:
         self.loop = IOLoop(make_current=False)

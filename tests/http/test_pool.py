@@ -72,7 +72,7 @@ async def test_a_waiting_request_gets_the_connection_first(database_url: str) ->
         await pool.release(second)
 
 
-async def test_nobody_gets_a_connection_in_time(database_url: str) -> None:
+async def test_a_wait_for_a_connection_times_out(database_url: str) -> None:
     async with opened(database_url, size=1) as (pool, _):
         first = await pool.acquire(SECONDS)
         with pytest.raises(TimeoutError):
@@ -203,7 +203,7 @@ async def test_a_free_place_is_handed_on_like_a_connection(database_url: str) ->
 
 @pytest.mark.parametrize("is_snapshot", [True, False])
 async def test_work_that_is_cancelled_at_any_moment(database_url: str, is_snapshot: bool) -> None:
-    """It is rolled back without a warning, and the next work can use the connection."""
+    """It is rolled back without a warning, and others can use the connection."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     database = await open_database(database_url, Settings(), 1)
@@ -276,7 +276,7 @@ async def test_connections_are_not_retired_again_within_the_pause(database_url: 
 
 
 async def test_a_pool_that_cannot_grow_waits_for_its_open_connections(database_url: str) -> None:
-    """The waiting requests do not all try in vain, one after the other."""
+    """Not all waiting requests try to connect in vain."""
     tried, is_refused = 0, asyncio.Event()
 
     async def refuse(*_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The server as its own process: what it says when it is ready, and what signals and sockets do to it."""
+"""The server as a separate process: its output when it is ready, and the effect of signals and sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUIET = ("--log-level", "warning")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where a system user may go as well, and with a path short enough for a socket."""
+    """A folder that a system user may enter, with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="waterspout-", dir=memory()) as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server, from the moment on at which it says that it is ready, and what it said it listens on."""
+    """A running server, once it is ready, and the addresses that it reports."""
     command = [sys.executable, "-m", "server", "serve", *(() if "--log-level" in flags else QUIET), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -119,7 +119,7 @@ def test_a_file_in_place_of_the_socket_is_refused(database_url: str, folder: Pat
 
 @pytest.mark.parametrize("flags", ["--", "--admin-"])
 def test_an_address_that_is_not_available(flags: str) -> None:
-    """It is refused before the database is opened."""
+    """The start is refused before the database is opened."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for host, told in (

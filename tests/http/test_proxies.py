@@ -1,4 +1,4 @@
-"""Who asks, where proxies are between: what custom code and the log are told of it."""
+"""Clients behind proxies: which address custom code and the log show."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def asked(wire: Wire, *headers: str) -> Any:
         ("10.0.0.0/8,127.0.0.0/8", BELIEVED),
     ],
 )
-async def test_only_a_trusted_proxy_is_believed(
+async def test_only_trusted_proxies_are_believed(
     start: Start, rows_url: str, trusted_proxies: str | None, who: dict[str, str]
 ) -> None:
     api = await start(rows_url, built_in(), WHO, trusted_proxies=trusted_proxies, allowed_hosts=NAMES)
@@ -62,7 +62,7 @@ async def test_only_a_trusted_proxy_is_believed(
 
 
 async def test_each_request_of_a_proxy_connection_has_its_own_client(start: Start, rows_url: str) -> None:
-    """A proxy sends those of many on one."""
+    """A proxy sends requests of many clients on one connection."""
     api = await start(rows_url, built_in(), WHO, trusted_proxies="127.0.0.1/32", allowed_hosts=NAMES)
     async with connected(api.port) as wire:
         assert await asked(wire, *FORWARDED) == BELIEVED
@@ -75,11 +75,11 @@ async def test_each_request_of_a_proxy_connection_has_its_own_client(start: Star
 
 
 async def logged(capsys: pytest.CaptureFixture[str]) -> Any:
-    """The first line of the log, once it is there."""
+    """The first line of the log, once it exists."""
     return json.loads(await until(lambda: capsys.readouterr().err))
 
 
-async def test_links_stay_paths(start: Start, rows_url: str) -> None:
+async def test_links_are_paths_without_public_url(start: Start, rows_url: str) -> None:
     api = await start(rows_url, built_in(), trusted_proxies="127.0.0.1/32", allowed_hosts=NAMES)
     async with connected(api.port) as wire:
         await wire.send("GET /groups/1 HTTP/1.1", *FORWARDED)
@@ -88,7 +88,7 @@ async def test_links_stay_paths(start: Start, rows_url: str) -> None:
 
 
 @pytest.mark.parametrize(("trusted_proxies", "remote"), [(None, "127.0.0.1"), ("127.0.0.1/32", CLIENT)])
-async def test_the_log_has_the_client(
+async def test_the_log_shows_the_client(
     start: Start,
     rows_url: str,
     caplog: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""Section 6, what it says of reading: related and relationship routes answer a GET as lists and details do."""
+"""Section 6, reads: related and relationship routes answer a GET like lists and details."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.http.expected import NO_DATA, Pairs, error, many, one, resource, targ
 
 
 def links_of(path: str, pairs: Pairs, *, related: str | None = None, last: str = "1") -> dict[str, str]:
-    """Of a first page, and the only one unless last says otherwise."""
+    """The links of a first page, which is the only one unless `last` is given."""
     pages = {"first": "1", "last": last} | ({"next": "2"} if last != "1" else {})
     own = {"self": target(path, pairs)} | ({} if related is None else {"related": related})
     return own | {name: target(path, [*pairs, ("page[number]", place)]) for name, place in pages.items()}
@@ -144,7 +144,7 @@ async def test_linkage_of_a_to_one(reader: Api, path: str, data: Any, related: s
         ),
     ],
 )
-async def test_include_begins_with_the_relationships_name(
+async def test_include_begins_with_the_name_of_the_relationship(
     reader: Api, path: str, included: list[dict[str, Any]]
 ) -> None:
     answer = await reader.get(path)
@@ -163,7 +163,7 @@ async def test_include_of_another_name(reader: Api, path: str) -> None:
 @pytest.mark.parametrize(
     "rest", ["computers", "group", "bio", "relationships/computers", "relationships/group", "relationships/bio"]
 )
-async def test_a_parent_that_is_not_there(reader: Api, id_text: str, rest: str) -> None:
+async def test_a_missing_parent(reader: Api, id_text: str, rest: str) -> None:
     answer = await reader.get(f"/users/{id_text}/{rest}")
     detail = f"There is no user with the id “{id_text}”."
     expected = error(404, "resource_not_found", "Resource Not Found", detail)
@@ -171,7 +171,7 @@ async def test_a_parent_that_is_not_there(reader: Api, id_text: str, rest: str) 
 
 
 @pytest.mark.parametrize("query", ["?page[number]=9", "?page[offset]=50&page[total]=none", "?filter[name]=x"])
-async def test_a_parent_that_is_not_there_whatever_is_asked(reader: Api, query: str) -> None:
+async def test_a_missing_parent_with_any_parameters(reader: Api, query: str) -> None:
     assert (await reader.get(f"/users/99/computers{query}")).status == 404
     assert (await reader.get(f"/users/1/computers{query}")).status == 200
 

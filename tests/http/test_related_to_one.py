@@ -1,4 +1,4 @@
-"""Section 6, related routes of a to-one: PATCH and DELETE write what is at its other end."""
+"""Section 6, related routes of a to-one: PATCH and DELETE write the related resource."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def delete(path: str, *errors: Any) -> Refused:
 
 
 async def test_an_update_of_a_to_one(api: Api) -> None:
-    """As a PATCH of the resource itself, but for the link to itself."""
+    """Like a PATCH of the resource itself, except for the `self` link of the document."""
     await create_household(api)
     answer = await api.patch("/users/1/group", document("group", {"name": "divers"}, id="1"))
     assert answer.status == 200
@@ -52,7 +52,7 @@ async def test_an_update_of_a_reverse_to_one(api: Api) -> None:
 
 
 async def test_an_update_that_ends_the_relationship(api: Api) -> None:
-    """The answer is the resource that was written, wherever it is linked now."""
+    """The answer is the written resource, whatever it is related to now."""
     await create_household(api)
     answer = await api.patch("/users/1/group", document("group", id="1", relationships=linked(users=of("user", "2"))))
     assert answer.status == 200
@@ -141,7 +141,7 @@ async def test_a_delete_is_refused(api: Api) -> None:
     )
 
 
-async def test_a_deleted_one_is_gone_the_second_time(api: Api) -> None:
+async def test_a_second_delete_finds_nothing(api: Api) -> None:
     await create_household(api)
     answers = [await api.delete("/users/1/bio") for _ in range(2)]
     assert [answer.status for answer in answers] == [200, 404]
@@ -149,8 +149,8 @@ async def test_a_deleted_one_is_gone_the_second_time(api: Api) -> None:
 
 
 async def test_a_delete_while_the_other_end_moves(api: Api, between: Between) -> None:
-    """Another client gives the biography to user 3, between every two statements of the delete in turn: either it is
-    too late for that, or user 2 has none to delete and user 3 keeps his."""
+    """Between each two statements of the delete in turn, another client gives the biography to user 3. Either it comes
+    too late, or user 2 has none to delete and user 3 keeps it."""
     await create_household(api)
     await api.create("/users", "user", {"first_name": "Cy", "last_name": "Byron"})
     told: list[str] = []
@@ -174,8 +174,8 @@ async def test_a_delete_while_the_other_end_moves(api: Api, between: Between) ->
                 break
 
 
-async def test_an_update_of_attributes_does_not_wait_for_rows_that_begin_to_refer(api: Api) -> None:
-    """Who creates a post of user 1 holds the same lock on the user until it ends."""
+async def test_an_update_of_attributes_does_not_wait_for_new_references(api: Api) -> None:
+    """A client that creates a post of user 1 locks the user in the same way until it commits."""
     await create_household(api)
     async with writer(api) as connection, connection.transaction():
         await connection.execute("SELECT FROM users WHERE id = 1 FOR KEY SHARE")

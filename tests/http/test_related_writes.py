@@ -1,4 +1,4 @@
-"""Section 6, related routes of a to-many: POST creates a resource that is linked."""
+"""Section 6, related routes of a to-many: POST creates a linked resource."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def computer(**members: Any) -> dict[str, Any]:
 
 
 async def test_the_whole_answer(api: Api) -> None:
-    """Location and both `self` are the resource's own path, and its owner is shown."""
+    """Location and both `self` links are the path of the resource itself, and its owner is shown."""
     await create_household(api)
     answer = await api.post("/users/2/computers", computer())
     assert (answer.status, answer.headers["Location"]) == (201, "/computers/5")
@@ -106,7 +106,7 @@ async def test_include_and_fields_on_the_answer(api: Api) -> None:
     assert "relationships" not in bare.document["data"]
 
 
-async def test_other_links_of_the_new_one(api: Api) -> None:
+async def test_other_links_of_the_new_resource(api: Api) -> None:
     await create_household(api)
     sent = {"first_name": "Cy", "last_name": "Byron"}
     joined = document("user", sent, relationships=linked(computers=of("computer", "4", "3")))
@@ -160,7 +160,7 @@ async def test_a_link_table(corners: Api, path: str, sent: Any, shown: tuple[str
 
 
 async def test_a_link_table_and_more_links_of_it(corners: Api) -> None:
-    """A many-to-many does not belong to the one that the path names: the document may link it to others too."""
+    """A many-to-many can have several owners: the document may name others than that of the path."""
     await fill(corners)
     sent = document("tag", {"name": "new"}, relationships=linked(articles=of("article", "b")))
     answer = await corners.post("/articles/a/tags", sent)
@@ -230,7 +230,7 @@ def declared(serve: Serve, corner_url: str) -> Api:
     return serve(corner_url, DECLARED)
 
 
-async def test_an_owner_whose_key_no_relationship_holds(declared: Api) -> None:
+async def test_an_owner_whose_key_is_not_a_declared_relationship(declared: Api) -> None:
     await fill(declared)
     answer = await declared.post("/writers/3/papers", document("paper", {"title": "t"}, id="new"))
     assert (answer.status, answer.headers["Location"]) == (201, "/papers/new")
@@ -241,7 +241,7 @@ async def test_an_owner_whose_key_no_relationship_holds(declared: Api) -> None:
     assert await select(declared, "SELECT author_no FROM corner.desks WHERE room = 'roof'") == [(3,)]
 
 
-async def test_a_conflict_on_a_key_that_no_relationship_holds(declared: Api) -> None:
+async def test_a_conflict_on_a_key_that_is_not_a_declared_relationship(declared: Api) -> None:
     await fill(declared)
     answer = await declared.post("/writers/1/rooms", document("room", {"room": "roof"}))
     assert (answer.status, answer.errors[0]["code"], answer.errors[0]["source"]) == (
@@ -252,7 +252,7 @@ async def test_a_conflict_on_a_key_that_no_relationship_holds(declared: Api) -> 
     assert "“”" not in answer.errors[0]["detail"]
 
 
-async def test_writes_that_are_switched_off(declared: Api) -> None:
+async def test_disabled_writes(declared: Api) -> None:
     await fill(declared)
     tag, motto = document("label", {"name": "new"}), document("motto", {"motto": "x"}, id="1")
     for method, path, sent, detail in (
@@ -351,7 +351,7 @@ def invalid(detail: str, pointer: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("id_text", ["77", "01", "x", str(2**63)])
-async def test_an_owner_that_is_not_there(api: Api, id_text: str) -> None:
+async def test_a_missing_owner(api: Api, id_text: str) -> None:
     await create_household(api)
     missing = error("resource_not_found", f"There is no user with the id “{id_text}”.")
     bio = document("user_bio", {"birth_city": "x"}, id="1")
@@ -368,7 +368,7 @@ async def test_an_owner_that_is_not_there(api: Api, id_text: str) -> None:
     )
 
 
-async def test_an_owner_of_a_link_table_that_is_not_there(corners: Api) -> None:
+async def test_a_missing_owner_of_a_link_table(corners: Api) -> None:
     await fill(corners)
     for path, sent in (
         ("/articles/nope/tags", document("tag", {"name": "n"})),
@@ -393,7 +393,7 @@ async def test_an_owner_of_a_link_table_that_is_not_there(corners: Api) -> None:
         ("POST", "/users/1/group", "GET, PATCH, DELETE, HEAD, OPTIONS"),
     ],
 )
-async def test_methods_that_are_not(api: Api, method: str, path: str, allow: str) -> None:
+async def test_methods_that_are_not_allowed(api: Api, method: str, path: str, allow: str) -> None:
     await create_household(api)
     answer = await api.request(method, path, computer())
     assert (answer.status, answer.headers["Allow"]) == (405, allow)

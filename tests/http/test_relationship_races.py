@@ -1,6 +1,5 @@
-"""Section 6, isolation: clients that write one relationship at once leave what some order of them leaves, wherever the
-key lies, and none of them is told of a fault.
-"""
+"""Section 6, isolation: concurrent writes of one relationship have the result of some order of them, wherever the key
+is, and none of them is a fault."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ METHODS = ("POST", "PATCH", "DELETE")
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A request, and the model of what it leaves of the pairs (owner, target)."""
+    """A request, and the model of its effect on the pairs (owner, target)."""
 
     method: str
     path: str
@@ -37,7 +36,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 def write(kind: Kind, owner: str, method: str, ids: Sequence[str], *, is_turned: bool = False) -> Write:
-    """is_turned: the relationship is seen from its other side, and the model's pairs are not."""
+    """is_turned: the relationship is seen from its other side, but the pairs of the model are not reversed."""
 
     def leaves(pairs: Pairs) -> Pairs:
         return (
@@ -55,7 +54,7 @@ def turned(pairs: Pairs) -> Pairs:
 
 
 def outcomes(pairs: Pairs, writes: Sequence[Write]) -> set[frozenset[tuple[str, str]]]:
-    """What each order of the writes leaves."""
+    """The result of each order of the writes."""
     reached = {(frozenset(pairs), frozenset(range(len(writes))))}
     for _ in writes:
         reached = {
@@ -71,8 +70,8 @@ class Writes(Protocol):
 async def check_race(
     api: Api, kind: Writes, writes: Sequence[Write], left: Counter[str], *, may_be_busy: bool = False
 ) -> None:
-    """may_be_busy: where rows are owners and targets at once, deadlocks may be met three times in a row; such a write
-    must have left nothing."""
+    """may_be_busy: if rows are both owners and targets, there may be three deadlocks in a row. Such a write must have
+    changed nothing."""
     before = await kind.pairs(api)
     answers = await asyncio.gather(*(api.request(each.method, each.path, each.document) for each in writes))
     assert {answer.status for answer in answers} <= ({200, 503} if may_be_busy else {200}), [
@@ -90,7 +89,7 @@ KINDS = [EDITED, CHILDREN, TAGS, TAGGED]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_two_clients(corners: Api, kind: Kind) -> None:
-    """Every two methods, from any links that were there before."""
+    """Each two methods, from any initial links."""
     await fill(corners)
     chance = random.Random(kind.name)
     for methods in itertools.combinations_with_replacement(METHODS, 2):
@@ -113,7 +112,7 @@ OWNERS = {
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_eight_clients_of_several_owners(corners: Api, kind: Kind) -> None:
-    """They take the same targets from each other, named in any order."""
+    """They take the same targets from each other, in any order."""
     await fill(corners)
     chance, left = random.Random(kind.name), Counter[str]()
     for _ in range(ROUNDS_WITH_DEADLOCKS if kind is CHILDREN else ROUNDS_OF_EIGHT):
@@ -141,7 +140,7 @@ async def test_two_clients_on_the_two_sides_of_a_link_table(corners: Api) -> Non
 
 
 class Single(msgspec.Struct, frozen=True):
-    """A to-one whose every owner, of `owners`, is written at once. links: its pairs (owner, target) as texts."""
+    """A to-one that all `owners` write concurrently. links: its pairs (owner, target) as texts."""
 
     path: str
     name: str
@@ -206,7 +205,8 @@ async def test_a_to_one(corners: Api, single: Single, count: int) -> None:
 
 
 async def test_a_required_reverse_to_one(corners: Api) -> None:
-    """Authors 1 and 2 have a profile, and 3 takes one: whoever comes too late is told so, and keeps what he has."""
+    """Authors 1 and 2 have a profile, and 3 takes one. A write that comes too late is refused, and its author keeps the
+    old profile."""
     await fill(corners)
     profiles = "SELECT id, author_no FROM corner.profiles ORDER BY id"
     left, refusals = set(), set()
@@ -230,8 +230,8 @@ async def test_a_required_reverse_to_one(corners: Api) -> None:
 # related routes
 
 
-async def test_creates_below_one_owner_while_it_goes(api: Api) -> None:
-    """Whoever comes after the delete is told that the owner is not there; no post is left without a user."""
+async def test_creates_below_one_owner_while_it_is_deleted(api: Api) -> None:
+    """A create after the delete does not find the owner. No post is left without a user."""
     post = document("post", {"title": "t", "body": "b"})
     for _ in range(ROUNDS):
         user = await api.create("/users", "user", {"first_name": "Cy", "last_name": "Byron"})
@@ -245,7 +245,7 @@ async def test_creates_below_one_owner_while_it_goes(api: Api) -> None:
 
 
 async def test_creates_below_one_owner_while_its_links_are_replaced(corners: Api) -> None:
-    """The new tag is linked or was replaced away: it is there in either case."""
+    """The new tag is either linked, or was removed by the replacement. It exists in both cases."""
     await fill(corners)
     for number in range(ROUNDS):
         sent = document("tag", {"name": f"n{number}"})

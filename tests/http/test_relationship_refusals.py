@@ -1,5 +1,5 @@
-"""Section 6, relationship routes: what is refused, in its own words and with nothing changed, and what a declaration
-closes."""
+"""Section 6, relationship routes: requests that are refused, with their errors and nothing changed, and relationships
+that a declaration closes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def not_found(type_name: str, id_text: str, pointer: str) -> dict[str, Any]:
     return error("related_not_found", f"There is no {type_name} with the id “{id_text}”.", pointer)
 
 
-async def test_one_unknown_id_writes_none(api: Api) -> None:
+async def test_one_unknown_id_refuses_the_write(api: Api) -> None:
     await create_household(api)
     many, single = "/users/1/relationships/computers", "/users/1/relationships/group"
     cases = []
@@ -70,7 +70,7 @@ async def test_one_unknown_id_writes_none(api: Api) -> None:
     [(EDITED, "nope"), (CHILDREN, "00000000-0000-0000-0000-0000000000ff"), (TAGS, "77"), (TAGGED, "A")],
     ids=lambda value: getattr(value, "name", ""),
 )
-async def test_one_unknown_id_writes_none_wherever_the_key_lies(corners: Api, kind: Kind, missing: str) -> None:
+async def test_one_unknown_id_refuses_the_write_wherever_the_key_is(corners: Api, kind: Kind, missing: str) -> None:
     await fill(corners)
     before = await kind.pairs(corners)
     for method in ("POST", "PATCH"):
@@ -80,7 +80,7 @@ async def test_one_unknown_id_writes_none_wherever_the_key_lies(corners: Api, ki
         assert await kind.pairs(corners) == before
 
 
-async def test_what_is_not_there_need_not_be_removed(api: Api) -> None:
+async def test_a_removal_of_a_missing_link_succeeds(api: Api) -> None:
     await create_household(api)
     ids = ["77", "x", "01", str(2**63), "3", "4", "1"]
     answer = await api.delete("/users/1/relationships/computers", linkage(of("computer", *ids)))
@@ -88,7 +88,7 @@ async def test_what_is_not_there_need_not_be_removed(api: Api) -> None:
     assert await COMPUTERS.pairs(api) == {("1", "2"), ("2", "3")}
 
 
-async def test_a_required_link_stays(api: Api) -> None:
+async def test_a_required_link_cannot_be_removed(api: Api) -> None:
     await create_household(api)
     posts, bio = "/users/1/relationships/posts", "/users/1/relationships/bio"
 
@@ -119,7 +119,7 @@ async def test_a_required_link_stays(api: Api) -> None:
 
 
 async def test_a_required_link_whose_holder_is_not_declared(serve_many: Api) -> None:
-    """The key may not be null, and no relationship of the other side says so."""
+    """The key may not be null, but the other side declares no relationship that says so."""
     await fill(serve_many)
     for method, sent in (("DELETE", of("paper", "a")), ("PATCH", [])):
         answer = await serve_many.request(method, "/writers/1/relationships/papers", linkage(sent))
@@ -228,7 +228,7 @@ async def test_a_body_that_is_too_large(serve_small: Api) -> None:
         assert (answer.status, answer.errors[0]["code"]) == (413, "body_too_large")
 
 
-async def test_an_owner_that_is_not_there(api: Api) -> None:
+async def test_a_missing_owner(api: Api) -> None:
     await create_household(api)
     cases = []
     for id_text in ("77", "01", "x", str(2**63)):
@@ -284,7 +284,7 @@ async def test_parameters(api: Api) -> None:
         ("PUT", "/users/1/relationships/computers", "GET, POST, PATCH, DELETE, HEAD, OPTIONS"),
     ],
 )
-async def test_methods_that_are_not(api: Api, method: str, path: str, allow: str) -> None:
+async def test_methods_that_are_not_allowed(api: Api, method: str, path: str, allow: str) -> None:
     await create_household(api)
     answer = await api.request(method, path, linkage(None))
     assert (answer.status, answer.headers["Allow"]) == (405, allow)
@@ -342,7 +342,7 @@ def serve_small(serve: Serve, database_url: str) -> Api:
     return serve(database_url, max_body_bytes=1024)
 
 
-async def test_writes_that_are_switched_off(serve_many: Api) -> None:
+async def test_disabled_writes(serve_many: Api) -> None:
     await fill(serve_many)
     closed = [
         ("shown", ("POST", "PATCH", "DELETE")),
@@ -362,7 +362,7 @@ async def test_writes_that_are_switched_off(serve_many: Api) -> None:
         assert answer.status == 200
 
 
-async def test_a_link_to_a_get_that_is_switched_off_is_left_out(serve_many: Api) -> None:
+async def test_a_link_to_a_disabled_get_is_left_out(serve_many: Api) -> None:
     await fill(serve_many)
     path = "/papers/a/relationships/hidden"
     assert (await serve_many.post(path, linkage(of("label", "3")))).document == CREATED
@@ -375,7 +375,7 @@ async def test_a_link_to_a_get_that_is_switched_off_is_left_out(serve_many: Api)
     assert (await serve_many.get("/papers/a/hidden")).status == 405
 
 
-async def test_a_server_of_reads_alone(read_only: Api) -> None:
+async def test_a_read_only_server(read_only: Api) -> None:
     for method in ("POST", "PATCH", "DELETE"):
         answer = await read_only.request(method, "/users/1/relationships/computers", linkage([]))
         assert (answer.status, answer.errors[0]["code"]) == (403, "read_only")

@@ -1,7 +1,6 @@
-"""Section 6, relationship routes: POST adds, DELETE removes, PATCH replaces, for every place where a key may lie.
+"""Section 6, relationship routes: POST adds, DELETE removes, PATCH replaces, wherever the key is.
 
-What every write leaves is held against a model: a set of pairs (owner, target).
-"""
+The result of each write is compared with a model: a set of pairs (owner, target)."""
 
 from __future__ import annotations
 
@@ -59,8 +58,8 @@ def linkage(data: Any) -> dict[str, Any]:
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A relationship by where its key lies. path: of its owners. owner: the one that is written. ids: of four targets,
-    in their order. links: all its links, as texts. is_exclusive: whether a target has one owner at most."""
+    """A kind of relationship, by the place of its key. path: that of its owners. owner: the one that is written. ids:
+    four targets in their order. links: all its links as texts. is_exclusive: whether a target has at most one owner."""
 
     path: str
     owner: str
@@ -148,7 +147,7 @@ STEPS = [
 
 
 def after(kind: Kind, pairs: Pairs, owner: str, method: str, ids: Sequence[str]) -> Pairs:
-    """The model: what a write leaves of all links of its kind."""
+    """The model: all links of the kind after a write."""
     named = {(owner, target) for target in ids}
     if method == "DELETE":
         return pairs - named
@@ -204,8 +203,8 @@ async def test_the_whole_answer_of_a_replacement(api: Api) -> None:
     }
 
 
-async def test_links_that_are_required_may_come_and_stay(api: Api) -> None:
-    """Posts need a user: they move to another, and are sent again with those that are there."""
+async def test_required_links_can_be_added_and_kept(api: Api) -> None:
+    """Posts need a user: they move to another one, and are sent again together with existing ones."""
     await create_household(api)
     path = "/users/2/relationships/posts"
     for method, ids, owners in (
@@ -224,7 +223,7 @@ async def test_links_that_are_required_may_come_and_stay(api: Api) -> None:
 
 
 class Single(msgspec.Struct, frozen=True):
-    """A to-one. steps: what is sent, and the links that are left."""
+    """A to-one. steps: the documents that are sent, and the links after each."""
 
     route: str
     target: str
@@ -310,7 +309,7 @@ async def test_a_reverse_to_one_moves(api: Api) -> None:
     assert (await api.get("/users/2/relationships/bio")).document["data"] is None
 
 
-async def test_nothing_but_the_link_is_written(api: Api) -> None:
+async def test_only_the_link_is_written(api: Api) -> None:
     await create_household(api)
     before = (await api.get("/users/1?include=computers,posts,bio&fields[user]=age,words,computers,posts,bio")).document
     await api.patch("/users/1/relationships/group", linkage(None))
@@ -371,8 +370,8 @@ async def test_an_empty_page_of_a_replacement(api: Api) -> None:
 
 
 async def test_the_answer_to_a_replacement_is_one_snapshot(corners: Api, between: Between) -> None:
-    """Another client changes the editor of every article, between every two statements of the request in turn. Who
-    edits an article is shown on both sides."""
+    """Between each two statements of the request in turn, another client changes the editor of every article. Both
+    sides of the relationship show the editor."""
     await fill(corners)
     await corners.sql("UPDATE corner.articles SET editor_id = 1, author_id = 1")
     turn_round = "UPDATE corner.articles SET editor_id = CASE WHEN editor_id = 1 THEN 2 ELSE 1 END"
@@ -432,8 +431,8 @@ MANY_IDS = {
 
 
 @pytest.mark.parametrize("kind", TO_MANY, ids=lambda kind: kind.name)
-async def test_a_thousand_links_are_as_many_statements_as_three(logged: Api, sent: Sent, kind: Kind) -> None:
-    """The same statements, word for word: of adding, of replacing all and some, of removing."""
+async def test_a_thousand_links_need_as_many_statements_as_three(logged: Api, sent: Sent, kind: Kind) -> None:
+    """The same SQL text, for an addition, for replacements of all and some, and for a removal."""
     await fill(logged)
     for statement in THOUSANDS.split(";\n")[:-1]:
         await logged.sql(statement)

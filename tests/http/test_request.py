@@ -1,5 +1,5 @@
-"""What `server/http/request.py` makes of requests: arguments for those who ask, hosts as tornado reads them, one turn
-for a request without a body."""
+"""`server/http/request.py`: the attributes of a request for custom code, hosts as tornado reads them, and requests
+without a body, which run in one turn of the event loop."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def test_an_invalid_host(start: Start, database_url: str) -> None:
         assert (await wire.answer()).status == 400
 
 
-async def test_a_request_without_a_body_runs_at_once(start: Start, database_url: str) -> None:
-    """And pipelined ones are answered in their order."""
+async def test_a_request_without_a_body_runs_in_the_same_turn(start: Start, database_url: str) -> None:
+    """Pipelined requests are answered in their order."""
     api = await start(database_url, built_in())
     async with connected(api.port) as wire:
         head = "GET /-/live HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,5 +1,5 @@
-"""A request that has ended holds no memory. The collector of reference cycles is off here: it runs when there are many
-objects, however large they are."""
+"""A request that has ended holds no memory. The collector of reference cycles is disabled here, because it counts
+objects and not bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Alive = weakref.WeakSet[Any]
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
-    """What servers have made for requests and connections, as far as it is still there."""
+    """The objects of requests and connections that still exist."""
     found: Alive = weakref.WeakSet()
     received, made = HandlerDelegate.headers_received, Connection.connection_made
 
@@ -69,7 +69,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
 
 
 def large(document: dict[str, Any]) -> bytes:
-    """Members that JSON:API does not define are ignored."""
+    """A body with members that JSON:API does not define, which are ignored."""
     return json.dumps({**document, "note": TEXT}, ensure_ascii=False).encode()
 
 
@@ -82,8 +82,8 @@ def operations(*items: Any) -> bytes:
 
 
 class Case(msgspec.Struct):
-    """status: of the answer; 0 where there is none. body: None for no body. is_half: whether the client goes after
-    half of it."""
+    """status: that of the answer, or 0 if there is none. body: None for no body. is_half: whether the client
+    disconnects after half of it."""
 
     name: str
     status: int
@@ -112,7 +112,7 @@ class Echo(CustomHandler):
 
 
 class Failing(CustomHandler):
-    """Keeps in its frames what it raises, as people write it."""
+    """Keeps its exception in its frames, as people write it."""
 
     async def post(self) -> None:
         body, error = self.body, BadRequest("no")
@@ -127,7 +127,7 @@ class Broken(CustomHandler):
 
 
 class Swallowing(CustomHandler):
-    """A statement fails, and the handler goes on."""
+    """A statement fails, and the handler continues."""
 
     async def post(self) -> None:
         text = self.body.decode()
@@ -274,7 +274,7 @@ def names(alive: Alive) -> list[str]:
 
 
 async def left_by(work: Callable[[], Awaitable[None]], alive: Alive) -> int:
-    """Bytes that are left by the second time: caches and the pool have their fill after the first one."""
+    """The bytes that remain after the second request: the first one fills caches and the pool."""
     await work()
     await until(lambda: names(alive), lambda found: not found, seconds=5)
     before = tracemalloc.get_traced_memory()[0]
@@ -284,9 +284,7 @@ async def left_by(work: Callable[[], Awaitable[None]], alive: Alive) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_a_request_that_has_ended(
-    start: Start, database_url: str, alive: Alive, small_batches: None, case: Case
-) -> None:
+async def test_an_ended_request(start: Start, database_url: str, alive: Alive, small_batches: None, case: Case) -> None:
     api = await served(start, database_url)
 
     async def work() -> None:
@@ -299,8 +297,8 @@ async def test_a_request_that_has_ended(
 KEPT = Case("", 404, "PATCH /groups/99", data("group", {"name": "new"}, id="99"))
 
 
-async def test_a_connection_that_stays(start: Start, database_url: str, alive: Alive) -> None:
-    """Between two requests it holds nothing but itself."""
+async def test_a_kept_connection(start: Start, database_url: str, alive: Alive) -> None:
+    """Between two requests it holds only itself."""
     api = await served(start, database_url)
     async with connected(api.port) as wire:
         await exchange(KEPT, wire)
@@ -321,7 +319,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: case.name)
-async def test_a_client_that_leaves(start: Start, database_url: str, alive: Alive, case: Case) -> None:
+async def test_a_client_that_disconnects(start: Start, database_url: str, alive: Alive, case: Case) -> None:
     """While a statement of its request waits."""
     api = await served(start, database_url)
 
@@ -336,7 +334,7 @@ async def test_a_client_that_leaves(start: Start, database_url: str, alive: Aliv
 
 
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: case.name)
-async def test_a_request_whose_time_is_up(start: Start, database_url: str, alive: Alive, case: Case) -> None:
+async def test_a_request_that_times_out(start: Start, database_url: str, alive: Alive, case: Case) -> None:
     api = await served(start, database_url, request_timeout_seconds=0.3)
     timed_out = msgspec.structs.replace(case, status=504)
 
@@ -349,7 +347,7 @@ async def test_a_request_whose_time_is_up(start: Start, database_url: str, alive
 
 
 @pytest.mark.parametrize("path", ["/groups", "/echo"])
-async def test_a_body_whose_time_is_up(start: Start, database_url: str, alive: Alive, path: str) -> None:
+async def test_a_body_that_times_out(start: Start, database_url: str, alive: Alive, path: str) -> None:
     api = await served(start, database_url, body_timeout_seconds=0.3)
 
     async def work() -> None:
@@ -360,7 +358,7 @@ async def test_a_body_whose_time_is_up(start: Start, database_url: str, alive: A
     assert await left_by(work, alive) < LEFT_BYTES
 
 
-async def test_half_a_body_that_cannot_be_read_on(start: Start, database_url: str, alive: Alive) -> None:
+async def test_an_incomplete_body_that_cannot_be_read_on(start: Start, database_url: str, alive: Alive) -> None:
     api = await served(start, database_url)
 
     async def work() -> None:
@@ -384,7 +382,7 @@ async def test_a_stream_that_is_not_read(start: Start, database_url: str, alive:
     assert await left_by(work, alive) < LEFT_BYTES
 
 
-async def test_writes_that_are_tried_again(start: Start, database_url: str, alive: Alive) -> None:
+async def test_retried_writes(start: Start, database_url: str, alive: Alive) -> None:
     api = await served(start, database_url)
     await api.sql(
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION SQLSTATE '40001'; END $$"
@@ -403,7 +401,7 @@ async def test_writes_that_are_tried_again(start: Start, database_url: str, aliv
         assert await left_by(work, alive) < LEFT_BYTES
 
 
-async def test_one_request_too_many(start: Start, database_url: str, alive: Alive) -> None:
+async def test_a_request_over_the_limit(start: Start, database_url: str, alive: Alive) -> None:
     api = await served(start, database_url, max_requests=1)
 
     async def work() -> None:

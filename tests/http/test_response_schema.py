@@ -1,7 +1,6 @@
-"""Every kind of answer against the JSON Schema of JSON:API 1.0 responses: `jsonapi_schema.json` is the official file of
-jsonapi.org (https://jsonapi.org/schemas/spec/v1.0/draft), as it is. It wants links to be absolute, so the server has a
-`public_url` here.
-"""
+"""Every kind of answer against the JSON Schema of JSON:API 1.0 responses: `jsonapi_schema.json` is the unchanged
+official file of jsonapi.org (https://jsonapi.org/schemas/spec/v1.0/draft). It requires absolute links, so the server
+has a `public_url` here."""
 
 from __future__ import annotations
 
@@ -105,7 +104,7 @@ async def test_reads(public_api: Api) -> None:
 
 
 async def test_the_root(public_api: Api) -> None:
-    """Its links name every collection, which goes beyond the schema; everything else of it fits."""
+    """Its links name every collection, which the schema does not allow. Everything else is valid."""
     found = (await public_api.get("/")).document
     links = found["links"]
     for name in ("self", *COLLECTIONS, "operations"):
@@ -113,7 +112,7 @@ async def test_the_root(public_api: Api) -> None:
     assert links == {}
 
 
-async def test_lists_of_nothing(public_api: Api) -> None:
+async def test_empty_lists(public_api: Api) -> None:
     for path in COLLECTIONS:
         assert faults((await public_api.get(f"/{path}?page[size]=1")).document) == [], path
 
@@ -147,7 +146,7 @@ async def test_errors_of_http(public_api: Api) -> None:
         assert (answer.status, faults(answer.document)) == (status, [])
 
 
-async def test_the_schema_refuses_what_it_should(public_api: Api) -> None:
+async def test_the_schema_refuses_invalid_documents(public_api: Api) -> None:
     await create_household(public_api)
     found = (await public_api.get("/users/1?include=group")).document
     broken: list[dict[str, Any]] = [

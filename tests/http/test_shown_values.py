@@ -1,4 +1,4 @@
-"""Section 10: a value is written in the form in which it is shown, and filtered and sorted in it, whatever the type."""
+"""Section 10: a value is written, filtered and sorted in the form in which it is shown, for every type."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def in_order(api: Api, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ORDERED)
-async def test_a_type_that_has_an_order_is_sorted_and_compared_by_it(things: Api, name: str) -> None:
+async def test_a_type_with_an_order_is_sorted_and_compared_by_it(things: Api, name: str) -> None:
     values = await in_order(things, name)
     assert len(values) == len(ORDERED[name])
     assert await shown(things, name, f"&sort={name}") == values
@@ -125,7 +125,7 @@ async def test_a_type_that_has_an_order_is_sorted_and_compared_by_it(things: Api
 
 
 @pytest.mark.parametrize("name", ORDERED)
-async def test_cursors_of_a_type_that_has_an_order(things: Api, name: str) -> None:
+async def test_cursors_of_a_type_with_an_order(things: Api, name: str) -> None:
     path, walked = f"/things?sort={name}&page[size]=1&page[after]=&fields[thing]={name}", []
     for _ in ORDERED[name]:
         answer = await things.get(path)
@@ -135,7 +135,7 @@ async def test_cursors_of_a_type_that_has_an_order(things: Api, name: str) -> No
 
 
 @pytest.mark.parametrize("name", UNORDERED)
-async def test_a_type_that_has_none_is_compared_as_it_is_shown_and_not_sorted(things: Api, name: str) -> None:
+async def test_a_type_without_an_order_is_compared_as_text_and_cannot_be_sorted(things: Api, name: str) -> None:
     for value in await shown(things, name):
         found = await shown(things, name, f"&filter[{name}]={quote(value)}")
         assert found == [value]
@@ -147,13 +147,13 @@ async def test_a_type_that_has_none_is_compared_as_it_is_shown_and_not_sorted(th
 @pytest.mark.parametrize(
     ("name", "value"), [("ip", "x"), ("price", "x"), ("bits", "2"), ("lsn", ""), ("level", "mid"), ("pair", "(")]
 )
-async def test_a_text_that_is_no_value_of_the_type(things: Api, name: str, value: str) -> None:
+async def test_a_text_that_is_not_a_value_of_the_type(things: Api, name: str, value: str) -> None:
     for query in (f"filter[{name}]={value}", f"filter[{name}][in_]=x,{value}"):
         answer = await things.get(f"/things?{quote(query, safe='=&[]')}")
         assert (answer.status, [one["code"] for one in answer.errors]) == (400, ["value_refused"]), query
 
 
-async def test_an_address_is_found_by_what_is_shown_and_by_what_it_is(things: Api) -> None:
+async def test_an_address_is_found_by_any_of_its_forms(things: Api) -> None:
     """Section 10: `10.0.0.1` is shown as `10.0.0.1/32`."""
     for text in ("10.0.0.1", "10.0.0.1/32"):
         assert await shown(things, "ip", f"&filter[ip]={quote(text)}") == ["10.0.0.1/32"]
@@ -188,7 +188,7 @@ def lists(serve: Serve, database_url: str) -> Api:
 
 
 async def test_not_a_number_and_declared_bounds(lists: Api) -> None:
-    """PostgreSQL has NaN above all numbers."""
+    """PostgreSQL sorts NaN after all numbers."""
 
     async def status(**attributes: Any) -> int:
         return (await lists.post("/lists", {"data": {"type": "list", "attributes": attributes}})).status
@@ -234,7 +234,7 @@ def samples(serve: Serve, corner_url: str) -> Api:
     return serve(corner_url, catalog.CATALOG)
 
 
-async def test_what_is_shown_is_taken_and_changes_nothing(samples: Api) -> None:
+async def test_a_shown_value_is_accepted_and_changes_nothing(samples: Api) -> None:
     for name, stored in STORED:
         [row] = await samples.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id, {name}::text")
         path = f"/samples/{row['id']}"
@@ -246,8 +246,8 @@ async def test_what_is_shown_is_taken_and_changes_nothing(samples: Api) -> None:
         assert after[0] == row[1], (name, stored, value)
 
 
-async def test_what_is_shown_is_found(samples: Api) -> None:
-    """JSON has no equality here, nor has bytea."""
+async def test_a_shown_value_is_found(samples: Api) -> None:
+    """JSON and bytea have no equality here."""
     for name, stored in STORED:
         if name in ("blobs", "trees"):
             continue
@@ -262,7 +262,7 @@ async def test_what_is_shown_is_found(samples: Api) -> None:
         assert (answer.status, answer.ids) == (200, [str(row["id"])]), (name, text, answer.body)
 
 
-async def test_numbers_that_are_none_are_filtered_and_sorted_as_postgresql_has_them(samples: Api) -> None:
+async def test_nan_and_infinity_are_filtered_and_sorted_as_in_postgresql(samples: Api) -> None:
     await samples.sql("INSERT INTO corner.samples (exact) VALUES ('NaN'), (1), ('Infinity'), ('-Infinity'), (NULL)")
     for query, ids in (
         ("sort=exact", ["4", "2", "3", "1", "5"]),

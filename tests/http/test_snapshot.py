@@ -1,9 +1,8 @@
 """One answer is one snapshot of the database: primary data, linkage, included resources and total agree, whatever is
 written meanwhile.
 
-Most of it is not left to chance: a hook on the server's connections commits a write of another connection between
-two statements of one request, between every two of them in turn.
-"""
+Most tests do not depend on chance: a hook on the server's connections commits a write of another connection between two
+statements of one request, at each of these points in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ READERS = 6
 
 
 class Between:
-    """Runs a write after the n-th statement that the server sends, counted from 1; n = 0 runs none."""
+    """Runs a write after the n-th statement of the server, counted from 1; n = 0 runs none."""
 
     def __init__(self) -> None:
         self.place = 0
@@ -65,7 +64,7 @@ SIDES = (
 
 
 def agree(found: Any) -> None:
-    """Both sides of a relationship say the same wherever both are shown."""
+    """Both sides of a relationship agree wherever both are shown."""
     primary = found["data"] if isinstance(found["data"], list) else [found["data"]]
     resources = {(item["type"], item["id"]): item for item in (*primary, *found.get("included", []))}
     for many, single in SIDES:
@@ -91,8 +90,8 @@ def _linkage(resources: dict[tuple[str, str], Any], type_name: str, name: str) -
 
 
 async def everywhere(api: Api, between: Between, request: Callable[[], Awaitable[Answer]], sql: str) -> int:
-    """Makes the request once for each gap between its statements, with the write in the gap; gives the number of
-    gaps. Each answer must agree with itself."""
+    """Sends the request once for each gap between its statements, with the write in the gap. Returns the number of
+    gaps. Each answer must be consistent."""
     async with writer(api) as connection:
         for place in itertools.count(1):
             between.arm(place, lambda: connection.execute(sql))
@@ -130,8 +129,8 @@ async def create_two_groups(api: Api) -> None:
 # reads
 
 
-async def test_a_read_is_that_of_its_first_moment(api: Api, between: Between) -> None:
-    """The answer is the one that was due before the write, in every part of it."""
+async def test_a_read_shows_the_state_at_its_begin(api: Api, between: Between) -> None:
+    """The whole answer is the one from before the write."""
     await create_two_groups(api)
     paths = [
         "/users?page[size]=1&include=computers.owner,posts,bio,group.users",
@@ -165,8 +164,8 @@ async def test_a_read_is_that_of_its_first_moment(api: Api, between: Between) ->
     assert gaps >= len(paths)
 
 
-async def test_the_total_is_that_of_the_page(api: Api, between: Between) -> None:
-    """Rows that come between the page and the count would make a total that the page's own rows belie."""
+async def test_the_total_agrees_with_the_page(api: Api, between: Between) -> None:
+    """Rows that are inserted between the page and the count do not change the total."""
     more = "INSERT INTO computers (name) SELECT 'more' FROM generate_series(1, 3)"
     async with writer(api) as connection:
         for number, place in itertools.product((1, 2, 3, 4, 5), (1, 2)):
@@ -246,9 +245,9 @@ REPLACE = """
 """Each is one transaction."""
 
 
-async def test_many_readers_beside_a_writer_that_keeps_the_sums(api: Api) -> None:
-    """10 users with 30 computers, always: the writer moves computers, and replaces a user and three computers in one
-    transaction."""
+async def test_many_readers_during_writes_that_keep_the_sums(api: Api) -> None:
+    """There are always 10 users with 30 computers: the writer moves computers, and replaces a user and three computers
+    in one transaction."""
     await api.sql("INSERT INTO users (first_name, last_name) SELECT 'u', n::text FROM generate_series(1, 10) n")
     await api.sql("INSERT INTO computers (name, owner_id) SELECT 'c', id FROM users, generate_series(1, 3)")
     loop = asyncio.get_running_loop()

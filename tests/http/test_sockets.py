@@ -1,4 +1,4 @@
-"""Section 2 on bare sockets: what is answered before a body arrives, bodies over the limit, and what is no request."""
+"""Section 2 on bare sockets: answers before a body arrives, bodies over the limit, and invalid requests."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_too_large_by_its_length(reader: Api, length: int) -> None:
 
 
 async def test_too_large_in_chunks(reader: Api) -> None:
-    """Without a length it is known when the limit is passed, and answered then."""
+    """Without a length the server notices it, and answers, when the limit is passed."""
     async with connected(reader.port) as wire:
         await wire.send("POST /users HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", "Transfer-Encoding: chunked")
         megabyte = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
@@ -123,8 +123,8 @@ async def test_the_limit_is_a_setting(small: Api) -> None:
     is_error(over, error(413, "body_too_large", "Body Too Large", "A body has at most 64 bytes."))
 
 
-async def test_a_refused_body_that_comes_after_all(small: Api) -> None:
-    """The answer can be read although the client goes on sending; the connection ends with it."""
+async def test_a_refused_body_that_is_sent_nevertheless(small: Api) -> None:
+    """The client can read the answer while it still sends. Then the connection ends."""
     async with connected(small.port) as wire:
         await wire.send("POST /groups HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", "Content-Length: 200000")
         answer = await wire.answer()
@@ -166,7 +166,7 @@ async def test_expect_continue(reader: Api) -> None:
     ],
 )
 async def test_expect_continue_refused(reader: Api, lines: list[str], status: int) -> None:
-    """The final answer comes at once, without a 100 before it."""
+    """The final answer is sent at once, without a 100 before it."""
     async with connected(reader.port) as wire:
         await wire.send(*lines, "Expect: 100-continue")
         answer = await wire.answer()
@@ -174,7 +174,7 @@ async def test_expect_continue_refused(reader: Api, lines: list[str], status: in
 
 
 async def test_pipelined(reader: Api) -> None:
-    """Answers come in the order of the requests, an error among them."""
+    """Answers are in the order of the requests, also if one is an error."""
     async with connected(reader.port) as wire:
         requests = [
             f"GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {number}\r\n\r\n"
@@ -198,8 +198,8 @@ async def test_pipelined_after_a_head(reader: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
-async def test_a_body_without_use_is_ignored(reader: Api, method: str) -> None:
-    """However large and of whatever type; the next request on the connection is understood."""
+async def test_a_body_of_a_get_is_ignored(reader: Api, method: str) -> None:
+    """Of any size and type. The next request on the connection is understood."""
     path = "/groups/1" if method != "DELETE" else "/groups/99"
     async with connected(reader.port) as wire:
         await wire.send(
@@ -243,7 +243,7 @@ async def test_http_1_0(reader: Api) -> None:
 
 
 async def test_absolute_form(reader: Api) -> None:
-    """RFC 9112, section 3.2.2: a server accepts the absolute form of a target."""
+    """RFC 9112, section 3.2.2: a server must accept the absolute form of a target."""
     async with connected(reader.port) as wire:
         await wire.send("GET http://localhost/groups/1?fields[group]=name HTTP/1.1")
         answer = await wire.answer()
@@ -263,8 +263,8 @@ async def test_absolute_form(reader: Api) -> None:
     ],
     ids=["garbage", "no version", "header", "length", "two framings", "large header"],
 )
-async def test_what_is_no_request(reader: Api, data: bytes) -> None:
-    """A bare status and a closed connection."""
+async def test_invalid_requests(reader: Api, data: bytes) -> None:
+    """A status without a document, and a closed connection."""
     async with connected(reader.port) as wire:
         await wire.send_bytes(data)
         head, _, body = (await wire.rest()).partition(b"\r\n\r\n")
@@ -284,7 +284,7 @@ async def test_a_url_too_long(reader: Api) -> None:
 
 
 async def test_bytes_beyond_ascii_in_a_url(reader: Api) -> None:
-    """Not encoded, as some clients send them: read as the UTF-8 that they are."""
+    """Some clients do not encode them. They are read as UTF-8."""
     async with connected(reader.port) as wire:
         await wire.send_bytes("GET /users?filter[last_name]=Gödel HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         answer = await wire.answer()

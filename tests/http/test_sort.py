@@ -97,7 +97,7 @@ async def test_pages_never_overlap(reader: Api, sort: str) -> None:
 
 
 def refused(path: str, detail: str) -> dict[str, Any]:
-    """A dotted path is named besides the name that is at fault in it."""
+    """The error also names the dotted path, besides the name in it that is wrong."""
     place = f"“{path}”: " if "." in path else ""
     return error(400, "invalid_sort", "Invalid Sort", f"{place}{detail}", parameter="sort")
 
@@ -201,7 +201,7 @@ async def test_refused(reader: Api, path: str, sort: str, errors: list[dict[str,
 
 
 async def test_steps(reader: Api) -> None:
-    """A step is a join; a long path is refused before PostgreSQL has to plan it."""
+    """Each step is a join. A long path is refused before PostgreSQL has to plan it."""
     answer = await reader.get("/users?sort=-bio.user.bio.user.age&page[size]=2")
     assert (answer.status, answer.ids) == (200, ["2", "1"])
     answer = await reader.get(f"/users?sort={'bio.user.' * 50}age")

@@ -82,8 +82,8 @@ async def test_included(reader: Api, pairs: Pairs, data: dict[str, Any], include
     assert (answer.status, answer.document) == (200, expected)
 
 
-async def test_fieldset_of_what_is_filtered_and_sorted(reader: Api) -> None:
-    """What a filter, a sort or an include needs need not be shown."""
+async def test_a_fieldset_without_the_filtered_and_sorted_fields(reader: Api) -> None:
+    """Fields that a filter, a sort or an include needs need not be shown."""
     pairs = [
         ("filter[age][gt]", "36"),
         ("sort", "-age"),

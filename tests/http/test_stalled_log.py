@@ -36,7 +36,7 @@ class Server(msgspec.Struct):
     pipe: int
 
     def read(self) -> str:
-        """What has come of the log."""
+        """The log so far."""
         found = b""
         try:
             while piece := os.read(self.pipe, 1 << 20):
@@ -56,7 +56,7 @@ class Server(msgspec.Struct):
 
 @asynccontextmanager
 async def unread(url: str, *flags: str) -> AsyncIterator[Server]:
-    """A server whose output goes into a pipe, of which only the line is read that it is ready."""
+    """A server whose output goes into a pipe. Only the line that it is ready is read."""
     reading, writing = os.pipe()
     fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url, *flags]
@@ -86,7 +86,7 @@ async def get(port: int, path: str) -> Answer:
 
 
 async def fill(server: Server, times: int = 300) -> None:
-    """Some requests, each of which has a line of the log."""
+    """Send some requests, each of which writes a line of the log."""
     async with connected(server.port) as wire:
         for _ in range(times):
             await wire.send("GET /groups/1 HTTP/1.1")
@@ -111,7 +111,7 @@ async def test_requests_are_answered_and_the_server_stops(database_url: str, wor
 
 
 async def test_under_load(database_url: str) -> None:
-    """Eight clients at once, and all requests are answered."""
+    """All requests of eight concurrent clients are answered."""
     async with unread(database_url, "--workers", "2", "--drain-seconds", "0.1") as server:
         await asyncio.gather(*(fill(server) for _ in range(8)))
         assert (await end(server))[0] == 0
@@ -127,7 +127,7 @@ async def test_a_worker_that_dies_is_replaced(database_url: str) -> None:
         assert (await end(server))[0] == 0
 
 
-async def test_a_reload_is_done(database_url: str) -> None:
+async def test_a_reload_succeeds(database_url: str) -> None:
     async with unread(database_url) as server:
         await fill(server)
         before = set(server.workers())

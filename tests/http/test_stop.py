@@ -1,4 +1,4 @@
-"""SIGTERM while requests are under way: what is at work may finish, what has not all arrived is not waited for."""
+"""SIGTERM during requests: requests in progress are finished, incomplete requests are not waited for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def process(database_url: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 async def send_half(wire: Wire, framing: str = HEAD[2], body: bytes = GROUP[:20]) -> None:
-    """Returns once the server is at work on the request and awaits the rest."""
+    """Send half of a body. Returns when the server waits for the rest."""
     await wire.send(*HEAD[:2], framing, "Expect: 100-continue")
     assert (await wire.answer()).status == 100
     await wire.send_bytes(body)
@@ -129,7 +129,7 @@ async def test_an_incomplete_body_that_begins_during_the_stop(process: tuple[sub
 
 
 class SlowTracer:
-    """Whoever takes its traces does not answer."""
+    """A tracer whose collector does not answer."""
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_: None

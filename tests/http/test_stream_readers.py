@@ -1,4 +1,4 @@
-"""Whoever reads a streamed answer: slowly, not to its end, with others, or when it breaks."""
+"""Clients of streams: slow ones, ones that disconnect, several of them, and streams that fail."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Pieces:
 
 
 async def until_stalled(api: Api, pieces: Pieces) -> None:
-    """Until the server reads no further, however often others ask it something."""
+    """Wait until the server reads no further, even if others send requests."""
     since, seen = 0, -1
     while since < 30:
         assert (await api.get("/groups/1")).status == 200
@@ -59,7 +59,7 @@ async def until_stalled(api: Api, pieces: Pieces) -> None:
 
 
 async def test_a_slow_reader(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for: the server reads no further, and answers others."""
+    """The server waits for it: it reads no further batches, and answers other requests."""
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     async with reading(api.port) as reader:
@@ -72,7 +72,7 @@ async def test_a_slow_reader(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pieces.count > USERS / streams.BATCH_ROWS
 
 
-async def test_a_reader_that_leaves(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_disconnects(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     async with reading(api.port) as reader:
@@ -85,8 +85,8 @@ async def test_a_reader_that_leaves(api: Api, monkeypatch: pytest.MonkeyPatch) -
     assert (await api.get("/users?page[size]=1")).status == 200
 
 
-async def test_a_reader_that_leaves_while_postgresql_works(api: Api, small_batches: None) -> None:
-    """Its query is ended, and not waited for."""
+async def test_a_reader_that_disconnects_during_a_statement(api: Api, small_batches: None) -> None:
+    """The statement is cancelled, and not waited for."""
     await create_many(api, 9, 9)
     async with locked(api, "computers"), reading(api.port) as reader:
         asked = asyncio.ensure_future(reader.ask(PATH))
@@ -96,10 +96,10 @@ async def test_a_reader_that_leaves_while_postgresql_works(api: Api, small_batch
         await until_sessions(api, IS_IDLE)
 
 
-async def test_a_stop_over_a_reader_that_does_not_read(
+async def test_a_stop_during_a_stream_that_is_not_read(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is cut off when its time is up, which is nobody's fault."""
+    """The stream is cut off at the end of the stop. This is not a fault."""
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     monkeypatch.setattr(worker, "FINISH_SECONDS", 0.1)
@@ -125,7 +125,7 @@ def client(number: int) -> str:
 
 
 async def test_too_many_streams(start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond max_streams a stream has to wait as long as for a connection; what is no stream is answered."""
+    """Beyond max_streams a stream waits as long as for a connection. Other requests are answered."""
     api = await start(database_url, built_in(), max_streams=2, acquire_timeout_seconds=0.1, **PROXIED)
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
@@ -150,7 +150,8 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
     caplog: pytest.LogCaptureFixture,
     clients: tuple[int, int],
 ) -> None:
-    """The one goes whose reader has taken nothing for longest: of all, or of the same client that holds its share."""
+    """The stream whose reader has taken nothing for longest is ended: of all streams, or of those of the same client if
+    it holds its share."""
     monkeypatch.setattr(stream_slots, "STALLED_SECONDS", 0.1)
     api = await start(database_url, built_in(), max_streams=4 if clients == (0, 0) else 2, **PROXIED)
     await create_many(api, USERS)
@@ -183,11 +184,11 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
         ({"pool_size": 12, "max_streams": 5, "workers": 2}, 2),
     ],
 )
-async def test_how_many_streams(
+async def test_the_default_of_max_streams(
     start: Start, database_url: str, small_batches: None, settings: dict[str, Any], max_streams_per_worker: int
 ) -> None:
-    """A quarter of the pool, at least two where that leaves a connection, of each worker its share, and never more
-    than it has connections."""
+    """A quarter of the pool, at least two if that leaves a connection, a share for each worker, and never more than its
+    connections."""
     api = await start(database_url, built_in(), **settings, **PROXIED)
     await create_many(api, 9, 9)
     async with locked(api, "computers"):
@@ -212,7 +213,7 @@ async def test_one_client_has_half_of_the_streams(
 
 
 async def broken(reader: Reader) -> bytes:
-    """What came of an answer that ended without its last chunk."""
+    """The received part of an answer that ended without its last chunk."""
     body, is_whole = await reader.chunks()
     assert not is_whole
     with pytest.raises(json.JSONDecodeError):
@@ -220,10 +221,10 @@ async def broken(reader: Reader) -> bytes:
     return body
 
 
-async def test_the_time_of_a_stream(
+async def test_the_timeout_of_a_stream(
     start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """stream_seconds after it began the connection is closed: nobody can take what came for whole."""
+    """After stream_seconds the connection is closed. The client can see that the answer is incomplete."""
     api = await start(database_url, built_in(), stream_seconds=0.3)
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
@@ -241,7 +242,9 @@ async def test_the_time_of_a_stream(
     ]
 
 
-async def test_the_time_is_up_before_it_begins(start: Start, database_url: str, small_batches: None) -> None:
+async def test_the_timeout_passes_before_the_stream_begins(
+    start: Start, database_url: str, small_batches: None
+) -> None:
     api = await start(database_url, built_in(), stream_seconds=0.2)
     await create_many(api, 9, 9)
     async with locked(api, "computers"):
@@ -253,7 +256,7 @@ async def test_the_time_is_up_before_it_begins(start: Start, database_url: str, 
 async def test_postgresql_waits_for_a_slow_reader(
     start: Start, database_url: str, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as a stream may take, and not as long as other transactions may do nothing."""
+    """As long as a stream may take; the limit for idle transactions does not apply."""
     api = await start(database_url, built_in(), stream_seconds=77, idle_transaction_timeout_seconds=5)
     await create_many(api, 5)
     told: list[str] = []
@@ -273,7 +276,7 @@ async def test_postgresql_waits_for_a_slow_reader(
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 async def test_a_backend_that_ends_halfway(api: Api, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """A client of HTTP/1.0 sees no chunks: it sees its connection reset."""
+    """A client of HTTP/1.0 sees no chunks, so its connection is reset."""
     await create_many(api, USERS)
     pieces = Pieces(monkeypatch)
     async with reading(api.port) as reader:
@@ -313,7 +316,7 @@ async def test_custom_code_that_fails_halfway(
 
 
 async def test_a_migration_between_two_streams(api: Api, small_batches: None) -> None:
-    """What a connection has prepared is stale: the stream begins again, before its first byte."""
+    """The prepared statements of a connection are stale: the stream begins again, before its first byte."""
     await create_many(api, 9, 9)
     assert (await api.get(PATH)).status == 200
     await api.sql("ALTER TABLE computers ALTER COLUMN serial TYPE varchar(50), ALTER COLUMN owner_id TYPE integer")
@@ -323,7 +326,7 @@ async def test_a_migration_between_two_streams(api: Api, small_batches: None) ->
 
 @pytest.fixture
 def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """The server as a program of its own, so that its memory is its own; the first line that it prints ends in its
+    """The server as a separate program, so that its memory can be measured. The first line that it prints ends in its
     address."""
     command = [sys.executable, "-m", "server", "serve", "--database-url", database_url, "--port", "0"]
     with subprocess.Popen([*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True) as process:
@@ -351,7 +354,7 @@ async def test_memory(program: subprocess.Popen[str], api: Api) -> None:
 async def test_short_requests_come_before_streams(
     api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While another request is at work a stream pauses after each piece."""
+    """A stream pauses after each piece while another request is in progress."""
     await create_many(api, 6)
     pauses: list[str] = []
     pause = ReadingHandler._pause

@@ -1,4 +1,4 @@
-"""Sections 3 and 4 of the decisions: an answer without pages that is streamed says what a whole one says."""
+"""Sections 3 and 4 of the decisions: a streamed answer without pages has the same content as a whole one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def is_the_same(api: Api, path: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def is_fully_linked(api: Api, path: str) -> None:
-    """Linkage that a stream shows names only what its document holds; and all that is included is named."""
+    """Linkage in a stream only names resources of its document, and every included resource is named."""
     document = (await api.get(path)).document
     resources = [*document["data"], *document["included"]]
     held = {(one["type"], one["id"]) for one in resources}
@@ -140,7 +140,7 @@ async def is_fully_linked(api: Api, path: str) -> None:
 
 
 def linked(resources: list[Any]) -> set[tuple[str, str]]:
-    """What the linkage of these resources names."""
+    """The linkage of these resources."""
     relations = [relation for one in resources for relation in one.get("relationships", {}).values()]
     linkage = [relation["data"] for relation in relations if relation.get("data") is not None]
     named = [one for data in linkage for one in (data if isinstance(data, list) else [data])]
@@ -148,7 +148,7 @@ def linked(resources: list[Any]) -> set[tuple[str, str]]:
 
 
 def is_linked(document: Any) -> bool:
-    """Whether everything included is identified, by the primary data or by what is included."""
+    """Whether everything included is identified, by the primary data or by other included resources."""
     named = linked([*document["data"], *document["included"]])
     primary = [one for one in document["data"] if "links" not in one]
     return by_key(document["included"]).keys() <= named | {(one["type"], one["id"]) for one in primary}
@@ -167,15 +167,13 @@ async def test_a_stream_equals_the_whole_answer_for_other_resources(
 
 
 @pytest.mark.parametrize("path", TWICE)
-async def test_linkage_of_a_type_met_at_several_places(
-    stream_api: Api, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+async def test_linkage_of_a_type_at_several_places(stream_api: Api, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     await is_the_same(stream_api, path, monkeypatch)
     await is_fully_linked(stream_api, path)
 
 
 @pytest.mark.parametrize("path", TWICE_CORNERS)
-async def test_linkage_of_a_type_met_at_several_places_for_other_resources(
+async def test_linkage_of_a_type_at_several_places_for_other_resources(
     stream_corners: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     await is_the_same(stream_corners, path, monkeypatch)
@@ -183,7 +181,7 @@ async def test_linkage_of_a_type_met_at_several_places_for_other_resources(
 
 
 @pytest.mark.parametrize("path", [path for path in BUILT_IN if "include=" in path and "relationships" not in path])
-async def test_all_that_is_included_is_linked_to(stream_api: Api, path: str) -> None:
+async def test_every_included_resource_is_linked(stream_api: Api, path: str) -> None:
     answer = await stream_api.get(path)
     assert is_linked(answer.document) or "fields[user]=&" in path
 
@@ -197,15 +195,15 @@ async def test_included_is_in_the_order_of_type_and_id(api: Api, small_batches: 
     assert len(keys) == 30 + 10
 
 
-async def test_a_small_answer_is_whole(reader: Api) -> None:
-    """Byte for byte as a page of that size, but for its links."""
+async def test_a_small_answer_is_not_streamed(reader: Api) -> None:
+    """It equals a page of this size byte for byte, except its links."""
     whole = await reader.get("/users?page[size]=0&include=computers")
     page = await reader.get("/users?page[size]=6&include=computers")
     assert whole.headers["Content-Length"] == str(len(whole.body))
     assert whole.body.partition(b'"links":{"self":"/users?')[0] == page.body.partition(b'"links":{"self":"/users?')[0]
 
 
-async def test_where_streams_begin(api: Api) -> None:
+async def test_answers_over_the_first_rows_are_streamed(api: Api) -> None:
     await api.sql("INSERT INTO persons (name) SELECT 'p' FROM generate_series(1, $1)", execute.FIRST_ROWS)
     whole = await api.get("/persons?page[size]=0")
     await api.sql("INSERT INTO persons (name) VALUES ('p')")
@@ -216,7 +214,7 @@ async def test_where_streams_begin(api: Api) -> None:
 
 
 async def test_a_few_rows_with_many_included_resources(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streamed as well: it is the included resources that take the memory."""
+    """They are streamed, too, because included resources take memory."""
     monkeypatch.setattr(execute, "FIRST_INCLUDED", 20)
     await create_many(api, users=20)
     whole = await api.get("/groups?page[size]=0&include=users")
@@ -238,7 +236,7 @@ async def test_the_last_batch_may_be_full_or_not(api: Api, small_batches: None, 
 
 
 async def test_much_linkage_is_read_in_parts(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows a batch has, so that no batch is much larger than others."""
+    """No batch is much larger than others, however many rows it has."""
     monkeypatch.setattr(streams, "BATCH_ROWS", 100)
     monkeypatch.setattr(streams, "BATCH_LINKAGE", 10)
     await create_many(api, users=60, computers=300)
@@ -259,7 +257,7 @@ async def test_much_linkage_is_read_in_parts(api: Api, small_batches: None, monk
 
 
 async def test_one_snapshot(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written between two batches is not in the answer, in no part of it."""
+    """Writes between two batches do not appear in any part of the answer."""
     await create_many(api, users=9, computers=18)
     path = "/users?page[size]=0&include=computers,group"
     before = (await api.get(path)).document
@@ -298,7 +296,7 @@ async def test_computed_attributes(start: Start, rows_url: str, small_batches: N
 
 
 async def test_head(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Headers alone, and no rows beyond those that tell them."""
+    """Only headers, and no rows beyond those that determine them."""
     await create_many(api, users=9, computers=9)
     read: list[int] = []
     following = streams.Cursor.next
@@ -318,7 +316,7 @@ async def test_head(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPat
 
 
 async def test_http_1_0(api: Api, small_batches: None) -> None:
-    """Without chunks: the end of the connection is that of the answer, even for a client that would keep it."""
+    """Without chunks. The end of the connection is the end of the answer, even if the client wants to keep it."""
     await create_many(api, users=9)
     expected = (await api.get("/users?page[size]=0")).body
     async with reading(api.port) as reader:
@@ -329,7 +327,7 @@ async def test_http_1_0(api: Api, small_batches: None) -> None:
         ]
 
 
-async def test_a_connection_goes_on(api: Api, small_batches: None) -> None:
+async def test_the_connection_is_kept_after_a_stream(api: Api, small_batches: None) -> None:
     await create_many(api, users=9)
     async with reading(api.port) as reader:
         for _ in range(3):
@@ -339,8 +337,8 @@ async def test_a_connection_goes_on(api: Api, small_batches: None) -> None:
             assert body == (await api.get("/users?page[size]=0")).body
 
 
-async def test_more_than_a_hundred_thousand(api: Api) -> None:
-    """Valid to the last byte."""
+async def test_more_than_a_hundred_thousand_rows(api: Api) -> None:
+    """The document is valid."""
     await create_many(api, users=20_000, computers=90_000)
     answer = await api.get("/users?page[size]=0&include=computers&fields[user]=computers&fields[computer]=name")
     document = answer.document
@@ -413,5 +411,5 @@ async def test_too_many_included(start: Start, database_url: str, small_batches:
     assert head.status == 400
 
 
-async def test_a_parent_that_is_not_there(api: Api, small_batches: None) -> None:
+async def test_a_missing_parent(api: Api, small_batches: None) -> None:
     assert (await api.get("/groups/7/users?page[size]=0")).status == 404

@@ -1,4 +1,4 @@
-"""What is asked of the database for a total: one statement with the page, and none where the page itself tells it."""
+"""The statements for a total: one together with the page, and none if the page itself shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.planning import filter_query
 
 @pytest.fixture
 def logged(sent: Sent, serve: Serve, rows_url: str, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """There are 65 persons, and 2 users in group 1."""
+    """A list of statements. There are 65 persons, and 2 users in group 1."""
     # So few are counted by keys nevertheless.
     monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
     return serve(rows_url)
@@ -45,7 +45,7 @@ EXACT, ESTIMATED = "page[total]=exact", "page[total]=estimated"
     ],
 )
 async def test_counting(logged: Api, sent: Sent, query: str, total: int | None, riding: int, alone: int) -> None:
-    """riding, alone: statements that have a count in them, and that are one."""
+    """riding: statements that contain a count. alone: statements that are only a count."""
     document = (await logged.get(f"/{query}")).document
     assert document["meta"].get("total") == total
     counts = [statement for statement in set(sent) if "COUNT(*)" in statement]
@@ -54,7 +54,7 @@ async def test_counting(logged: Api, sent: Sent, query: str, total: int | None, 
     assert not [statement for statement in sent if statement.startswith("EXPLAIN (")]
 
 
-async def test_an_estimate_is_asked_for_where_the_page_is_full(logged: Api, sent: Sent) -> None:
+async def test_an_estimate_is_only_read_for_a_full_page(logged: Api, sent: Sent) -> None:
     document = (await logged.get(f"/persons?page[size]=5&{ESTIMATED}")).document
     assert document["meta"]["totalEstimated"] is True
     assert [statement for statement in sent if "persons" in statement][1:] == [
@@ -96,7 +96,7 @@ async def test_counted_by_keys(logged: Api, sent: Sent, query: str, total: int, 
     assert (beyond["data"], beyond["meta"]["total"]) == ([], total)
 
 
-async def test_of_related_rows_the_parents_alone_are_counted(logged: Api, sent: Sent) -> None:
+async def test_a_related_collection_is_not_counted_by_keys(logged: Api, sent: Sent) -> None:
     query = any_computer({"name": "name", "op": "ne", "val": ""})
     document = (await logged.get(f"/groups/1/users?page[size]=1&{query}&{EXACT}")).document
     assert document["meta"]["total"] == 2

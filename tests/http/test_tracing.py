@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry: a span for each request, below it its stages and its statements; and nothing at all without
+"""Traces by OpenTelemetry: a span for each request, with child spans for its stages and statements, and nothing without
 the setting."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def api(io_loop: IOLoop, start: Start, database_url: str, exporter: InMemorySpan
 
 @pytest.fixture
 def spans(api: Api, exporter: InMemorySpanExporter) -> Spans:
-    """Those that have ended."""
+    """The spans that have ended."""
 
     def ended() -> list[ReadableSpan]:
         assert api.app.database.telemetry.tracer is not None
@@ -88,8 +88,8 @@ async def test_a_request(api: Api, spans: Spans) -> None:
     assert dict(request.resource.attributes)["service.name"] == "waterspout"
 
 
-async def test_what_hangs_below(api: Api, spans: Spans) -> None:
-    """Stages follow one another, within the request; the statement runs within its stage."""
+async def test_child_spans(api: Api, spans: Spans) -> None:
+    """Stages follow one another within the request. The statement runs within its stage."""
     await api.get(f"/users?filter[first_name]={SECRET}")
     found = {span.name: span for span in spans()}
     request = found.pop("GET /{collection}")
@@ -109,8 +109,8 @@ async def test_what_hangs_below(api: Api, spans: Spans) -> None:
     assert SECRET not in "".join(span.to_json() for span in spans())
 
 
-async def test_whose_trace_it_is(api: Api, spans: Spans) -> None:
-    """W3C Trace Context. One that is not sampled leaves no span."""
+async def test_the_parent_of_a_request(api: Api, spans: Spans) -> None:
+    """W3C Trace Context. An unsampled trace gets no span."""
     await api.get("/", traceparent=f"00-{TRACE_ID}-{PARENT_ID}-01")
     await api.get("/", traceparent=f"00-{TRACE_ID}-{PARENT_ID}-00")
     await api.get("/", traceparent="nonsense")
@@ -122,7 +122,7 @@ async def test_whose_trace_it_is(api: Api, spans: Spans) -> None:
 
 
 async def test_failures(api: Api, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is the client's doing is no error of the server's; a path without a route has none here."""
+    """A client error is not an error of the span. A path without a route is unmatched."""
 
     def broken(*_: object) -> None:
         raise ValueError(SECRET)
@@ -138,7 +138,7 @@ async def test_failures(api: Api, spans: Spans, monkeypatch: pytest.MonkeyPatch)
     assert SECRET not in fault.to_json()
 
 
-async def test_a_client_that_goes(api: Api, spans: Spans) -> None:
+async def test_a_client_that_disconnects(api: Api, spans: Spans) -> None:
     async with locked(api, "groups"):
         async with connected(api.port) as client:
             await client.send("GET /groups HTTP/1.1")
@@ -149,15 +149,15 @@ async def test_a_client_that_goes(api: Api, spans: Spans) -> None:
     assert dict(request.attributes or {})["http.response.status_code"] == 499
 
 
-async def test_custom_code_hangs_its_own_below(api: Api, spans: Spans) -> None:
+async def test_spans_of_custom_code(api: Api, spans: Spans) -> None:
     assert (await api.get("/own")).body == b"done"
     own, request = spans()
     assert own.parent is not None
     assert (own.name, own.parent.span_id, request.name) == ("work of its own", request.context.span_id, "GET custom")
 
 
-async def test_methods_that_nobody_knows(api: Api, spans: Spans) -> None:
-    """They make no spans, and so no names of spans."""
+async def test_unknown_methods(api: Api, spans: Spans) -> None:
+    """They create no spans, and so no names of spans."""
     assert (await api.request("BREW", "/users")).status == 405
     assert spans() == []
 

@@ -1,11 +1,10 @@
-"""The tutorial, followed literally: its files are written, its commands run in an empty folder, and what they answer is
-compared with what the page shows.
+"""Follows the tutorial literally: its files are written, its commands run in an empty folder, and their output is
+compared with the page.
 
-In the page a block of the language `sql` or `python` with a path behind it is a file; a block of the language `console`
-is commands, each with what it prints; a block `text output` is what the server has printed since it was ready. A server
-that is started stops the one before it. Each request is sent with `X-Request-Id: example`. Only the port and the folder
-are others than the page's. WATERSPOUT_WRITE_DOCS=1 writes what comes into the page instead of comparing.
-"""
+In the page a block of the language `sql` or `python` with a path after it is a file. A block of the language `console`
+has commands, each with its output. A block `text output` is the output of the server since it was ready. Starting a
+server stops the one before it. Each request is sent with `X-Request-Id: example`. Only the port and the folder differ
+from the page. WATERSPOUT_WRITE_DOCS=1 writes the real output into the page instead of comparing."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ COMMAND = re.compile(r"^\$ (?P<command>.*)$")
 
 
 class Reader:
-    """Somebody who does what the page says: in a folder, with a server that runs in another terminal."""
+    """A reader who does what the page says: in a folder, with a server that runs in another terminal."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -42,7 +41,7 @@ class Reader:
         self.server: subprocess.Popen[str] | None = None
 
     def do(self, found: re.Match[str]) -> str:
-        """A block as it is with what came: written to its file, or run."""
+        """Write the file of a block, or run its commands. Returns the block with the real output."""
         language, word, text = found["language"], found["word"], found["text"]
         if language in ("sql", "python"):
             path = self.folder / word
@@ -57,7 +56,7 @@ class Reader:
         return f"```{head}\n{text}\n```"
 
     def run(self, command: str) -> str:
-        """The command and what it prints."""
+        """The command and its output."""
         program, *words = shlex.split(command.replace("\\\n", " "))
         if program == "waterspout":
             shown = self.serve(words)
@@ -71,7 +70,7 @@ class Reader:
         return f"$ {command}\n{shown}".rstrip("\n")
 
     def serve(self, words: list[str]) -> str:
-        """What is printed until the server is ready."""
+        """Start the server. Returns its output until it is ready."""
         self.stop()
         program = str(Path(sys.executable).with_name("waterspout"))
         self.server = subprocess.Popen(
@@ -90,7 +89,7 @@ class Reader:
         raise AssertionError(f"the server ended: {''.join(lines)}")
 
     def as_on_the_page(self, lines: list[str]) -> str:
-        """With its port and folder, for a reader who is not root."""
+        """The output with the port and folder of the page, for a reader who is not root."""
         shown = "".join([line for line in lines if not line.startswith("started as root")])
         return shown.replace(f":{self.port}", ":8080").replace(str(self.home), HOME)
 
@@ -102,7 +101,7 @@ class Reader:
             return laid_out(json.loads(client.getresponse().read()))
 
     def stop(self) -> None:
-        """With Ctrl-C."""
+        """Stop the server with Ctrl-C."""
         if self.server is not None:
             self.server.send_signal(signal.SIGINT)
             self.server.communicate(timeout=SECONDS)
@@ -111,7 +110,7 @@ class Reader:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Those of a block, without what stands below each. A quoted text may go over several lines."""
+    """The commands of a block, without their output. A quoted text may have several lines."""
     lines = text.split("\n")
     while lines:
         found = COMMAND.match(lines.pop(0))
@@ -125,7 +124,7 @@ def commands(text: str) -> Iterator[str]:
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    """In an empty folder, which the system user that PostgreSQL runs as may enter."""
+    """A reader in an empty folder, which the system user of PostgreSQL may enter."""
     with tempfile.TemporaryDirectory(prefix="waterspout-") as name:
         Path(name).chmod(0o755)
         following = Reader(Path(name))
@@ -135,7 +134,7 @@ def reader() -> Iterator[Reader]:
             following.server.communicate(timeout=SECONDS)
 
 
-def test_it_can_be_followed(reader: Reader) -> None:
+def test_the_tutorial_can_be_followed(reader: Reader) -> None:
     text = PAGE.read_text(encoding="utf-8")
     followed = BLOCK.sub(reader.do, text)
     reader.stop()
@@ -146,7 +145,7 @@ def test_it_can_be_followed(reader: Reader) -> None:
 
 
 def test_every_block_is_followed() -> None:
-    """There is no other kind of block that would be passed over."""
+    """No other kind of block would be skipped."""
     text = PAGE.read_text(encoding="utf-8")
     found = [(block["language"], block["word"]) for block in BLOCK.finditer(text)]
     assert 2 * len(found) == len(re.findall(r"^```", text, re.MULTILINE))

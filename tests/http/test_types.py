@@ -1,4 +1,4 @@
-"""Sections 1 and 5: every attribute type as it is read, sorted and filtered, over the samples of `tests/catalog.py`."""
+"""Sections 1 and 5: reads, sorts and filters of every attribute type, over the samples of `tests/catalog.py`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def samples(serve: Serve, corner_url: str) -> Api:
 
 
 async def fill(api: Api) -> None:
-    """Row 1 has the sample's values, row 2 null everywhere."""
+    """Row 1 has the values of the sample, row 2 null everywhere."""
     assert await api.create("/samples", "sample", SAMPLE) == "1"
     assert await api.create("/samples", "sample", {}) == "2"
 
@@ -57,7 +57,7 @@ async def test_read(samples: Api) -> None:
 
 
 async def test_every_type_has_its_operators(samples: Api) -> None:
-    """Null is met by none but is_ and isnot, and by notin_ of nothing."""
+    """Null only matches is_ and isnot, and notin_ with an empty list."""
     await fill(samples)
     for name in (*SCALARS, *(name for name in ARRAYS if name not in ("blobs", "trees"))):
         value = SAMPLE[name]
@@ -90,7 +90,7 @@ async def test_ordered_types(samples: Api) -> None:
 
 
 async def test_text_types(samples: Api) -> None:
-    """Text and enum have like and its kin; a char's padding is never seen."""
+    """Text and enum have like and similar operators. The padding of a char is never visible."""
     await fill(samples)
     for name in (*TEXTS, *ENUMS):
         value = SAMPLE[name]
@@ -128,7 +128,7 @@ async def test_simple_filters(samples: Api) -> None:
 
 
 async def test_sort(samples: Api) -> None:
-    """Nulls last in both directions, whatever the type; what holds JSON has no order."""
+    """Nulls are last in both directions, for every type. JSON has no order."""
     await fill(samples)
     for name in ATTRIBUTES:
         for sort in (name, f"-{name}"):
@@ -139,8 +139,8 @@ async def test_sort(samples: Api) -> None:
                 assert (answer.status, answer.ids) == (200, ["1", "2"]), name
 
 
-async def test_the_end_of_a_day_is_taken_as_it_is_shown(samples: Api) -> None:
-    """24:00:00 is a time of PostgreSQL and none of Python."""
+async def test_the_end_of_a_day_is_accepted_as_it_is_shown(samples: Api) -> None:
+    """24:00:00 is a time in PostgreSQL, but not in Python."""
     clocks = ("24:00:00", "23:59:59.999999", "00:00:00")
     for clock in clocks:
         await samples.create("/samples", "sample", {"clock": clock})
@@ -206,12 +206,12 @@ async def test_field_forms(samples: Api) -> None:
 
 
 @pytest.mark.parametrize("number", ["1e200000", "1e-200000"])
-async def test_a_number_that_is_none_of_postgresql(samples: Api, number: str) -> None:
+async def test_a_number_beyond_the_range_of_postgresql(samples: Api, number: str) -> None:
     answer = await samples.get("/samples?filter[tree][jsonb_contains]=" + quote(f'{{"a":[{number}]}}'))
     assert (answer.status, answer.errors[0]["code"]) == (400, "invalid_filter")
 
 
-async def test_a_number_that_the_other_field_cannot_be(samples: Api) -> None:
+async def test_a_number_beyond_the_range_of_the_other_field(samples: Api) -> None:
     """PostgreSQL compares the two as `double precision`."""
     await samples.create("/samples", "sample", {"exact": "1e400", "double": 1})
     answer = await samples.filter("/samples", [{"name": "exact", "op": "gt", "field": "double"}])
@@ -250,8 +250,8 @@ async def test_wrong_pairings(corner_reader: Api, name: str, op: str, detail: st
     assert (answer.status, answer.errors) == (400, [expected])
 
 
-async def test_values_at_the_edges(samples: Api) -> None:
-    """As PostgreSQL has them, not as a client sent them."""
+async def test_values_at_their_limits(samples: Api) -> None:
+    """As PostgreSQL stores them, not as a client sent them."""
     await samples.sql(
         """INSERT INTO corner.samples (double, single, exact, price, fixed, moment, instant, clock, span, blob, numbers,
                                        large, tree, place, address, singles, day) VALUES
@@ -280,7 +280,7 @@ async def test_values_at_the_edges(samples: Api) -> None:
 
 
 async def test_dates_that_cannot_be_shown(samples: Api) -> None:
-    """They read as null, and are none to filters and sorts."""
+    """They are shown as null, and filters and sorts treat them as null."""
     await samples.sql(
         """INSERT INTO corner.samples (day, moment, instant, days) VALUES
            ('infinity', 'infinity', 'infinity', '{-infinity,2024-02-29}'),
@@ -322,7 +322,7 @@ def unwritable(serve: Serve, corner_url: str) -> Api:
 
 
 async def test_stored_json_that_no_client_can_send(unwritable: Api) -> None:
-    """It is shown, and a read-only attribute that is sent never equals it."""
+    """It is shown. If a client sends the attribute and it is read-only, it never equals the stored value."""
     for name, stored, sent in STORED_JSON:
         (row,) = await unwritable.sql(f"INSERT INTO corner.samples ({name}) VALUES ({stored}) RETURNING id")
         path, attributes = f"/samples/{row['id']}", {name: sent}

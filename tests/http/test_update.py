@@ -1,4 +1,5 @@
-"""PATCH on a resource: what is not sent stays, what is sent replaces, and what is refused changes nothing."""
+"""PATCH on a resource: fields that are not sent stay, fields that are sent are replaced, and a refused request changes
+nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def refused(sent: Any, *errors: Any, path: str = "/users/1", status: int | None 
 # attributes
 
 
-async def test_the_whole_answer_is_that_of_a_get(api: Api) -> None:
+async def test_the_answer_equals_that_of_a_get(api: Api) -> None:
     await create_household(api)
     answer = await api.patch("/users/1", patch_user({"age": 37}))
     assert answer.status == 200
@@ -30,7 +31,7 @@ async def test_the_whole_answer_is_that_of_a_get(api: Api) -> None:
     assert answer.document == (await api.get("/users/1")).document
 
 
-async def test_what_is_not_sent_stays(api: Api) -> None:
+async def test_fields_that_are_not_sent_stay(api: Api) -> None:
     await create_household(api)
     before = (await api.get("/users/1?include=computers,posts,bio,group")).document
     for sent in (patch_user(), patch_user({}), document("user", id="1", relationships={}), patch_user({"age": 36})):
@@ -67,7 +68,7 @@ async def test_an_id_may_be_a_json_number(api: Api) -> None:
 
 
 async def test_a_whole_resource_may_be_sent_back(api: Api) -> None:
-    """What was read, edited: read-only attributes with the value they have, links and meta and all."""
+    """A read resource with changes: with unchanged read-only attributes, links and meta."""
     await create_household(api)
     read = (await api.get("/users/1?include=computers,group,posts,bio")).document
     read["data"]["attributes"]["age"] = 40
@@ -77,7 +78,7 @@ async def test_a_whole_resource_may_be_sent_back(api: Api) -> None:
     assert answer.document["data"] == read["data"]
 
 
-async def test_a_read_only_attribute_has_the_value_from_before_the_write(api: Api) -> None:
+async def test_a_read_only_attribute_is_compared_with_the_value_before_the_write(api: Api) -> None:
     await create_household(api)
     answer = await api.patch("/users/1", patch_user({"first_name": "Augusta", "display_name": "Ada Byron"}))
     assert answer.status == 200
@@ -143,7 +144,7 @@ async def test_attributes_that_are_refused(api: Api) -> None:
     )
 
 
-async def test_a_valid_attribute_beside_a_fault_is_not_written(api: Api) -> None:
+async def test_a_valid_attribute_is_not_written_if_another_is_invalid(api: Api) -> None:
     await create_household(api)
     answer = await api.patch("/users/1", patch_user({"age": 40}, computers=of("computer", "4", "77")))
     assert answer.status == 404
@@ -181,7 +182,7 @@ async def test_without_attributes_birth_city_stays(api: Api) -> None:
         assert answer.document["data"]["attributes"]["birth_city"] == "London"
 
 
-async def test_with_birth_city_the_rest_stays(api: Api) -> None:
+async def test_with_birth_city_the_other_attributes_stay(api: Api) -> None:
     await create_household(api)
     first = {"birth_city": "Ockham", "favourite_movies": "Alien", "keys_to_ids_list": {"a": [1, 2]}}
     await api.patch("/user-bio/1", document("user_bio", first, id="1"))
@@ -409,7 +410,7 @@ async def test_type_and_id_must_be_sent(api: Api) -> None:
     )
 
 
-async def test_a_path_id_that_is_not_there(api: Api) -> None:
+async def test_a_missing_id(api: Api) -> None:
     await create_household(api)
     texts = ("01", "+1", "1.0", "x", "-1", str(2**63), "9" * 40, "null")
     paths = {text: text for text in texts} | {"1%20": "1 ", "%D9%A1": "١"}
@@ -426,7 +427,7 @@ async def test_a_path_id_that_is_not_there(api: Api) -> None:
     )
 
 
-async def test_a_patch_of_a_collection_is_no_method(api: Api) -> None:
+async def test_patch_of_a_collection_is_not_allowed(api: Api) -> None:
     answer = await api.patch("/users", document("user", ADA, id="1"))
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST, HEAD, OPTIONS")
 

@@ -1,6 +1,5 @@
-"""Section 6, isolation: whatever writes run at once, what they leave and answer is what one order of them leaves and
-answers. A lock that the test holds makes them meet.
-"""
+"""Section 6, isolation: concurrent writes have the results and the answers of one order of them. A lock that the test
+holds makes them meet."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ async def test_writes_that_meet(people: Stage, held: str, writes: list[Write]) -
 
 
 async def test_a_link_table_is_written_from_both_sides(corners: Stage) -> None:
-    """Both lock the articles before the tags or the tags before the articles: there is no deadlock."""
+    """Both requests lock articles and tags in the same order, so there is no deadlock."""
     writes = [
         Write("PATCH", "/articles/a/relationships/tags", {"data": of("tag", "2", "3")}),
         Write("PATCH", "/tags/2/relationships/articles", {"data": of("article", "a", "c")}),
@@ -156,7 +155,7 @@ async def test_any_writes_of_links(corners: Stage, seed: str) -> None:
 
 
 async def check_some(stage: Stage, scene: Scene, seed: str) -> None:
-    """Writes by chance, the same ones in each run."""
+    """Random writes, the same in each run."""
     chance = random.Random(seed)
     found: list[Outcome] = []
     for _ in range(ROUNDS if seed == "two" else ROUNDS // 3):

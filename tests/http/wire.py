@@ -1,7 +1,6 @@
-"""A client of bare sockets, for what no HTTP client sends.
+"""A client over bare sockets, for requests that no HTTP client sends.
 
-In: bytes, as they go onto the connection. Out: answers, as they come. It must not know the server's code.
-"""
+In: the bytes to send. Out: answers as they come. It must not know the server's code."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Wire:
         self._writer = writer
 
     async def send(self, *lines: str, body: bytes = b"") -> None:
-        """A request line and headers, with Host; then as much of a body as is given."""
+        """Send a request line and headers, with Host, and then the given part of a body."""
         head = "\r\n".join([*lines, "Host: localhost", "", ""])
         await self.send_bytes(head.encode("latin-1") + body)
 
@@ -32,7 +31,7 @@ class Wire:
         await self._writer.drain()
 
     async def answer(self, *, has_body: bool = True) -> Answer:
-        """The next answer; an informational one has no body."""
+        """The next answer. An informational one has no body."""
         async with asyncio.timeout(SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             status_line, _, header_lines = head.partition("\r\n")
@@ -42,14 +41,14 @@ class Wire:
             return Answer(status, headers, await self._reader.readexactly(length))
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes the connection."""
+        """All bytes until the server closes the connection."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read()
 
 
 @asynccontextmanager
 async def connected(port: int, source: str = "127.0.0.1") -> AsyncIterator[Wire]:
-    """source: the address that it comes from."""
+    """source: the address of the client."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         yield Wire(reader, writer)

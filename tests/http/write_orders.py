@@ -1,8 +1,7 @@
-"""Writes that run at once, and what each order of them leaves.
+"""Runs concurrent writes, and each order of them.
 
-What comes in: a server over a database of the test's own, and a few writes. What goes out: what they leave and answer
-when each order of them runs alone, and what they leave and answer when they run at once while the test holds a lock.
-"""
+What comes in: a server over a separate database, and a few writes. What goes out: the rows and answers of each order,
+and those of the concurrent writes, while the test holds a lock."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Rows that many writes meet. fill: makes them anew. tables: what is compared afterwards. held: rows that the test
-    may lock, each as a table with a condition. writes: makes a write by chance."""
+    """Rows for many writes. fill: creates them again. tables: those that are compared afterwards. held: rows that the
+    test may lock, each as a table with a condition. writes: creates a random write."""
 
     fill: str
     tables: tuple[str, ...]
@@ -46,7 +45,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """answers: of each write, in the order in which the writes are named. rows: of all tables."""
+    """answers: those of each write, in the given order of the writes. rows: those of all tables."""
 
     answers: tuple[str, ...]
     rows: str
@@ -261,7 +260,7 @@ CORNER = Scene(
 
 
 async def fast_deadlocks(api: Api) -> None:
-    """PostgreSQL looks for deadlocks sooner than after its usual second, if the tests' role may say so."""
+    """PostgreSQL looks for deadlocks sooner than after the usual second, if the role of the tests may set this."""
     try:
         await api.sql(
             "DO $$ BEGIN EXECUTE format("
@@ -272,7 +271,7 @@ async def fast_deadlocks(api: Api) -> None:
 
 
 class Stage:
-    """A server, and a connection that fills its database and looks at it."""
+    """A server, and a connection that fills and reads its database."""
 
     def __init__(
         self, api: Api, scene: Scene, own: asyncpg.Connection[Any], holders: Sequence[asyncpg.Connection[Any]]
@@ -294,9 +293,9 @@ class Stage:
         for connection in (self._own, *self._holders):
             await connection.close()
 
-    async def at_once(self, writes: Sequence[Write], *held: str) -> Outcome:
-        """Each begins when the one before it waits for a lock or has ended; then the locks are released one by one, the
-        next one when all wait again."""
+    async def run_concurrently(self, writes: Sequence[Write], *held: str) -> Outcome:
+        """Each write begins when the one before it waits for a lock or has ended. Then the locks are released one by
+        one, each when all writes wait again."""
         await self._own.execute(self._scene.fill)
         begun: list[asyncio.Task[Answer]] = []
         holders = self._holders[: len(held)]
@@ -313,7 +312,7 @@ class Stage:
         return await self._outcome(await asyncio.gather(*begun))
 
     async def orders(self, writes: Sequence[Write], but: frozenset[int] = frozenset()) -> list[Outcome]:
-        """What each order leaves. but: writes that had no effect."""
+        """The outcome of each order. but: writes that had no effect."""
         done = [place for place in range(len(writes)) if place not in but]
         return [await self._one_by_one(writes, order, but) for order in itertools.permutations(done)]
 
@@ -345,7 +344,7 @@ class Stage:
 
 
 def _shown(answer: Answer) -> str:
-    """Status and document. A busy server tells nothing but that."""
+    """Status and document. Of a busy server only the fact that it is busy."""
     if answer.status == BUSY:
         return f"{BUSY}"
     if answer.status >= 400:
@@ -354,13 +353,13 @@ def _shown(answer: Answer) -> str:
 
 
 def _without_new_ids(text: str) -> str:
-    """A sequence gives an id away even if the transaction is tried again."""
+    """A retried transaction takes further ids from a sequence."""
     return re.sub(r"\b1\d\d\d\b", "new", text)
 
 
 async def check(stage: Stage, writes: Sequence[Write], *held: str) -> Outcome:
-    """Fails where what they leave and answer at once is what no order of them leaves and answers."""
-    found = await stage.at_once(writes, *held)
+    """Fails if the rows and answers of the concurrent writes are those of no order."""
+    found = await stage.run_concurrently(writes, *held)
     busy = frozenset(place for place, answer in enumerate(found.answers) if answer == f"{BUSY}")
     serial = await stage.orders(writes, busy)
     told = "\n".join(map(str, writes))
