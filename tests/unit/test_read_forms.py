@@ -74,6 +74,7 @@ APART = [
     ("page[number]=1", "page[number]=2"),
     ("page[size]=3&page[number]=2", "page[size]=3&page[number]=2000"),
     ("page[size]=3&page[number]=2", "page[size]=4&page[number]=2"),
+    ("page[number]=2", "page[offset]=2"),
     ("page[size]=100&include=tags", "page[size]=101&include=tags"),
     (after("pages", "1", "2"), after("pages", None, "2")),
     ("sort=pages&page[after]=", after("pages", "1", "2")),

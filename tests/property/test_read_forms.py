@@ -1,0 +1,129 @@
+"""What was asked before does not change how a read is prepared: an engine that has answered many requests makes the
+same plan, statements, values, links, cursor marks and errors as a new one."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from querybuild.catalog import Catalog
+from querybuild.cursors import encode_cursor
+from querybuild.errors import ApiError, Several
+from querybuild.resource import Resource
+from server.engine import Engine, PreparedRead, ReadShape
+from server.resources import built_in
+from server.schema.live_schema import LiveSchema
+from server.settings import Settings
+from tests import catalog as corner
+from tests.property.filters import CORNER_TYPES, TYPES
+from tests.property.query_forms import CursorText, Filling, FormMaker, Value
+
+NARROW = Settings(
+    page_size=5,
+    max_page_size=100,
+    total="none",
+    unpaginated="off",
+    max_filter_nodes=4,
+    max_filter_depth=2,
+    max_list_values=2,
+    max_json_depth=5,
+    max_includes=1,
+)
+FORMS = 10
+"""How many forms of a route one example has."""
+
+KINDS: tuple[Literal["collection", "related", "linkage", "resource"], ...]
+KINDS = ("collection", "collection", "collection", "related", "linkage", "resource")
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Resources, and those of their types that have filters to draw."""
+
+    catalog: Catalog
+    types: tuple[str, ...]
+
+    def engine(self, limits: Settings) -> Engine:
+        return Engine(limits, self.catalog, LiveSchema())
+
+
+@pytest.fixture(scope="module", params=["people", "corners"])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    if request.param == "people":
+        return Subject(built_in(), TYPES)
+    return Subject(corner.CATALOG, CORNER_TYPES)
+
+
+def shape_of(random: Random, catalog: Catalog, resource: Resource) -> ReadShape:
+    """A route whose answer shows rows of the resource."""
+    kind = random.choice(KINDS)
+    if kind in ("collection", "resource"):
+        return ReadShape(kind, resource)
+    found = [(one, by) for one in catalog for by in one.relationships if catalog.target(by) is resource]
+    return ReadShape(kind, *random.choice(found)) if found else ReadShape("collection", resource)
+
+
+def query_string(filling: Filling, mark: str) -> str:
+    """mark: of the list, for its cursors."""
+    texts = []
+    for name, value in filling.parameters:
+        if isinstance(value, CursorText):
+            value = encode_cursor(mark if value.of_list else "0" * 12, value.values, value.parent)
+        texts.append(f"{filling.encode(name)}={filling.encode(value)}")
+    return "&".join(texts)
+
+
+def mark_of(engine: Engine, shape: ReadShape, filling: Filling) -> str:
+    """The mark that cursors of the list have; "" where there is no such list, or no cursor."""
+    if not any(isinstance(value, CursorText) for _, value in filling.parameters):
+        return ""
+    begun: list[tuple[str, Value]] = [
+        (name, "" if isinstance(value, CursorText) else value)
+        for name, value in filling.parameters
+        if name != "page[before]"
+    ]
+    if "page[after]" not in dict(begun):
+        begun.append(("page[after]", ""))
+    try:
+        return engine.prepare_read(shape, query_string(Filling(begun, filling.encode), "")).cursor_mark
+    except (ApiError, Several):
+        return ""
+
+
+def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
+    try:
+        read = engine.prepare_read(shape, query)
+    except Several as several:
+        return tuple([described(error) for error in several.errors])
+    except ApiError as error:
+        return (described(error),)
+    return plans(read)
+
+
+def plans(read: PreparedRead) -> tuple[object, ...]:
+    statements = [(one.sql, one.slots) for one in read.compiled.statements.all()]
+    # 1, 1.0 and True are equal, and PostgreSQL takes each for another column.
+    values = repr(read.values)
+    return read.plan, statements, values, read.page, read.queries, read.pairs, read.cursor_mark, read.cursor_parent
+
+
+def described(error: ApiError) -> tuple[Any, ...]:
+    return type(error), str(error), getattr(error, "parameter", None)
+
+
+@given(random=st.randoms(use_true_random=True))
+def test_earlier_requests_change_no_read(subject: Subject, random: Random) -> None:
+    limits = random.choice((Settings(), Settings(), Settings(), NARROW))
+    type_name = random.choice(subject.types)
+    shape = shape_of(random, subject.catalog, subject.catalog.by_type[type_name])
+    known, forms = subject.engine(limits), FormMaker(random, type_name)
+    for filling in [filling for _ in range(FORMS) for filling in forms.fillings(shape.accepts)]:
+        query = query_string(filling, mark_of(subject.engine(limits), shape, filling))
+        expected = facts(subject.engine(limits), shape, query)
+        # The third time the query string is in the cache.
+        for _ in range(3):
+            assert facts(known, shape, query) == expected, query
