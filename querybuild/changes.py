@@ -1,8 +1,7 @@
-"""Change, with the Catalog, -> WritePlan. What comes in: a decoded document, names unresolved. What goes out:
-a plan, the values for its slots, and where in the document each value stood. Every fault of the document is
-collected; what only the database can know comes later.
+"""Plans one write: a `Change`, with the `Catalog`, becomes a `WritePlan`, the values for its slots, and the place of
+each value in the document. All errors of the document are collected. Errors that only the database finds come later.
 
-Nothing here knows SQL text, rows or HTTP.
+It must not know: SQL text, rows, HTTP, or how a JSON pointer is written (`places.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from querybuild.errors import (
     AttributeFault,
     BodyError,
     ClientIdForbidden,
-    IdConflict,
     LinkageTypeConflict,
     MethodForbidden,
     OwnerConflict,
@@ -32,6 +30,7 @@ from querybuild.errors import (
     resource_not_found,
     shortened,
 )
+from querybuild.places import Place, Pointers
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
@@ -39,15 +38,14 @@ from querybuild.values import ValueFault, dump_json
 
 
 class PlannedWrite(msgspec.Struct, frozen=True):
-    """values: for the slots of the plan; a Lid stands for an id that is not known yet, where has_lids.
-    pointers: of each slot, where its value stood in the document. item_pointers: the same of each item of a slot's
-    list.
-    pointer: of the resource object. id_pointer: where the document, and not the path, names what is written."""
+    """The plan of one write, with its values. values: for the slots of the plan; a Lid replaces an id that is not known
+    yet, if has_lids. places: of each slot, where its value stood in the document. item_pointers: to the items of a
+    slot's list. pointer: to the resource object. id_pointer: to the id in the document, if not only the path has it."""
 
     plan: WritePlan
     values: Values
     has_lids: bool
-    pointers: Sequence[str]
+    places: Sequence[Place]
     item_pointers: dict[int, tuple[str, ...]]
     pointer: str
     id_pointer: str | None
@@ -58,16 +56,17 @@ def plan_write(
     resource: Resource,
     catalog: Catalog,
     context: Context,
+    pointers: Pointers,
     errors: list[ApiError],
     checks: Checks = NO_CHECKS,
 ) -> PlannedWrite:
     """The write of one resource and its links; the plan is of use only when there are no errors. checks: of attributes
-    whose columns take less than is declared.
+    whose columns take less than is declared. pointers: writes the pointers of the errors.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
     LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden.
     """
-    planner = _WritePlanner(change, resource, catalog, context, errors, checks)
+    planner = _WritePlanner(change, resource, catalog, context, pointers, errors, checks)
     is_create = change.kind == "create"
     id_slot = planner.client_id() if is_create else planner.row_id()
     if planner.has_right_type():
@@ -108,15 +107,6 @@ def check_method(resource: Resource, kind: ChangeKind) -> None:
         raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
 
 
-def addressed(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
-    """The change of the resource that the path names, or that is related to it. Appends IdConflict where the document
-    names another."""
-    if change.id is not None and change.id != id_text:
-        detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of {of}."
-        errors.append(IdConflict(detail, pointer=f"{change.pointer}/id"))
-    return msgspec.structs.replace(change, id=id_text)
-
-
 def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
     """The relationships whose linkage the answer to a write shows: those that the document carried, and the one to the
     owner."""
@@ -144,6 +134,7 @@ class _WritePlanner:
         resource: Resource,
         catalog: Catalog,
         context: Context,
+        pointers: Pointers,
         errors: list[ApiError],
         checks: Checks,
     ) -> None:
@@ -152,19 +143,20 @@ class _WritePlanner:
         self.resource = resource
         self.catalog = catalog
         self.context = context
+        self.pointers = pointers
         self.errors = errors
         self.on_create = change.kind == "create"
         self.values: list[Any] = []
         self.has_lids = False
-        self.pointers: list[str] = []
+        self.places: list[Place] = []
         self.item_pointers: dict[int, tuple[str, ...]] = {}
         self._assignments: list[Assignment] = []
         self._unchanged: list[Unchanged] = []
         self._links: list[LinkWrite] = []
 
-    def slot(self, value: Any, pointer: str) -> int:
+    def slot(self, value: Any, place: Place) -> int:
         self.values.append(value)
-        self.pointers.append(pointer)
+        self.places.append(place)
         return len(self.values) - 1
 
     def planned(self, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:
@@ -181,7 +173,7 @@ class _WritePlanner:
             plan,
             tuple(self.values),
             self.has_lids,
-            self.pointers,
+            self.places,
             self.item_pointers,
             self.change.pointer,
             self.change.id_pointer,
@@ -192,21 +184,30 @@ class _WritePlanner:
         if type_name is None or type_name == self.resource.type:
             return True
         detail = f"This route is for resources of type {quoted(self.resource.type)}, not {quoted(type_name)}."
-        self.errors.append(TypeConflict(detail, pointer=f"{self.change.pointer}/type"))
+        self.errors.append(TypeConflict(detail, pointer=self._member("type")))
         return False
+
+    def _member(self, name: str) -> str:
+        return self.pointers.member_pointer(self.change.pointer, name)
+
+    def _relationship(self, name: str) -> str:
+        return self.pointers.relationship_pointer(self.change.pointer, name)
+
+    def _pointer(self, place: Place) -> str:
+        return self.pointers.place_pointer(self.change.pointer, place)
 
     def row_id(self) -> int:
         """The slot of the id of what is updated or deleted."""
         change = self.change
-        pointer = change.id_pointer or f"{change.pointer}/id"
+        place = change.id_pointer or self.resource.id
         if change.id is None:
             assert change.lid is not None
-            return self.slot(self._lid(self.resource, change.lid), pointer)
+            return self.slot(self._lid(self.resource, change.lid), place)
         try:
-            return self.slot(self.resource.id_type.read(change.id), pointer)
+            return self.slot(self.resource.id_type.read(change.id), place)
         except ValueFault:
             self.errors.append(resource_not_found(self.resource.type, change.id, change.id_pointer))
-            return self.slot(None, pointer)
+            return self.slot(None, place)
 
     def _lid(self, resource: Resource, lid: str) -> Lid:
         self.has_lids = True
@@ -217,33 +218,32 @@ class _WritePlanner:
         change = self.change
         if change.id is None:
             return None
-        pointer = f"{change.pointer}/id"
         if not self.resource.client_ids:
             detail = f"The server chooses ids of type {quoted(self.resource.type)}: leave `id` out."
-            self.errors.append(ClientIdForbidden(detail, pointer=pointer))
+            self.errors.append(ClientIdForbidden(detail, pointer=self._member("id")))
             return None
         try:
-            slot = self.slot(self.resource.id_type.read(change.id), pointer)
+            slot = self.slot(self.resource.id_type.read(change.id), self.resource.id)
         except ValueFault as error:
             detail = f"An id of type {quoted(self.resource.type)} must be {error}."
-            self.errors.append(AttributeFault(detail, pointer=pointer))
+            self.errors.append(AttributeFault(detail, pointer=self._member("id")))
             return None
         self._assignments.append(Assignment(self.resource.id.column, slot))
         return slot
 
     def attributes(self) -> None:
         for name, value in (self.change.attributes or {}).items():
-            pointer = f"{self.change.pointer}/attributes/{escape_pointer(name)}"
             attribute = self.resource.attribute(name)
             if attribute is None or attribute.is_hidden:
-                self._unknown_attribute(name, pointer)
+                self._unknown_attribute(name)
             elif attribute.is_writable(on_create=self.on_create):
                 if name not in self.change.assigned:
-                    self._assign(attribute, value, pointer)
+                    self._assign(attribute, value)
             elif self.on_create or not attribute.readable:
-                self.errors.append(AttributeFault(f"{quoted(name)} is read-only: leave it out.", pointer=pointer))
+                detail = f"{quoted(name)} is read-only: leave it out."
+                self.errors.append(AttributeFault(detail, pointer=self._pointer(attribute)))
             else:
-                self._unchanged.append(Unchanged(attribute, self.slot(value, pointer)))
+                self._unchanged.append(Unchanged(attribute, self.slot(value, attribute)))
 
     def assigned(self) -> None:
         """What custom code sets. A name that it has not declared is its own fault, and no answer."""
@@ -251,35 +251,36 @@ class _WritePlanner:
             attribute = self.resource.attribute(name)
             if attribute is None or not attribute.is_stored:
                 raise ValueError(f"custom code assigns {name!r}: {self.resource.type} has no such stored attribute")
-            self._assign(attribute, value, f"{self.change.pointer}/attributes/{escape_pointer(name)}")
+            self._assign(attribute, value)
 
     def check_columns(self) -> None:
         """Two fields may be declared over one column, such as `owner_id` beside `owner`: a document sends one."""
-        pointers: dict[str, str] = {}
+        places: dict[str, Place] = {}
         for assignment in self._assignments:
-            pointer = self.pointers[assignment.slot]
-            other = pointers.setdefault(assignment.column, pointer)
-            if other != pointer:
-                detail = f"It sets what {other} sets: send one of the two."
-                self.errors.append(AttributeFault(detail, pointer=pointer))
+            place = self.places[assignment.slot]
+            other = places.setdefault(assignment.column, place)
+            if other != place:
+                detail = f"It sets what {self._pointer(other)} sets: send one of the two."
+                self.errors.append(AttributeFault(detail, pointer=self._pointer(place)))
 
-    def _unknown_attribute(self, name: str, pointer: str) -> None:
+    def _unknown_attribute(self, name: str) -> None:
         if self.resource.relationship(name) is not None:
             detail = f"{quoted(name)} is a relationship: put it under `relationships`."
         else:
             known = [attribute.name for attribute in self.resource.attributes if attribute.readable]
             detail = f"{self.resource.type} has no attribute {quoted(name)}.{nearest(name, known)}"
+        pointer = self.pointers.attribute_pointer(self.change.pointer, name)
         self.errors.append(AttributeFault(detail, pointer=pointer))
 
-    def _assign(self, attribute: Attribute, value: Any, pointer: str) -> None:
+    def _assign(self, attribute: Attribute, value: Any) -> None:
         try:
             native = read_attribute(attribute, value, self.checks.get(attribute))
         except ValueFault as error:
             shown = "" if value is None else f", not {shortened(dump_json(value))}"
             detail = f"{quoted(attribute.name)} must be {error}{shown}."
-            self.errors.append(AttributeFault(detail, pointer=pointer))
+            self.errors.append(AttributeFault(detail, pointer=self._pointer(attribute)))
         else:
-            self._assignments.append(Assignment(attribute.column_name, self.slot(native, pointer), attribute))
+            self._assignments.append(Assignment(attribute.column_name, self.slot(native, attribute), attribute))
 
     def missing(self) -> None:
         """What must be there and is not. What was sent and could not be decoded has its fault already."""
@@ -295,9 +296,8 @@ class _WritePlanner:
         given = (self.change.attributes or {}, self.change.assigned)
         for attribute in required:
             if not any(attribute.name in names for names in given):
-                pointer = f"{self.change.pointer}/attributes/{attribute.name}"
                 detail = f"The attribute {quoted(attribute.name)} is required."
-                self.errors.append(AttributeFault(detail, pointer=pointer))
+                self.errors.append(AttributeFault(detail, pointer=self._pointer(attribute)))
 
     def _missing_relationships(self) -> None:
         change = self.change
@@ -307,7 +307,7 @@ class _WritePlanner:
             is_undecoded = change.undecoded & {"relationships", f"relationships/{relationship.name}"}
             if is_required and relationship.name not in written and not is_undecoded:
                 detail = f"The relationship {quoted(relationship.name)} is required."
-                pointer = f"{change.pointer}/relationships/{relationship.name}"
+                pointer = self._relationship(relationship.name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
 
     def relationships(self) -> None:
@@ -316,7 +316,7 @@ class _WritePlanner:
             if relationship is None:
                 known = [relation.name for relation in self.resource.relationships]
                 detail = f"{self.resource.type} has no relationship {quoted(name)}.{nearest(name, known)}"
-                pointer = linkage.name_pointer or f"{self.change.pointer}/relationships/{escape_pointer(name)}"
+                pointer = linkage.name_pointer or self._relationship(name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
             elif linkage.mode != "replace" and not relationship.is_to_many:
                 detail = f"{quoted(name)} is to-one: it is replaced, and nothing added or removed."
@@ -375,7 +375,8 @@ class _WritePlanner:
         is to leave."""
         if identifier.type != target.type:
             detail = f"This relationship is to resources of type {quoted(target.type)}, not {quoted(identifier.type)}."
-            self.errors.append(LinkageTypeConflict(detail, pointer=f"{identifier.pointer}/type"))
+            pointer = self.pointers.member_pointer(identifier.pointer, "type")
+            self.errors.append(LinkageTypeConflict(detail, pointer=pointer))
             return None
         if identifier.lid is not None:
             return self._lid(target, identifier.lid)
@@ -424,8 +425,3 @@ class _WritePlanner:
 
 def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNotFound:
     return RelatedNotFound(f"There is no {target.type} with the id {quoted(id_text)}.", pointer=pointer)
-
-
-def escape_pointer(name: str) -> str:
-    """A member name as a reference token of RFC 6901."""
-    return name.replace("~", "~0").replace("/", "~1")

@@ -37,9 +37,6 @@ QUOTED_CHARACTERS = 80
 NAME_CHARACTERS = 256
 """Of the name of a parameter in an error, and of names in the error that shows an operation."""
 
-POINTER_CHARACTERS = 8192
-"""Of the pointer of an error."""
-
 SHOWN_CHARACTERS = 1000
 """Of a path in logs and traces, and of a value in the error that shows an operation."""
 
@@ -225,15 +222,6 @@ def shortened(text: str, most: int = QUOTED_CHARACTERS) -> str:
 def quoted(text: str) -> str:
     """The client's text for a detail: in quotes, and shortened."""
     return f"“{shortened(text)}”"
-
-
-def short_pointer(pointer: str) -> str:
-    """A pointer (RFC 6901), up to the name that makes it too long: to what holds that name.
-
-    >>> short_pointer("/data/attributes/" + 10_000 * "x")
-    '/data/attributes'
-    """
-    return pointer if len(pointer) <= POINTER_CHARACTERS else pointer[:POINTER_CHARACTERS].rpartition("/")[0]
 
 
 def listed(names: Iterable[str]) -> str:

@@ -14,7 +14,8 @@ import msgspec
 
 from querybuild.attributes import NO_CHECKS, Check, Checks, checks_of, read_attribute
 from querybuild.catalog import Catalog
-from querybuild.changes import PlannedWrite, escape_pointer
+from querybuild.changes import PlannedWrite
+from querybuild.places import Place
 from querybuild.plan import WritePlan
 from querybuild.query import Change, Lid, LinkageChange
 from querybuild.resource import Attribute, Resource, own_key_of
@@ -22,13 +23,14 @@ from querybuild.values import ValueFault
 
 
 class Form(msgspec.Struct, frozen=True, eq=False):
-    """attributes, members: those of the document, and where in it each stands. targets: of the relationships that it
-    writes, and whether the key lies in the written row. All in the order of the document, which is that of the slots.
+    """What the planning of a write leaves for others with the same names. attributes, places: those of the document,
+    with their checks, and where each stands. targets: of the relationships that it writes, and whether the key is in
+    the written row. All in the order of the document, which is that of the slots.
     """
 
     plan: WritePlan
     attributes: tuple[tuple[Attribute, Sequence[Check]], ...]
-    members: tuple[str, ...]
+    places: tuple[Place, ...]
     targets: tuple[tuple[Resource, bool], ...]
 
 
@@ -51,7 +53,7 @@ def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = 
     return Form(
         plan,
         tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),
-        tuple([f"/attributes/{escape_pointer(name)}" for name in names]),
+        tuple(attributes),
         tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
     )
 
@@ -59,7 +61,7 @@ def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = 
 def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
     """As `plan_write` plans it."""
     values: list[Any] = []
-    pointers: list[str] = []
+    places: list[Place] = []
     item_pointers: dict[int, tuple[str, ...]] = {}
     resource, sent = form.plan.resource, change.attributes or {}
     has_lids = False
@@ -69,20 +71,20 @@ def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
             values.append(
                 Lid(resource.type, str(change.lid)) if change.id is None else resource.id_type.read(change.id)
             )
-            pointers.append(change.id_pointer or f"{change.pointer}/id")
+            places.append(change.id_pointer or resource.id)
         for (attribute, checks), value in zip(form.attributes, sent.values(), strict=True):
             values.append(read_attribute(attribute, value, checks))
-        pointers += [change.pointer + member for member in form.members]
+        places += form.places
         for (target, is_own_key), linkage in zip(form.targets, change.relationships.values(), strict=True):
             ids = _linked_ids(linkage, target)
             has_lids = has_lids or any(one.lid is not None for one in linkage.identifiers)
             if not is_own_key:
                 item_pointers[len(values)] = tuple(ids.values())
             values.append(next(iter(ids), None) if is_own_key else list(ids))
-            pointers.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
+            places.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
     except ValueFault:
         return None
-    return PlannedWrite(form.plan, tuple(values), has_lids, pointers, item_pointers, change.pointer, change.id_pointer)
+    return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
 
 
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from querybuild.changes import escape_pointer
-from querybuild.errors import ApiError
+import msgspec
+
+from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
 from querybuild.values import JsonFault, check_values, load_json
 from serializers.errors import InvalidDocument, MalformedJson
+from serializers.pointers import escape, member_pointer
 
 
 def decode_resource_document(
@@ -52,6 +54,15 @@ def load_document(body: bytes, limits: Limits) -> Any:
         raise MalformedJson(f"The body is not valid JSON: {error}.", pointer="") from error
 
 
+def addressed(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
+    """Return the change of the resource that the path names, or that is related to it. Appends IdConflict if the
+    document names another."""
+    if change.id is not None and change.id != id_text:
+        detail = f"The document's id {quoted(change.id)} is not the id {quoted(id_text)} of {of}."
+        errors.append(IdConflict(detail, pointer=member_pointer(change.pointer, "id")))
+    return msgspec.structs.replace(change, id=id_text)
+
+
 class Decoder:
     """Reads the objects of one request document and collects their errors. takes_lids: whether a `lid` may replace an
     `id`, as in atomic operations."""
@@ -86,7 +97,7 @@ class Decoder:
         for name, value in (self._object(data, "relationships", pointer) or {}).items():
             if kind == "update" and _is_unchanged(value):
                 continue
-            linkage = self._relationship(value, f"{pointer}/relationships/{escape_pointer(name)}")
+            linkage = self._relationship(value, f"{pointer}/relationships/{escape(name)}")
             if linkage is None:
                 undecoded.add(f"relationships/{name}")
             else:

@@ -21,6 +21,7 @@ from querybuild.query import Change, Identifier, Lid, Limits, LinkMode
 from serializers.decode import Decoder, load_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
+from serializers.pointers import tokens
 
 MEMBER = "atomic:operations"
 POINTER = f"/{MEMBER}"
@@ -284,7 +285,7 @@ _DATA_MEMBERS = ("attributes", "id", "lid", "relationships", "type")
 def _location(error: ErrorObject) -> tuple[int | None, list[str | int]]:
     """Return the index of the operation that the error's pointer is in, and the path inside it."""
     pointer = None if error.source is None else error.source.pointer
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in (pointer or "").split("/")[1:]]
+    parts = tokens(pointer or "")
     # Only the operations and linkage are arrays. Elsewhere a number is a name.
     path: list[str | int] = [
         int(part) if before in (MEMBER, "data") and re.fullmatch("[0-9]{1,9}", part) else part

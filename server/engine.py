@@ -33,6 +33,7 @@ from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
 from querybuild.select import ReadStatements, compile_read
 from querybuild.stream import StreamStatements, compile_stream
+from serializers import pointers
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, Pairs, page_queries
 from serializers.streams import StreamEncoder
@@ -225,7 +226,7 @@ class Engine:
         if form is not None and (alike := planned_alike(change, form)) is not None:
             return alike
         known = len(errors)
-        planned = plan_write(change, resource, self.catalog, self.context, errors, self.checks)
+        planned = plan_write(change, resource, self.catalog, self.context, pointers, errors, self.checks)
         if key is not None and form is None and len(errors) == known:
             self._keep_form(key, change, planned)
         return planned

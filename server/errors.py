@@ -35,12 +35,12 @@ from querybuild.errors import (
     ApiError,
     BadRequest,
     Several,
-    short_pointer,
     shortened,
 )
 from serializers import errors as document_errors
 from serializers.errors import encode_errors
 from serializers.objects import ErrorObject, ErrorSource
+from serializers.pointers import short_pointer
 
 RETRY_AFTER_SECONDS = 1
 

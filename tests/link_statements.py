@@ -12,6 +12,7 @@ import msgspec
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError, raise_all
 from querybuild.query import Context, LinkMode, Owner
+from serializers import pointers
 from serializers.decode import decode_resource_document
 from tests.catalog import CATALOG
 from tests.planning import LIMITS
@@ -282,7 +283,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
         change = decode_resource_document(body, errors, LIMITS, kind="create")
         assert change is not None
         joined = msgspec.structs.replace(change, owner=self.owner)
-        write = plan_write(joined, target, CATALOG, Context(), errors)
+        write = plan_write(joined, target, CATALOG, Context(), pointers, errors)
         raise_all(errors)
         return write
 

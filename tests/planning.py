@@ -14,12 +14,13 @@ import msgspec
 import pytest
 
 from querybuild.catalog import Catalog
-from querybuild.changes import PlannedWrite, addressed, plan_write
+from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError, Several, raise_all
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.planner import PlannedRead, plan_collection, plan_resource
 from querybuild.query import Change, Context, Limits, LinkMode, Query
-from serializers.decode import decode_linkage_document, decode_resource_document
+from serializers import pointers
+from serializers.decode import addressed, decode_linkage_document, decode_resource_document
 from serializers.encode import DocumentEncoder
 from serializers.objects import Meta
 from tests.catalog import CATALOG
@@ -86,7 +87,8 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
     errors: list[ApiError] = []
     body = _JSON.encode({"data": {"type": type_name} | data})
     change = decode_resource_document(body, errors, LIMITS, kind="create")
-    planned = None if change is None else plan_write(change, catalog.by_type[type_name], catalog, Context(), errors)
+    resource = catalog.by_type[type_name]
+    planned = None if change is None else plan_write(change, resource, catalog, Context(), pointers, errors)
     raise_all(errors)
     assert planned is not None
     return planned
@@ -100,7 +102,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     change = decode_resource_document(body, errors, LIMITS, kind="update")
     if change is not None:
         change = addressed(change, id_text, errors)
-    planned = None if change is None else plan_write(change, resource, catalog, Context(), errors)
+    planned = None if change is None else plan_write(change, resource, catalog, Context(), pointers, errors)
     raise_all(errors)
     assert planned is not None
     return planned
@@ -109,7 +111,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
 def delete(type_name: str, id_text: str) -> PlannedWrite:
     errors: list[ApiError] = []
     change = Change(kind="delete", type=None, id=id_text)
-    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), errors)
+    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), pointers, errors)
     raise_all(errors)
     return planned
 
@@ -121,7 +123,7 @@ def link(type_name: str, id_text: str, relationship: str, mode: LinkMode, data: 
     raise_all(errors)
     assert linkage is not None
     change = Change(kind="update", type=None, id=id_text, relationships={relationship: linkage})
-    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), errors)
+    planned = plan_write(change, CATALOG.by_type[type_name], CATALOG, Context(), pointers, errors)
     raise_all(errors)
     return planned
 

@@ -15,6 +15,7 @@ from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
 from querybuild.plan import LinkWrite, WritePlan
 from querybuild.resource import Resource, own_key_of
+from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict, NotWritten, no_free_id
 from server.postgres.driver_errors import REFUSED, VIOLATED, describe_refusal
@@ -113,8 +114,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.NotNullViolationError() if (link := _required_link(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
             detail = f"{named} would be left without a required relationship: delete or move first."
-            return RequiredLink(detail, pointer=write.pointers[link.slot])
-        case pg.NotNullViolationError() if pointer == f"{write.pointer}/id":
+            return RequiredLink(detail, pointer=slot_pointer(write, link.slot))
+        case pg.NotNullViolationError() if pointer == member_pointer(write.pointer, "id"):
             detail = f"The client chooses ids of type {quoted(plan.resource.type)}: send one."
             return AttributeFault(detail, pointer=pointer)
         case pg.NotNullViolationError() | pg.CheckViolationError():
@@ -127,7 +128,7 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
     """The written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
     limits = engine.schema.limits
     return [
-        (one.attribute.name, write.pointers[one.slot])
+        (one.attribute.name, slot_pointer(write, one.slot))
         for one in write.plan.assignments
         if one.attribute is not None and one.attribute in limits and domain in limits[one.attribute].domains
         if not one.attribute.is_hidden
@@ -143,9 +144,9 @@ def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
     if families is None or write.plan.kind == "delete":
         return None
     if state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
-        return "id", f"{write.pointer}/id"
+        return "id", member_pointer(write.pointer, "id")
     found = [
-        (one.attribute, write.pointers[one.slot])
+        (one.attribute, slot_pointer(write, one.slot))
         for one in write.plan.assignments
         if one.attribute is not None and one.attribute.type.family.removesuffix("[]") in families
         if write.values[one.slot] is not None
@@ -172,7 +173,7 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
         own = own_key_of(relationship)
         for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
             if own is not None and assignment.column == own.column_name:
-                id_text, pointer = str(write.values[assignment.slot]), write.pointers[assignment.slot]
+                id_text, pointer = str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
                 return related_not_found(engine.catalog.target(own), id_text, pointer)
     return None
 
@@ -182,19 +183,19 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
     plan = write.plan
     if _is_about(error, plan.resource, engine):
         if column == plan.resource.id.column:
-            return "id", f"{write.pointer}/id"
+            return "id", member_pointer(write.pointer, "id")
         for assignment in plan.assignments:
             if assignment.column == column:
                 if assignment.attribute is not None and assignment.attribute.is_hidden:
                     return None
                 name = _key_name(column, plan) if assignment.attribute is None else assignment.attribute.name
-                return name, write.pointers[assignment.slot]
+                return name, slot_pointer(write, assignment.slot)
         for attribute in plan.resource.attributes:
             if attribute.is_stored and attribute.column_name == column and not attribute.is_hidden:
-                return attribute.name, f"{write.pointer}/attributes/{attribute.name}"
+                return attribute.name, attribute_pointer(write.pointer, attribute.name)
     for link in plan.links:
         if _is_about(error, link.target, engine) and link.relationship.foreign_key == column:
-            return link.relationship.name, write.pointers[link.slot]
+            return link.relationship.name, slot_pointer(write, link.slot)
     return None
 
 

@@ -33,6 +33,7 @@ from querybuild.query import Lid
 from querybuild.resource import Relationship, Resource, link_of
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
+from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
 from server.execution.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
@@ -327,7 +328,7 @@ async def run_write(
             await _write_link(connection, write, values, link, link_statements, row_id, related.get(place))
         except asyncpg.PostgresError as error:
             # Its rows are other resources', and only the linkage stands in the document.
-            raise_rule(error, write.pointers[link.slot])
+            raise_rule(error, slot_pointer(write, link.slot))
             raise
     # A term that is computed in SQL may count what is linked.
     return Outcome(row_id, None if plan.links else row)
@@ -394,7 +395,7 @@ def _check_unchanged(write: PlannedWrite, row: Row) -> None:
         [
             AttributeFault(
                 f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
-                pointer=write.pointers[sent.slot],
+                pointer=slot_pointer(write, sent.slot),
             )
             for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
             if value != write.values[sent.slot]
@@ -457,7 +458,7 @@ async def _change_links(
             break
         if await connection.fetchval(check.sql, *bound(check)) is None:
             return
-    raise not_written(write, write.pointers[link.slot])
+    raise not_written(write, slot_pointer(write, link.slot))
 
 
 def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
@@ -481,4 +482,4 @@ def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any])
     """Rows would be left without a key that they must have."""
     shown = ", ".join(str(id_value) for id_value in leaving[:5])
     detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
-    return RequiredLink(detail, pointer=write.pointers[link.slot])
+    return RequiredLink(detail, pointer=slot_pointer(write, link.slot))

@@ -27,6 +27,7 @@ from serializers.operations import (
     encode_results,
     uses_lid,
 )
+from serializers.pointers import member_pointer
 from server.engine import PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, Overload, error_objects
 from server.execution.writes import Transaction
@@ -113,7 +114,7 @@ class OperationsHandler(WritingHandler):
         if resource is not None and resource.in_operations:
             return resource
         assert operation.change is not None
-        pointer = f"{operation.change.pointer}/type"
+        pointer = member_pointer(operation.change.pointer, "type")
         detail = f"Resources of type {quoted(type_name)} cannot be written by atomic operations."
         if resource is None:
             known = [known.type for known in self.engine.catalog if known.in_operations]

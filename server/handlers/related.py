@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from querybuild.changes import addressed, check_method
+from querybuild.changes import check_method
 from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
 from querybuild.plan import LockStrength
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
+from serializers.decode import addressed
 from server.engine import PreparedRead, PreparedWrite, ReadShape
 from server.execution.execute import ReadResult
 from server.execution.writes import Transaction

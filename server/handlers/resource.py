@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from querybuild.changes import addressed, check_method
+from querybuild.changes import check_method
 from querybuild.errors import Errors
 from querybuild.query import Change
+from serializers.decode import addressed
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler, message_document
 

@@ -12,6 +12,7 @@ from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError
 from querybuild.forms import form_key, form_of, planned_alike
 from querybuild.query import Change, Context, Owner
+from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG
 from tests.statements import TOKEN, linked
@@ -29,7 +30,7 @@ def changed(kind: Kind, data: dict[str, Any]) -> Change:
 
 def planned(change: Change) -> tuple[PlannedWrite, list[ApiError]]:
     errors: list[ApiError] = []
-    return plan_write(change, CATALOG.by_type[str(change.type)], CATALOG, Context(), errors), errors
+    return plan_write(change, CATALOG.by_type[str(change.type)], CATALOG, Context(), pointers, errors), errors
 
 
 def article(title: Any, author: Any, *tags: Any) -> dict[str, Any]:

@@ -145,6 +145,14 @@ def test_querybuild_writes_no_documents(path: Path) -> None:
     assert set(uses) <= allowed.get(path.name, set())
 
 
+@pytest.mark.parametrize("path", modules("querybuild"), ids=lambda path: path.name)
+def test_querybuild_writes_no_json_pointers(path: Path) -> None:
+    """Such as f"{pointer}/id": `serializers/pointers.py` writes them."""
+    texts = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)]
+    after_a_value = [part.value for text in texts for part in text.values[1:] if isinstance(part, ast.Constant)]
+    assert not [part for part in after_a_value if re.match(r"/\w", str(part))]
+
+
 def numbers(path: Path) -> Iterator[int]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and type(node.value) is int:
