@@ -82,22 +82,30 @@ def _decoded(text: str) -> str:
     return unquote_to_bytes(text.encode("latin-1", "replace")).decode()
 
 
+def is_ignored(name: str) -> bool:
+    """Whether a parameter is left to others: its family is not ours, and its name has a character outside a-z, as
+    JSON:API requires of implementation-specific names."""
+    family = name.partition("[")[0]
+    return family not in FAMILIES and family.lower() not in FAMILIES and _RESERVED.fullmatch(name) is None
+
+
 def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
     """The query of a route that has a use for the families in `accepts`; appends its faults to errors.
 
     A known parameter that the route has no use for is a fault, and so is any other name made of a-z alone. A known
-    parameter in another spelling, such as `Sort`, is a fault as well. The rest is implementation-specific and ignored,
-    as JSON:API has it.
+    parameter in another spelling, such as `Sort`, is a fault as well. The rest is ignored.
     """
     families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
     for name, value in pairs:
+        if is_ignored(name):
+            continue
         bracketed = _BRACKETED.fullmatch(name)
-        family = bracketed["family"] if bracketed else name.partition("[")[0]
+        family = name.partition("[")[0]
         if family not in FAMILIES:
             if family.lower() in FAMILIES:
                 meant = family.lower() + name[len(family) :]
                 errors.append(ParameterError(_no_such(name, meant), parameter=name))
-            elif _RESERVED.fullmatch(name):
+            else:
                 errors.append(_unknown(name, accepts))
         elif family not in accepts:
             errors.append(ParameterError(f"This route has no use for {quoted(family)}.", parameter=name))

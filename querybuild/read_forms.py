@@ -15,6 +15,7 @@ import msgspec
 from querybuild.conditions import NULL_TEXT, ReadValue
 from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.filters import GROUPS, RELATION_OPERATORS
+from querybuild.parse import is_ignored
 from querybuild.plan import ReadPlan, Values
 from querybuild.planner import FAR_ROWS, LAST_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
@@ -80,10 +81,11 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
             elif name in CURSORS:
                 cursor_text, cursor = value, decode_cursor(value) if value else None
                 key.append((name, None if cursor is None else tuple([one is None for one in cursor.values])))
-            else:
+            elif name in SIZES:
                 key.append((name, value))
-                if name in SIZES:
-                    size = _whole(value)
+                size = _whole(value)
+            elif not is_ignored(name):
+                key.append((name, value))
     except (_Odd, JsonFault, ValueFault):
         return None
     if place is None:

@@ -66,6 +66,9 @@ ALIKE = [
     ("ignored[x]=1&filter[pages]=1", "ignored[x]=1&filter[pages]=2"),
     ("filter-x=1&filter[pages]=1", "filter-x=1&filter[pages]=2"),
     ("filterX[y]=1&filter[pages]=1", "filterX[y]=1&filter[pages]=2"),
+    ("_=1&filter-x=1&filterX[y]=1&sort=pages", "_=2&filter-x=2&filterX[y]=2&sort=pages"),
+    ("sort=pages&_=1", "sort=pages"),
+    (f"{'x-' * 60}=1&sort=pages", f"{'x-' * 60}=2&sort=pages"),
 ]
 
 APART = [
