@@ -34,6 +34,7 @@ from querybuild.places import Place, Pointers
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.rowsets import hides, open_written
 from querybuild.values import ValueFault, dump_json
 
 
@@ -162,7 +163,7 @@ class _WritePlanner:
     def planned(self, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:
         plan = WritePlan(
             kind=self.change.kind,
-            resource=self.resource,
+            rows=open_written(self.resource, self.context),
             id_slot=id_slot,
             assignments=tuple(self._assignments),
             links=tuple(self._links),
@@ -356,12 +357,14 @@ class _WritePlanner:
                 self.errors.append(self._null_refused(own, linkage.pointer))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
             owner = target if self.catalog.is_written_from_owner(self.resource, own) else None
-            self._assignments.append(Assignment(own.column_name, slot, owner=owner))
+            allowed = open_written(target, self.context) if hides(target, self.context) else None
+            self._assignments.append(Assignment(own.column_name, slot, owner=owner, target=allowed))
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
-            link = LinkWrite(self.resource, relationship, target, slot, linkage.mode, is_detachable)
+            rows = open_written(target, self.context)
+            link = LinkWrite(self.resource, relationship, rows, slot, linkage.mode, is_detachable)
             self._links.append(self._in_order(link))
 
     def _in_order(self, link: LinkWrite) -> LinkWrite:
@@ -407,7 +410,7 @@ class _WritePlanner:
             self._assignments.append(Assignment(relationship.foreign_key, slot))
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
-        return OwnerRow(parent, slot)
+        return OwnerRow(open_written(parent, self.context), slot)
 
     def _through(self, relationship: Relationship, owner: Owner) -> LinkWrite:
         """The same link, seen from the new resource."""
@@ -415,7 +418,7 @@ class _WritePlanner:
         slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
         self.item_pointers[slot] = (self.change.pointer,)
         turned = self.catalog.turned(relationship)
-        return LinkWrite(self.resource, turned, parent, slot, "add", is_detachable=True)
+        return LinkWrite(self.resource, turned, open_written(parent, self.context), slot, "add", is_detachable=True)
 
     def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:

@@ -304,6 +304,12 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found
 
 
+def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+    """The criterion, and those that each of the rows meets."""
+    criteria = [criterion(condition, binds) for condition in rows.criteria]
+    return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
+
+
 def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
     """`JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`"""
     through = rows.through

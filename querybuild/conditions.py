@@ -17,7 +17,7 @@ from querybuild.operators import OperatorRow, all_names, element_type, find_oper
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.query import Context, Criteria, FieldFilter, FilterNode, Group, Limits, RelationFilter
 from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
-from querybuild.rowsets import ANY_ROW, open_related, open_rows
+from querybuild.rowsets import ANY_ROW, hides, open_related, open_rows
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 Make = Callable[[ColumnRef], Condition | None]
@@ -201,7 +201,7 @@ class ConditionPlanner:
 
     def hides(self, relationship: Relationship) -> bool:
         """Whether the context may hide rows at the other end of the relationship."""
-        return self.catalog.target(relationship).type in self.context.criteria.by_type
+        return hides(self.catalog.target(relationship), self.context)
 
     def _exists(
         self,

@@ -21,25 +21,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pypika import Parameter, PostgreSQLQuery
+from pypika import PostgreSQLQuery
 
-from querybuild.clauses import table
-from querybuild.plan import LockStrength
-from querybuild.resource import Resource
+from querybuild.binds import Binds
+from querybuild.clauses import one_of, table
+from querybuild.plan import LockStrength, Rows, Slot, Statement
 from querybuild.terms import Template, equals_any
 
 
 def compile_locks(
-    resource: Resource, columns: Sequence[str], strength: LockStrength | None, shown: Sequence[str] = ()
-) -> str:
+    rows: Rows, columns: Sequence[str], strength: LockStrength | None, shown: Sequence[str] = ()
+) -> Statement:
     """The rows that have one of some values in one of the columns, locked in the order of their ids. An array is bound
-    for each column. strength: None reads without a lock. shown: columns that come after the id.
+    for each column, by its place: Slot("keys", 0), Slot("keys", 1), ... strength: None reads without a lock. shown:
+    columns that come after the id.
 
     `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
     """
-    rows = table(resource)
-    id_column = rows.field(resource.id.column)
-    meets = [equals_any(rows.field(name), Parameter(f"${number}")) for number, name in enumerate(columns, 1)]
-    query = PostgreSQLQuery.from_(rows).select(id_column, *[rows.field(name) for name in shown])
-    query = query.where(Template(" OR ".join(["{}"] * len(meets)), *meets)).orderby(id_column)
-    return query.get_sql() + ("" if strength is None else strength.clause)
+    binds, found = Binds(), table(rows.resource)
+    id_column = found.field(rows.resource.id.column)
+    meets = [equals_any(found.field(name), binds(Slot("keys", place))) for place, name in enumerate(columns)]
+    query = PostgreSQLQuery.from_(found).select(id_column, *[found.field(name) for name in shown])
+    query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(meets)), *meets), binds)).orderby(id_column)
+    return Statement(query.get_sql() + ("" if strength is None else strength.clause), binds.slots)

@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 from pypika import Parameter, PostgreSQLQuery, Table
-from pypika.terms import Criterion, Function, NullValue, Term
+from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
 from querybuild.binds import Binds
-from querybuild.clauses import columns, link_table, table
+from querybuild.clauses import column, columns, from_rows, link_table, one_of, table
 from querybuild.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Slot, Statement, WritePlan, node_of
+from querybuild.plan import Assignment, LinkWrite, LockStrength, Rows, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
+from querybuild.rowsets import moved_rows
 from querybuild.terms import Template, equals_any, escaped_braces
 from querybuild.types import BIGINT, INT
 
@@ -45,13 +46,22 @@ class LinkStatements(msgspec.Struct, frozen=True):
     is_attached: Statement | None = None
 
 
+class TargetStatement(msgspec.Struct, frozen=True):
+    """Locks the row of the resource whose id is in the slot, and gives its id."""
+
+    resource: Resource
+    slot: int
+    lock: Statement
+
+
 class WriteStatements(msgspec.Struct, frozen=True):
     """owner: the row that a new one is linked to, kept from going. joined: locks of the rows whose ids become keys of
     the written row, where that is locked by a statement of its own. lock: the row itself, before links of it are
     written; it is absent on create. there: finds the id of the row that is to be updated or deleted. row: writes it and
     returns its id; absent when nothing of it changes. alone: the same as a transaction of its own, where it is the
-    whole write. free_ids: finds another id where clients have taken the one that the default offers. keeps_row: the row
-    is deleted by a trigger that keeps it.
+    whole write. targets: lock the rows that the written keys refer to, if others may be hidden. is_limited: as of
+    the plan. free_ids: finds another id where clients have taken the one that the default offers. keeps_row: the row is
+    deleted by a trigger that keeps it.
     """
 
     owner: Statement | None
@@ -59,6 +69,8 @@ class WriteStatements(msgspec.Struct, frozen=True):
     lock: Statement | None
     there: Statement | None
     row: Statement | None
+    targets: tuple[TargetStatement, ...]
+    is_limited: bool
     free_ids: FreeIdStatements | None
     links: tuple[LinkStatements, ...]
     keeps_row: bool
@@ -67,7 +79,8 @@ class WriteStatements(msgspec.Struct, frozen=True):
     @property
     def is_repeatable(self) -> bool:
         """Whether writes of this shape can be sent as one batch of the row's statement."""
-        return self.row is not None and not (self.owner or self.lock or self.links or self.keeps_row)
+        is_more = self.owner or self.lock or self.links or self.keeps_row or self.is_limited
+        return self.row is not None and not is_more
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -87,11 +100,21 @@ def compile_write(plan: WritePlan) -> WriteStatements:
     is_update = plan.kind == "update"
     has_lock = is_update and bool(plan.links or plan.unchanged or not plan.assignments)
     statements = WriteStatements(
-        owner=None if plan.owner is None else _lock_owner(plan.owner),
+        owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
+        targets=tuple(
+            [
+                TargetStatement(
+                    assignment.target.resource, assignment.slot, _lock_named(assignment.target, assignment.slot)
+                )
+                for assignment in plan.assignments
+                if assignment.target is not None
+            ]
+        ),
+        is_limited=plan.is_limited,
         free_ids=_free_ids(plan) if may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
@@ -129,7 +152,7 @@ def _insert(plan: WritePlan) -> Statement:
     binds = Binds()
     terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
     query = _inserted(plan, [terms])
-    return Statement(query.get_sql() + _returning(plan), binds.slots)
+    return Statement(query.get_sql() + _returning(plan, binds), binds.slots)
 
 
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
@@ -154,7 +177,7 @@ def compile_rows(plan: WritePlan) -> str:
         [_assigned(assignment, Parameter(f"${next(numbers)}")) for assignment in plan.assignments]
         for _ in range(rows_together(plan))
     ]
-    return str(_inserted(plan, rows).get_sql()) + _returning(plan)
+    return str(_inserted(plan, rows).get_sql()) + _returning(plan, Binds())
 
 
 def compile_together(creates: Sequence[Create]) -> str:
@@ -190,7 +213,7 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
         for one in plan.assignments
     ]
     names = ",".join([f'"c{place}"' for place in range(create.width)])
-    return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan)})"
+    return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan, Binds())})"
 
 
 def _free_ids(plan: WritePlan) -> FreeIdStatements:
@@ -200,7 +223,7 @@ def _free_ids(plan: WritePlan) -> FreeIdStatements:
     terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
     with_id = (Assignment(plan.resource.id.column, -1), *plan.assignments)
     query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
-    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan), binds.slots))
+    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, binds), binds.slots))
 
 
 def _update(plan: WritePlan) -> Statement:
@@ -211,7 +234,7 @@ def _update(plan: WritePlan) -> Statement:
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
         query = query.set(rows.field(assignment.column), _joined(assignment, value))
-    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan), binds.slots)
+    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan, binds), binds.slots)
 
 
 def _delete(plan: WritePlan) -> Statement:
@@ -219,17 +242,17 @@ def _delete(plan: WritePlan) -> Statement:
     binds = Binds()
     rows = table(plan.resource)
     query = _delete_from(rows).where(_is_row(plan, binds))
-    return Statement(query.get_sql() + _returning(plan), binds.slots)
+    return Statement(query.get_sql() + _returning(plan, binds), binds.slots)
 
 
 _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 
 
-def _returning(plan: WritePlan) -> str:
+def _returning(plan: WritePlan, binds: Binds) -> str:
     """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
     query."""
     node = plan.returning or node_of(plan.resource)
-    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, Binds())]
+    terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, binds)]
     return " RETURNING " + ",".join(terms)
 
 
@@ -277,25 +300,28 @@ def _lock_row(plan: WritePlan) -> Statement:
     return Statement(query.where(_is_row(plan, binds)).get_sql() + plan.lock_strength.clause, binds.slots)
 
 
-def _lock_owner(owner: OwnerRow) -> Statement:
+def _lock_named(rows: Rows, slot: int) -> Statement:
     """`SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
-    binds = Binds()
-    rows = table(owner.resource)
-    id_column = rows.field(owner.resource.id.column)
-    query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == binds.request(owner.slot))
-    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
+    binds, found = Binds(), table(rows.resource)
+    query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column))
+    return Statement(query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE, binds.slots)
 
 
 def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
     """`SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
     for assignment in plan.assignments:
         if assignment.owner is not None:
-            yield _lock_owner(OwnerRow(assignment.owner, assignment.slot))
+            yield _lock_named(Rows(assignment.owner, assignment.owner.table), assignment.slot)
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
     assert plan.id_slot is not None
-    return table(plan.resource).field(plan.resource.id.column) == binds.request(plan.id_slot)
+    return _named(plan.rows, plan.id_slot, binds)
+
+
+def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
+    """`"id"=$1`: the row with that id, if it is one of the rows."""
+    return one_of(rows, table(rows.resource).field(rows.resource.id.column) == binds.request(slot), binds)
 
 
 def _assigned(assignment: Assignment, parameter: Parameter) -> Term:
@@ -341,11 +367,10 @@ def _lock_related(link: LinkWrite) -> Statement:
     id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
     query = PostgreSQLQuery.from_(rows).select(id_column, key)
     meant = equals_any(id_column, binds.request(link.slot))
-    if link.mode == "add":
-        query = query.where(meant)
-    else:
+    if link.mode != "add":
         joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
-        query = query.where(Template(joined, meant, key, binds(ROW)))
+        meant = Template(joined, meant, key, binds(ROW))
+    query = query.where(one_of(link.rows, meant, binds))
     return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots)
 
 
@@ -381,7 +406,8 @@ def _lock_linked(link: LinkWrite) -> Statement:
     binds, rows = Binds(), table(link.target)
     id_column = rows.field(link.target.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
-    query = query.where(equals_any(id_column, binds.request(link.slot))).orderby(id_column)
+    meant = equals_any(id_column, binds.request(link.slot))
+    query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
     return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
 
 
@@ -405,7 +431,13 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     query = query.where(links.field(through.source) == binds(ROW))
     target_id, named = links.field(through.target), binds.request(link.slot)
     leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
-    return query.where(leaves)
+    query = query.where(leaves)
+    if not link.rows.criteria:
+        return query
+    # A link to a hidden row stays.
+    targets = moved_rows(link.rows, "target")
+    is_target = Template("{}={}", column("target", link.target.id.column), column(through.table, through.target))
+    return query.where(ExistsCriterion(from_rows(targets, binds).select(1).where(is_target)))
 
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:

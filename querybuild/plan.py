@@ -319,12 +319,14 @@ class LockStrength(IntEnum):
 
 class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value; attribute is None for a key of a relationship and
-    for the id. owner: of a key whose links may be taken away from the other side, the resource there."""
+    for the id. owner: of a key whose links may be taken away from the other side, the resource there. target: of a key
+    the rows that it may refer to, if others may be hidden."""
 
     column: str
     slot: int
     attribute: Attribute | None = None
     owner: Resource | None = None
+    target: Rows | None = None
 
 
 class Unchanged(msgspec.Struct, frozen=True):
@@ -337,41 +339,66 @@ class Unchanged(msgspec.Struct, frozen=True):
 class LinkWrite(msgspec.Struct, frozen=True):
     """A relationship whose key is not in the written row.
 
-    slot: of the ids, an array.
+    rows: the related ones. slot: of the ids, an array.
     is_detachable: whether rows that leave may be left without their key.
     is_target_first: whether the targets of a link table are locked before the written row.
     """
 
     resource: Resource
     relationship: Relationship
-    target: Resource
+    rows: Rows
     slot: int
     mode: LinkMode
     is_detachable: bool
     is_target_first: bool = False
 
+    @property
+    def target(self) -> Resource:
+        return self.rows.resource
+
 
 class OwnerRow(msgspec.Struct, frozen=True):
-    """The row that the path names and that a new one is linked to: it has to be there. slot: of its id."""
+    """The row that the path names and that a new one is linked to: it has to be there. rows: it is one of these. slot:
+    of its id."""
 
-    resource: Resource
+    rows: Rows
     slot: int
+
+    @property
+    def resource(self) -> Resource:
+        return self.rows.resource
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A write of one row and its links. id_slot: of the row's id; None on create without a client's id.
+    """A write of one row and its links. rows: it is one of these. id_slot: of its id; None on create without a client's
+    id.
     unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if they
     have that value. returning: what is shown of the row, where its statement can give that back.
     """
 
     kind: ChangeKind
-    resource: Resource
+    rows: Rows
     id_slot: int | None
     assignments: tuple[Assignment, ...] = ()
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     owner: OwnerRow | None = None
     returning: Node | None = None
+
+    @property
+    def resource(self) -> Resource:
+        return self.rows.resource
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the context hides rows that matter to the write."""
+        return bool(
+            self.rows.criteria
+            or any(link.rows.criteria for link in self.links)
+            or any(assignment.target for assignment in self.assignments)
+            or (self.owner is not None and self.owner.rows.criteria)
+            or (self.returning is not None and self.returning.targets)
+        )
 
     @property
     def lock_strength(self) -> LockStrength:

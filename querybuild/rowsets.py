@@ -35,6 +35,17 @@ def open_rows(
     return Rows(resource, alias, parent, pairs, through, criteria)
 
 
+def open_written(resource: Resource, context: Context) -> Rows:
+    """The rows of a resource that the context lets a request write, or refer to. Statements that write call a table by
+    its own name."""
+    return open_rows(resource, resource.table, context)
+
+
+def hides(resource: Resource, context: Context) -> bool:
+    """Whether the context may hide rows of the resource."""
+    return resource.type in context.criteria.by_type
+
+
 def open_related(
     relationship: Relationship,
     resource: Resource,

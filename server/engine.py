@@ -25,12 +25,13 @@ from querybuild.forms import form_of as form_of_write
 from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
-from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Values, WritePlan, node_of
+from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Statement, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Page, Query
 from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes, with_computed
+from querybuild.rowsets import open_written
 from querybuild.select import ReadStatements, compile_read
 from querybuild.stream import StreamStatements, compile_stream
 from serializers import pointers
@@ -144,7 +145,7 @@ class Caches(msgspec.Struct, frozen=True, eq=False):
     compiled_reads: BoundedCache[CompiledRead]
     compiled_streams: BoundedCache[CompiledStream]
     compiled_writes: BoundedCache[WriteStatements]
-    compiled_together: BoundedCache[str]
+    compiled_together: BoundedCache[Statement]
     forms: BoundedCache[Form]
 
 
@@ -251,19 +252,21 @@ class Engine:
 
     def rows_statement(self, plan: WritePlan) -> str:
         """Return the statement that creates as many rows as `rows_together` says."""
-        return self.caches.compiled_together.get_or_make(plan, lambda: compile_rows(plan), _text_bytes)
+        make = lambda: Statement(compile_rows(plan), ())  # noqa: E731
+        return self.caches.compiled_together.get_or_make(plan, make, _statement_bytes).sql
 
     def locks_statement(
         self, resource: Resource, columns: tuple[str, ...], strength: LockStrength | None, shown: tuple[str, ...] = ()
-    ) -> str:
+    ) -> Statement:
         """Return the statement that locks rows of a resource."""
-        key = (resource, columns, strength, shown)
-        make = lambda: compile_locks(resource, columns, strength, shown)  # noqa: E731
-        return self.caches.compiled_together.get_or_make(key, make, _text_bytes)
+        key = (resource, self.context.criteria, columns, strength, shown)
+        make = lambda: compile_locks(open_written(resource, self.context), columns, strength, shown)  # noqa: E731
+        return self.caches.compiled_together.get_or_make(key, make, _statement_bytes)
 
     def statement_together(self, creates: tuple[Create, ...]) -> str:
         """Return one statement for several creates."""
-        return self.caches.compiled_together.get_or_make(creates, lambda: compile_together(creates), _text_bytes)
+        make = lambda: Statement(compile_together(creates), ())  # noqa: E731
+        return self.caches.compiled_together.get_or_make(creates, make, _statement_bytes).sql
 
     def _prepare(self, shape: ReadShape, query_string: str) -> PreparedRead:
         errors = Errors()
@@ -327,8 +330,8 @@ def _read_weight(query_string: str) -> int:
     return _ENTRY_BYTES + _BYTES_PER_CHARACTER * len(query_string)
 
 
-def _text_bytes(sql: str) -> int:
-    return _ENTRY_BYTES + len(sql)
+def _statement_bytes(statement: Statement) -> int:
+    return _ENTRY_BYTES + len(statement.sql)
 
 
 def _read_bytes(compiled: CompiledRead) -> int:

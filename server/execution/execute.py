@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -331,6 +331,10 @@ async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any
     sent = arguments(statement, (), path_id, context=engine.context.values)
     if await connection.fetchval(statement.sql, *sent) is None:
         raise resource_not_found(scope.parent.type, str(path_id))
+
+
+Bound = Callable[..., list[Any]]
+"""`arguments` with the values of one request."""
 
 
 def arguments(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.changes import PlannedWrite, rows_to_lock
 from querybuild.errors import resource_not_found
-from querybuild.plan import LockStrength
+from querybuild.plan import LockStrength, Statement
 from querybuild.resource import Relationship, Resource, own_key_of
 from server.engine import Engine
 from server.postgres.connection import Connection
@@ -31,8 +32,16 @@ async def lock_rows(connection: Connection, engine: Engine, writes: Iterable[Pla
         return
     for resource in sorted(found, key=engine.catalog.lock_rank):
         columns = found[resource]
-        sql = engine.locks_statement(resource, tuple(columns), strengths[resource])
-        await connection.fetch(sql, *map(list, columns.values()))
+        statement = engine.locks_statement(resource, tuple(columns), strengths[resource])
+        await connection.fetch(
+            statement.sql, *_arguments(statement, [list(found) for found in columns.values()], engine)
+        )
+
+
+def _arguments(statement: Statement, keys: Sequence[list[Any]], engine: Engine) -> list[Any]:
+    """keys: of each column the values that its rows have."""
+    context = engine.context.values
+    return [keys[slot.index] if slot.source == "keys" else context[slot.index] for slot in statement.slots]
 
 
 async def lock_related(
@@ -49,23 +58,27 @@ async def lock_related(
     Raises ResourceNotFound of the row that has the relationship, and SerializationError where the relationship has
     changed before it was locked: then the transaction begins again.
     """
-    target, id_column = engine.catalog.target(relationship), (resource.id.column,)
+
+    async def locked(
+        of: Resource, column: str, key: Any, strength: LockStrength | None, shown: tuple[str, ...] = ()
+    ) -> asyncpg.Record | None:
+        statement = engine.locks_statement(of, (column,), strength, shown)
+        return await connection.fetchrow(statement.sql, *_arguments(statement, [[key]], engine))
+
+    target, id_column = engine.catalog.target(relationship), resource.id.column
     own = own_key_of(relationship)
     if own is None:
-        owner = engine.locks_statement(resource, id_column, LockStrength.UPDATE)
-        if await connection.fetchval(owner, [row_id]) is None:
+        if await locked(resource, id_column, row_id, LockStrength.UPDATE) is None:
             raise resource_not_found(resource.type, str(row_id))
-        return await connection.fetchval(
-            engine.locks_statement(target, (relationship.foreign_key,), strength), [row_id]
-        )
+        related = await locked(target, relationship.foreign_key, row_id, strength)
+        return None if related is None else related[0]
     shown = (own.column_name,)
-    read = await connection.fetchrow(engine.locks_statement(resource, id_column, None, shown), [row_id])
+    read = await locked(resource, id_column, row_id, None, shown)
     if read is None:
         raise resource_not_found(resource.type, str(row_id))
     if read[1] is None:
         return None
-    related_id = await connection.fetchval(engine.locks_statement(target, (target.id.column,), strength), [read[1]])
-    locked = engine.locks_statement(resource, id_column, LockStrength.NO_KEY_UPDATE, shown)
-    if await connection.fetchrow(locked, [row_id]) != read:
+    related = await locked(target, target.id.column, read[1], strength)
+    if await locked(resource, id_column, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
         raise pg.SerializationError("a to-one has changed before it was locked")
-    return related_id
+    return None if related is None else related[0]

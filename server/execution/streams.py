@@ -20,7 +20,7 @@ from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine, PreparedRead
-from server.execution.execute import ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
+from server.execution.execute import Bound, ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter
@@ -56,7 +56,7 @@ class Cursor:
         encode: BatchEncoder,
         number: int,
         most_bytes: int,
-        bound: Callable[..., list[Any]],
+        bound: Bound,
     ) -> None:
         """bound: gives the values of a statement's parameters."""
         self._connection = connection

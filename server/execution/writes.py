@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
@@ -17,8 +18,6 @@ import msgspec
 from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import (
     AttributeFault,
-    Errors,
-    RequiredLink,
     ResourceNotFound,
     quoted,
     raise_all,
@@ -27,18 +26,19 @@ from querybuild.errors import (
 )
 from querybuild.free_ids import FreeIdStatements
 from querybuild.hooks import Written
-from querybuild.modify import LinkStatements, WriteStatements, rows_together
-from querybuild.plan import LinkWrite, LockStrength, Node, Statement, Values, WritePlan, node_of
+from querybuild.modify import TargetStatement, WriteStatements, rows_together
+from querybuild.plan import LockStrength, Node, Statement, Values, WritePlan, node_of
 from querybuild.query import Lid
-from querybuild.resource import Relationship, Resource, link_of
+from querybuild.resource import Relationship, Resource
 from querybuild.rows import Row, nodes
 from serializers.encode import shown_values
 from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRead, PreparedWrite, ReadShape
 from server.errors import NotWritten
-from server.execution.execute import ReadResult, arguments, check_size, result_of, run_read_at_once
+from server.execution.execute import Bound, ReadResult, arguments, check_size, result_of, run_read_at_once
 from server.execution.free_ids import draw_free_ids, insert_with_free_id
 from server.execution.hooks import Writing
+from server.execution.links import write_link
 from server.execution.locks import lock_related, lock_rows
 from server.execution.refusals import is_refusal, not_written, translate_write_error
 from server.postgres.connection import Connection
@@ -200,7 +200,10 @@ class Transaction:
             return None
         insert = statements.insert
         numbered = zip(group, numbers, strict=True)
-        values = [arguments(insert, self._values(write), row_id=number) for write, number in numbered]
+        values = [
+            arguments(insert, self._values(write), row_id=number, context=self._engine.context.values)
+            for write, number in numbered
+        ]
         return await self._all_or_none(len(group), lambda: self.connection.fetchmany(insert.sql, values))
 
     async def _all_or_none(self, count: int, send: Callable[[], Awaitable[Sequence[Row]]]) -> Sequence[Row] | None:
@@ -267,7 +270,9 @@ async def _run_told(
 ) -> Outcome:
     """A write, of which the database's refusal is an answer."""
     try:
-        return await run_write(connection, write, write.values, statements, is_sequence_exhausted)
+        return await run_write(
+            connection, write, write.values, statements, is_sequence_exhausted, engine.context.values
+        )
     except Exception as error:
         raise_as(translate_write_error(error, write, engine), error)
 
@@ -297,35 +302,40 @@ async def run_write(
     values: Values,
     statements: WriteStatements,
     is_sequence_exhausted: bool,
+    context: Values,
 ) -> Outcome:
     """Writes the row and its links. is_sequence_exhausted: whether the sequence of the id has no further number.
+    context: the values of `Context`.
 
     Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault.
     """
     plan, row = write.plan, None
+    bound = partial(arguments, values=values, context=context)
     row_id = None if plan.id_slot is None else values[plan.id_slot]
     if plan.owner is not None and statements.owner is not None:
         owner_id = values[plan.owner.slot]
-        if await connection.fetchval(statements.owner.sql, owner_id) is None:
+        if await connection.fetchval(statements.owner.sql, *bound(statements.owner)) is None:
             raise resource_not_found(plan.owner.resource.type, str(owner_id))
     for joined in statements.joined:
-        await connection.fetch(joined.sql, *arguments(joined, values))
+        await connection.fetch(joined.sql, *bound(joined))
     related = {
-        place: await connection.fetch(first.sql, *arguments(first, values))
+        place: await connection.fetch(first.sql, *bound(first))
         for place, (link, one) in enumerate(zip(plan.links, statements.links, strict=True))
         if link.is_target_first and (first := one.lock) is not None
     }
     if statements.lock is not None:
-        locked = await connection.fetchrow(statements.lock.sql, *arguments(statements.lock, values))
+        locked = await connection.fetchrow(statements.lock.sql, *bound(statements.lock))
         if locked is None:
             raise resource_not_found(plan.resource.type, str(row_id), write.id_pointer)
         _check_unchanged(write, locked)
     if statements.row is not None:
-        row = await _write_row(connection, write, values, statements, is_sequence_exhausted)
+        row = await _write_row(connection, write, bound, statements, is_sequence_exhausted)
         row_id = row_id if row is None else row[0]
+    for target in statements.targets:
+        await _check_target(connection, write, values[target.slot], target, bound)
     for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
-            await _write_link(connection, write, values, link, link_statements, row_id, related.get(place))
+            await write_link(connection, write, values, link, link_statements, row_id, related.get(place), bound)
         except asyncpg.PostgresError as error:
             # Its rows are other resources', and only the linkage stands in the document.
             raise_rule(error, slot_pointer(write, link.slot))
@@ -334,10 +344,20 @@ async def run_write(
     return Outcome(row_id, None if plan.links else row)
 
 
+async def _check_target(
+    connection: Connection, write: PlannedWrite, key: Any, target: TargetStatement, bound: Bound
+) -> None:
+    """A key that was written must be that of a row that is not hidden. Raises RelatedNotFound."""
+    if key is None:
+        return
+    if await connection.fetchval(target.lock.sql, *bound(target.lock)) is None:
+        raise related_not_found(target.resource, str(key), slot_pointer(write, target.slot))
+
+
 async def _write_row(
     connection: Connection,
     write: PlannedWrite,
-    values: Values,
+    bound: Bound,
     statements: WriteStatements,
     is_sequence_exhausted: bool,
 ) -> asyncpg.Record | None:
@@ -346,24 +366,25 @@ async def _write_row(
     statement, there = statements.row, statements.there
     assert statement is not None
     if statements.keeps_row and there is not None:
-        if await connection.fetchval(there.sql, *arguments(there, values)) is None:
-            raise resource_not_found(write.plan.resource.type, _id_text(write, values), write.id_pointer)
-        await connection.execute(statement.sql, *arguments(statement, values))
+        if await connection.fetchval(there.sql, *bound(there)) is None:
+            raise resource_not_found(write.plan.resource.type, _id_text(write, write.values), write.id_pointer)
+        await connection.execute(statement.sql, *bound(statement))
         return None
     row, free_ids = None, statements.free_ids
     if free_ids is None or not is_sequence_exhausted:
-        row = await connection.fetchrow(statement.sql, *arguments(statement, values))
+        row = await connection.fetchrow(statement.sql, *bound(statement))
     if row is None and free_ids is not None:
         plan = write.plan
         row = await insert_with_free_id(
-            connection, plan, values, statement, free_ids, is_sequence_exhausted=is_sequence_exhausted
+            connection, plan, bound, statement, free_ids, is_sequence_exhausted=is_sequence_exhausted
         )
     if row is not None and row[0] is not None:
         return row
     if there is None or statements.lock is not None:
         raise not_written(write)
-    found = await connection.fetchval(there.sql, *arguments(there, values))
-    raise Missing(write, there, arguments(there, values)) if found is None else not_written(write)
+    sent = bound(there)
+    found = await connection.fetchval(there.sql, *sent)
+    raise Missing(write, there, sent) if found is None else not_written(write)
 
 
 def _id_text(write: PlannedWrite, values: Values) -> str:
@@ -401,85 +422,3 @@ def _check_unchanged(write: PlannedWrite, row: Row) -> None:
             if value != write.values[sent.slot]
         ]
     )
-
-
-async def _write_link(
-    connection: Connection,
-    write: PlannedWrite,
-    values: Values,
-    link: LinkWrite,
-    statements: LinkStatements,
-    row_id: Any,
-    rows: Sequence[Row] | None,
-) -> None:
-    """rows: the related rows, (id, key or null), where they are locked already."""
-
-    def bound(statement: Statement) -> list[Any]:
-        return arguments(statement, values, keys=leaving, row_id=row_id)
-
-    leaving: list[Any] = []
-    wanted: list[Any] = values[link.slot]
-    named = frozenset(wanted)
-    if rows is None:
-        lock = statements.lock
-        rows = [] if lock is None else await connection.fetch(lock.sql, *bound(lock))
-    if link.mode != "remove":
-        _check_there(write, link, wanted, {row[0] for row in rows})
-    leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
-    if leaving and not link.is_detachable:
-        raise _required_link(write, link, leaving)
-    is_linked = link_of(link.relationship) is not None
-    # Rows of a link table are not locked: whether any leaves is not known.
-    if statements.detach is not None and (leaving or is_linked):
-        expected = None if is_linked else len(leaving)
-        await _change_links(connection, write, link, statements.detach, statements.is_detached, bound, expected)
-    if statements.attach is not None and wanted:
-        expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
-        await _change_links(connection, write, link, statements.attach, statements.is_attached, bound, expected)
-
-
-async def _change_links(
-    connection: Connection,
-    write: PlannedWrite,
-    link: LinkWrite,
-    change: Statement,
-    check: Statement | None,
-    bound: Callable[[Statement], list[Any]],
-    expected: int | None,
-) -> None:
-    """check: gives a row where not all is as it should be. expected: how many rows change, where nobody else writes the
-    same links at once; None where that is not known. Raises NotWritten where a trigger cancels one of them."""
-    # Of links that others write at once some may be left: the second time they are seen.
-    for _ in range(2):
-        changed = int((await connection.execute(change.sql, *bound(change))).rpartition(" ")[2])
-        if changed == expected:
-            return
-        if check is None:
-            break
-        if await connection.fetchval(check.sql, *bound(check)) is None:
-            return
-    raise not_written(write, slot_pointer(write, link.slot))
-
-
-def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
-    """Raises RelatedNotFound of each that is not there."""
-    pointers = write.item_pointers[link.slot]
-    errors = Errors()
-    errors.extend(
-        related_not_found(link.target, str(id_value), pointer)
-        for id_value, pointer in zip(wanted, pointers, strict=True)
-        if id_value not in there
-    )
-    raise_all(errors)
-
-
-def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:
-    """Whether a locked row, (id, key), loses its link."""
-    return link.mode != "add" and row[1] == row_id and (row[0] in named) == (link.mode == "remove")
-
-
-def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any]) -> RequiredLink:
-    """Rows would be left without a key that they must have."""
-    shown = ", ".join(str(id_value) for id_value in leaving[:5])
-    detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
-    return RequiredLink(detail, pointer=slot_pointer(write, link.slot))

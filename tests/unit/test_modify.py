@@ -9,7 +9,7 @@ import pytest
 
 from querybuild.changes import PlannedWrite
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
-from querybuild.plan import Slot, Statement, node_of
+from querybuild.plan import Rows, Slot, Statement, node_of
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, link, read_resource, update
@@ -79,6 +79,8 @@ def test_delete() -> None:
         lock=None,
         there=there,
         row=statements.row,
+        targets=(),
+        is_limited=False,
         free_ids=None,
         links=(),
         keeps_row=False,
@@ -121,7 +123,7 @@ def test_a_write_of_one_statement_fails_if_a_trigger_cancels_it(write: PlannedWr
 def test_a_soft_delete_is_not_a_single_statement() -> None:
     write = delete("node", TOKEN)
     soft = msgspec.structs.replace(write.plan.resource, soft_delete=True)
-    statements = compile_write(msgspec.structs.replace(write.plan, resource=soft))
+    statements = compile_write(msgspec.structs.replace(write.plan, rows=Rows(soft, soft.table)))
     assert (statements.alone, statements.is_repeatable, statements.keeps_row) == (None, False, True)
 
 

@@ -1,0 +1,104 @@
+"""Writes the links of a row: keys of the related rows, or rows of a link table. What comes in: a link of a planned
+write, and the id of the row. What goes out: nothing, or the error of the linkage.
+
+Nothing here writes SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.errors import Errors, RequiredLink, raise_all
+from querybuild.modify import LinkStatements
+from querybuild.plan import LinkWrite, Statement, Values
+from querybuild.resource import link_of
+from querybuild.rows import Row
+from serializers.pointers import slot_pointer
+from server.execution.execute import Bound
+from server.execution.refusals import not_written
+from server.postgres.connection import Connection
+
+
+async def write_link(
+    connection: Connection,
+    write: PlannedWrite,
+    values: Values,
+    link: LinkWrite,
+    statements: LinkStatements,
+    row_id: Any,
+    rows: Sequence[Row] | None,
+    bound_write: Bound,
+) -> None:
+    """rows: the related rows, (id, key or null), where they are locked already."""
+
+    def bound(statement: Statement) -> list[Any]:
+        return bound_write(statement, keys=leaving, row_id=row_id)
+
+    leaving: list[Any] = []
+    wanted: list[Any] = values[link.slot]
+    named = frozenset(wanted)
+    if rows is None:
+        lock = statements.lock
+        rows = [] if lock is None else await connection.fetch(lock.sql, *bound(lock))
+    if link.mode != "remove":
+        _check_there(write, link, wanted, {row[0] for row in rows})
+    leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
+    if leaving and not link.is_detachable:
+        raise _required_link(write, link, leaving)
+    is_linked = link_of(link.relationship) is not None
+    # Rows of a link table are not locked: whether any leaves is not known.
+    if statements.detach is not None and (leaving or is_linked):
+        expected = None if is_linked else len(leaving)
+        await _change_links(connection, write, link, statements.detach, statements.is_detached, bound, expected)
+    if statements.attach is not None and wanted:
+        expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
+        await _change_links(connection, write, link, statements.attach, statements.is_attached, bound, expected)
+
+
+async def _change_links(
+    connection: Connection,
+    write: PlannedWrite,
+    link: LinkWrite,
+    change: Statement,
+    check: Statement | None,
+    bound: Callable[[Statement], list[Any]],
+    expected: int | None,
+) -> None:
+    """check: gives a row where not all is as it should be. expected: how many rows change, where nobody else writes the
+    same links at once; None where that is not known. Raises NotWritten where a trigger cancels one of them."""
+    # Of links that others write at once some may be left: the second time they are seen.
+    for _ in range(2):
+        changed = int((await connection.execute(change.sql, *bound(change))).rpartition(" ")[2])
+        if changed == expected:
+            return
+        if check is None:
+            break
+        if await connection.fetchval(check.sql, *bound(check)) is None:
+            return
+    raise not_written(write, slot_pointer(write, link.slot))
+
+
+def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
+    """Raises RelatedNotFound of each that is not there."""
+    pointers = write.item_pointers[link.slot]
+    errors = Errors()
+    errors.extend(
+        related_not_found(link.target, str(id_value), pointer)
+        for id_value, pointer in zip(wanted, pointers, strict=True)
+        if id_value not in there
+    )
+    raise_all(errors)
+
+
+def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:
+    """Whether a locked row, (id, key), loses its link."""
+    return link.mode != "add" and row[1] == row_id and (row[0] in named) == (link.mode == "remove")
+
+
+def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any]) -> RequiredLink:
+    """Rows would be left without a key that they must have."""
+    shown = ", ".join(str(id_value) for id_value in leaving[:5])
+    detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
+    return RequiredLink(detail, pointer=slot_pointer(write, link.slot))
