@@ -213,8 +213,3 @@ def test_a_write_plan_has_no_values() -> None:
 def test_delete() -> None:
     write = delete("node", TOKEN)
     assert (write.plan, write.values) == (WritePlan(kind="delete", rows=Rows(NODE, "nodes"), id_slot=0), (UUID(TOKEN),))
-
-
-@pytest.mark.parametrize(("name", "token"), [("a", "a"), ("a/b", "a~1b"), ("~1", "~01"), ("", "")])
-def test_escape_pointer(name: str, token: str) -> None:
-    assert escape_pointer(name) == token
