@@ -443,8 +443,8 @@ def test_too_few_descriptors(url: str) -> None:
         check=False,
     )
     told = (
-        "Error: the system lets a process open 64 files, and a worker needs 160 for 50 connections: "
-        "set LimitNOFILE= in the unit of systemd, or ulimit -n, to 160 or more\n"
+        "Error: the system lets a process open 64 files, and a worker needs 161 for 50 connections: "
+        "set LimitNOFILE= in the unit of systemd, or ulimit -n, to 161 or more\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
