@@ -33,12 +33,12 @@ from server.handlers.base import Handler
 from server.health import Health
 from server.http import compression, cors
 from server.http.allowed_hosts import AllowedHosts
-from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.connections import FindHandler, Server
 from server.http.proxies import request_factory, trusted_peer_check
 from server.http.request import HandlerDelegate, Request
 from server.http.target import ASTERISK, canonical_path, path_text, pattern_text, shown_path
+from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits, admin_limits, connection_limits, share
 from server.limits.running import Running
 from server.observing.metrics import CLOSED

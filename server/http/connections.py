@@ -19,13 +19,13 @@ from typing import Any
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, RequestStartLine
 
 from server.http.answering import Exchange
-from server.http.balance import Balance
 from server.http.closings import Closings, Reason
 from server.http.eviction import SETTLED_SECONDS, Group, Progress, decay_over
 from server.http.headers import Headers
 from server.http.http1 import Connection
 from server.http.owner import Peer
 from server.http.request import UNIX, MakeRequest, Request
+from server.limits.balance import Balance
 from server.limits.per_worker import ConnectionLimits
 
 HEAD_BYTES = 65_536

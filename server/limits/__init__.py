@@ -1,1 +1,1 @@
-"""Limits what a worker does at once: connections, requests, memory for bodies, shares of clients."""
+"""Limits what a worker does at once: connections and their balance, requests, memory for bodies, shares of clients."""

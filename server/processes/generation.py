@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 from migrations import MigrationError
-from server.http.balance import Balance
+from server.limits.balance import Balance
 from server.limits.per_worker import check_descriptors
 from server.observing.logs import configure_logging
 from server.observing.shared_counters import SharedCounters

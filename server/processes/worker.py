@@ -20,8 +20,8 @@ from functools import partial
 import msgspec
 
 from server.app import Routes, make_admin_server, make_app, make_server
-from server.http.balance import Balance
 from server.http.connections import Server
+from server.limits.balance import Balance
 from server.limits.per_worker import share
 from server.observing.shared_counters import SharedCounters
 from server.observing.telemetry import Telemetry

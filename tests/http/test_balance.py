@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest, ResponseStartLine
 
-from server.http.balance import Balance
 from server.http.connections import Server
 from server.http.headers import Headers
+from server.limits.balance import Balance
 from tests.waiting import SECONDS, until
 
 CLIENTS = 20

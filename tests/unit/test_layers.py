@@ -49,6 +49,7 @@ FOLDERS: dict[str, set[str]] = {
 }
 
 MODULES_AT_THE_TOP = 12
+MODULES_OF_A_FOLDER = 15
 
 # Of the standard library, what has no place below the server.
 HTTP_AND_IO = {"asyncio", "http", "socket", "ssl", "selectors", "subprocess", "threading", "logging"}
@@ -116,6 +117,12 @@ def test_folders_of_the_server_form_no_cycle() -> None:
 
 def test_few_modules_are_at_the_top_of_the_server() -> None:
     assert len(list((ROOT / "server").glob("*.py"))) <= MODULES_AT_THE_TOP
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folders_of_the_server_stay_small(folder: str) -> None:
+    found = {path.name for path in (ROOT / "server" / folder).glob("*.py")} - {"__init__.py"}
+    assert len(found) <= MODULES_OF_A_FOLDER
 
 
 @pytest.mark.parametrize("path", [*modules("querybuild"), *modules("serializers")], ids=lambda path: path.name)
