@@ -1,2 +1,2 @@
-"""The query builder: query strings and documents to plans, plans to SQL. It knows PyPika, and neither HTTP, a
-driver nor documents."""
+"""Builds plans from query strings and changes, and SQL from plans. It knows PyPika, but not HTTP, the driver or
+documents."""

@@ -1,7 +1,7 @@
-"""Arrays of scalars: any number of dimensions, and nulls in them. What comes in: the type of the elements.
-What goes out: a column type.
+"""Defines the column type of arrays of scalars, with any number of dimensions and with nulls. What comes in: the type
+of the elements. What goes out: a column type.
 
-Nothing here knows a resource, a request or an operator.
+It must not know: resources, requests, operators.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from querybuild.terms import Template, escaped_braces, unnested
 from querybuild.types import ColumnType
 from querybuild.values import ValueFault
 
-MOST_DIMENSIONS = 6
-"""Of an array of PostgreSQL (MAXDIM in src/include/utils/array.h)."""
+MAX_DIMENSIONS = 6
+"""PostgreSQL's limit for arrays (MAXDIM in src/include/utils/array.h)."""
 
 
 def array(element: ColumnType) -> ColumnType:
-    """An array of scalars, of any number of dimensions: lists in lists. A null in it is a null."""
+    """Return the type of arrays of these elements. Arrays of several dimensions are lists in lists; elements may be
+    null."""
     if not isinstance(element, ColumnType) or element.element is not None:
         raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
     shown = element.shown
@@ -36,7 +37,7 @@ def array(element: ColumnType) -> ColumnType:
 
     return ColumnType(
         name=f"{element.name}[]",
-        # PostgreSQL compares arrays of one element type alone; those that are texts are cast where they differ.
+        # PostgreSQL only compares arrays of the same element type. Arrays of texts are cast if their types differ.
         family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
         from_json=read,
@@ -50,10 +51,10 @@ def array(element: ColumnType) -> ColumnType:
 
 
 def _read(element: ColumnType, value: Any) -> list[Any]:
-    """What asyncpg takes for a list from JSON. Raises ValueFault."""
+    """Convert a list from JSON to the value that asyncpg takes. Raises ValueFault."""
     if not isinstance(value, list):
         raise ValueFault(f"a list of {element.name} values")
-    # Of JSON a list, and null, is a value.
+    # In an array of JSON, lists and null are values.
     is_json = element.family in ("json", "jsonb")
     try:
         items = [element.from_json(item) for item in value] if is_json else _read_items(element, value, 1)
@@ -68,8 +69,8 @@ def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
     if list not in map(type, items):
         return [None if item is None else element.from_json(item) for item in items]
     lengths = {len(item) if isinstance(item, list) else 0 for item in items}
-    if len(lengths) > 1 or 0 in lengths or depth == MOST_DIMENSIONS:
-        raise ValueFault(f"of one kind: all values, or all lists of one length, {MOST_DIMENSIONS} deep at most")
+    if len(lengths) > 1 or 0 in lengths or depth == MAX_DIMENSIONS:
+        raise ValueFault(f"of one kind: all values, or all lists of one length, {MAX_DIMENSIONS} deep at most")
     read_lists = [_read_items(element, item, depth + 1) for item in items]
     if len({_shape(item) for item in read_lists}) > 1:
         raise ValueFault("of one kind: lists of the same lengths")
@@ -77,7 +78,7 @@ def _read_items(element: ColumnType, items: list[Any], depth: int) -> list[Any]:
 
 
 def _each(shown: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An array of several dimensions comes as lists of lists."""
+    """Apply the function to each element. An array of several dimensions is a list of lists."""
 
     def each(items: Any) -> Any:
         return [each(item) for item in items] if isinstance(items, list) else shown(items)
@@ -91,7 +92,7 @@ def _text_array_as(name: str) -> Callable[[Term], Term]:
 
 
 def _shown_list(text: str) -> list[Any] | None:
-    """An array in the form in which answers show it; None of a text with values between commas."""
+    """Return the list if the text is a JSON array, as in answers. Returns None for values separated by commas."""
     try:
         tree = values.load_json(text) if text.startswith("[") else None
     except values.JsonFault:
@@ -104,12 +105,13 @@ def _flat(items: list[Any]) -> list[Any]:
 
 
 def _shape(items: Any) -> tuple[int, ...]:
-    """The lengths of lists in lists, all of which are alike below the first."""
+    """The lengths of nested lists, whose inner lists all have the same shape."""
     return (len(items), *_shape(items[0])) if isinstance(items, list) else ()
 
 
 def split_list(text: str) -> list[str]:
-    r"""A simple filter's list: split at commas, `\,` is a comma and `\\` a backslash; the empty text is the empty list.
+    r"""Split the list of a simple filter at commas. `\,` is a comma and `\\` a backslash. An empty text is an empty
+    list.
 
     >>> split_list(r"a,b\,c")
     ['a', 'b,c']

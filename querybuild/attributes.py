@@ -1,7 +1,7 @@
-"""A JSON value of a document as what is bound for an attribute. What comes in: a declaration, and a value as JSON has
-it. What goes out: the native value, or a ValueFault whose text continues "... must be".
+"""Converts and checks the JSON value of an attribute. What comes in: a declaration, and a value from JSON. What goes
+out: the native value, or a ValueFault whose text continues "... must be".
 
-Nothing here knows where the value stood.
+It must not know: where in the document the value is.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from querybuild.resource import Attribute
 from querybuild.values import JsonFault, ValueFault, check_texts
 
 Check = Callable[[Attribute, Any, Any], None]
-"""Of an attribute, the value as sent and as bound. Raises ValueFault."""
+"""Takes an attribute, the sent value and the native value. Raises ValueFault."""
 Checks = Mapping[Attribute, Sequence[Check]]
-"""Of attributes whose columns take less than their declarations say."""
+"""The checks of attributes whose columns accept less than their declarations say."""
 NO_CHECKS: Checks = {}
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What a column takes beside what its declaration says. domains: the names of those that its type is made of.
-    characters: of a text, or of each text of an array. digits, scale: of `numeric(digits,scale)`."""
+    """The limits of a column beyond its declaration. domains: the names of the domains in its type. characters: of a
+    text, or of each text of an array. digits, scale: those of `numeric(digits,scale)`."""
 
     domains: tuple[str, ...] = ()
     characters: int | None = None
@@ -34,7 +34,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def checks_within(attribute: Attribute, limit: Limit) -> list[Check]:
-    """As `checks_of`, and that a column of that limit takes the value."""
+    """Return the checks of the declaration, and those that a column with this limit accepts the value."""
     checks = checks_of(attribute)
     if limit.characters is not None:
         checks.append(_characters_check(limit.characters))
@@ -45,7 +45,7 @@ def checks_within(attribute: Attribute, limit: Limit) -> list[Check]:
 
 def _characters_check(most: int) -> Check:
     def check(attribute: Attribute, value: Any, native: Any) -> None:
-        # PostgreSQL cuts off blanks that are too many.
+        # PostgreSQL removes excess blanks.
         if any(isinstance(one, str) and one[most:].strip(" ") for one in _elements(native)):
             raise ValueFault(f"at most {most} characters long")
 
@@ -55,7 +55,7 @@ def _characters_check(most: int) -> Check:
 def _digits_check(digits: int, scale: int) -> Check:
     whole = digits - scale
     with localcontext(prec=2100):
-        # What is rounded to the scale comes to a digit more.
+        # Rounding to the scale could add a digit.
         bound = Decimal(1).scaleb(whole) - Decimal(5).scaleb(-scale - 1)
     most = f"a number with at most {whole} digits before the point" if whole > 0 else f"less than 1e{whole}"
 
@@ -68,7 +68,7 @@ def _digits_check(digits: int, scale: int) -> Check:
 
 
 def _elements(native: Any) -> Iterator[Any]:
-    """Of an array in any number of dimensions; else the value itself."""
+    """Yield the elements of an array with any number of dimensions, or the value itself."""
     if isinstance(native, list):
         for item in native:
             yield from _elements(item)
@@ -77,7 +77,7 @@ def _elements(native: Any) -> Iterator[Any]:
 
 
 def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | None = None) -> Any:
-    """checks: those of the attribute, where they are known. Raises ValueFault."""
+    """Convert and check a value. checks: those of the attribute, if they are known. Raises ValueFault."""
     if value is None:
         if not attribute.nullable:
             raise ValueFault("a value, since it cannot be null")
@@ -89,7 +89,7 @@ def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | N
 
 
 def checks_of(attribute: Attribute) -> list[Check]:
-    """What the declaration asks for beside its type, in the order in which it is told."""
+    """Return the checks of a declaration beyond its type, in the order of their messages."""
     has_length = attribute.min_length is not None or attribute.max_length is not None
     has_range = attribute.minimum is not None or attribute.maximum is not None
     asked = {
@@ -129,7 +129,7 @@ def _check_length(attribute: Attribute, value: Any, native: Any) -> None:
 def _check_range(attribute: Attribute, value: Any, native: Any) -> None:
     low, high = attribute.minimum, attribute.maximum
     if isinstance(native, Decimal) and native.is_nan():
-        # PostgreSQL has it greater than all numbers, and Python compares it with none.
+        # For PostgreSQL it is greater than all numbers. Python cannot compare it.
         if high is not None:
             raise ValueFault(_bounds(low, high, str))
         return

@@ -1,7 +1,7 @@
-"""Hands out $1, $2, ... and keeps where each value comes from. What comes in: slots. What goes out: PyPika
-parameters, and the slots in their order.
+"""Numbers the parameters of a statement: $1, $2, ... What comes in: slots. What goes out: PyPika parameters, and the
+slots in their order.
 
-No value passes through here: it sees only where values will come from.
+It must not know: values. A slot only says where a value will come from.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from querybuild.plan import Slot
 
 
 class Binds:
-    """One statement's parameters."""
+    """The parameters of one statement."""
 
     def __init__(self) -> None:
         self._numbers: dict[Slot, int] = {}
 
     def __call__(self, slot: Slot) -> Parameter:
-        """The parameter of a slot: the same one each time it is asked for."""
+        """Return the parameter of a slot. It is always the same one for the same slot."""
         number = self._numbers.setdefault(slot, len(self._numbers) + 1)
         return Parameter(f"${number}")
 
     def request(self, index: int) -> Parameter:
+        """Return the parameter of a value of the request."""
         return self(Slot("request", index))
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """The slots in the order of their parameters."""
         return tuple(self._numbers)

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Value]):
-    """At most `max_entries` values that weigh at most `max_bytes` together; hits and misses are counted."""
+    """A cache of at most `max_entries` values and `max_bytes` bytes. It counts hits and misses."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self.max_entries, self.max_bytes = max_entries, max_bytes
@@ -23,6 +23,7 @@ class BoundedCache(Generic[Value]):
         return len(self._entries)
 
     def get(self, key: Hashable) -> Value | None:
+        """Return the value of the key, or None."""
         entry = self._entries.get(key)
         if entry is None:
             self.misses += 1
@@ -32,7 +33,8 @@ class BoundedCache(Generic[Value]):
         return entry[0]
 
     def get_or_make(self, key: Hashable, make: Callable[[], Value], weigh: Callable[[Value], int]) -> Value:
-        """The value kept, else the one that `make` makes, which is kept from now on. weigh: as `put` has it."""
+        """Return the cached value. If there is none, make it and put it into the cache. weigh: returns its weight, as
+        for `put`."""
         value = self.get(key)
         if value is None:
             value = make()
@@ -40,7 +42,7 @@ class BoundedCache(Generic[Value]):
         return value
 
     def put(self, key: Hashable, value: Value, weight: int) -> None:
-        """Keeps the value unless it alone is over the bound. weight: bytes, as good as the caller can tell."""
+        """Keep the value, unless it is larger than the cache. weight: its approximate number of bytes."""
         if weight > self.max_bytes or key in self._entries:
             return
         self._entries[key] = (value, weight)

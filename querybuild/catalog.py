@@ -1,8 +1,8 @@
-"""The Catalog: all declarations, cross-checked. What comes in: resources, written by us in `server/resources/` and by
-users in a module of their own. What goes out: one frozen Catalog, the only list of names in the house, or every fault
-of the declarations at once.
+"""Defines the Catalog: all declarations, checked together. What comes in: the built-in resources of `server/resources/`
+or those of a user. What goes out: one frozen Catalog, which is the only list of names, or all errors of the
+declarations together.
 
-Nothing here knows a request, a statement or a document; `server/schema/live_schema.py` looks at the live tables.
+It must not know: requests, statements, documents. `server/schema/live_schema.py` compares it with the live tables.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declaration_types import wrong_types
 from querybuild.errors import listed, nearest, quoted
 from querybuild.hooks import Hooks, is_async, takes
-from querybuild.kinds import wrong_kinds
 from querybuild.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
@@ -25,25 +25,25 @@ from querybuild.resource import (
     Resource,
     ToMany,
     ToOne,
+    inverse_link,
     link_of,
     own_key_of,
-    turned_link,
 )
 from querybuild.types import ID_TYPES, is_bound_of
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
-"""JSON:API 1.0 "Member Names", without the space that it allows and warns of."""
+"""JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""
 _PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
-TAKING_AWAY = frozenset({"replace", "remove"})
-"""Methods of a relationship that may take links away."""
+REMOVING_METHODS = frozenset({"replace", "remove"})
+"""Methods of a relationship that may remove links."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
 
 MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
-"""What to do about a relationship that no write can serve."""
+"""The advice for a relationship that cannot be written."""
 
 
 class CatalogError(ValueError):
-    """One or more declarations are wrong; the text has a line for each, which names the declaration."""
+    """One or more declarations are invalid. The text has a line for each error, which names the declaration."""
 
 
 def _is_same(one: Link | None, other: Link | None) -> bool:
@@ -51,14 +51,13 @@ def _is_same(one: Link | None, other: Link | None) -> bool:
 
 
 class Catalog:
-    """All resources, checked as a whole. Frozen: a changed catalogue is another Catalog.
+    """All resources, checked together. It is immutable.
 
-    Raises CatalogError for unknown targets, names that clash or that JSON:API forbids, paths that collide, and
-    types that cannot be.
+    Raises CatalogError for unknown targets, duplicate or invalid names, colliding paths, and invalid types.
     """
 
     def __init__(self, resources: Iterable[Resource]) -> None:
-        self.resources, faults, skipped = _checked_kinds(resources)
+        self.resources, faults, skipped = _checked_types(resources)
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
         faults += _faults(self, skipped)
@@ -73,36 +72,37 @@ class Catalog:
         }
 
         self._lock_ranks = {resource: rank for rank, resource in enumerate(_referenced_first(self))}
-        # Plans compare declarations by identity: each has to be made once.
-        self._turned = {
-            one: ToMany(one.name, resource.type, through=turned_link(link))
+        # Plans compare declarations by identity, so each inverse is created once.
+        self._inverses = {
+            one: ToMany(one.name, resource.type, through=inverse_link(link))
             for resource in self
             for one in resource.relationships
             if (link := link_of(one)) is not None
         }
-        self._declared_turned = {
+        self._declared_inverses = {
             one: other
-            for one, turned in self._turned.items()
+            for one, inverse in self._inverses.items()
             for other in self.target(one).relationships
-            if other.target == turned.target and _is_same(link_of(other), link_of(turned))
+            if other.target == inverse.target and _is_same(link_of(other), link_of(inverse))
         }
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(self.resources)
 
     def target(self, relationship: Relationship) -> Resource:
+        """Return the resource at the other end of a relationship."""
         return self.by_type[relationship.target]
 
     def id_of(self, resource: Resource) -> Attribute:
-        """The id as filters and sorts see it: its value is an id's text or a JSON number."""
+        """Return the id as an attribute for filters and sorts. Its value is the text of an id or a JSON number."""
         return self._ids[resource]
 
     def key_of(self, relationship: ToOne) -> Attribute:
-        """The key of a to-one in the resource's own row, as filters and sorts see it."""
+        """Return the key of a to-one in the resource's own row, as an attribute for filters and sorts."""
         return self._keys[relationship]
 
     def holder(self, relationship: Relationship) -> ToOne | None:
-        """The to-one on the other side that writes the same key as this relationship, if it is declared."""
+        """Return the to-one of the target that has the same key as this relationship, if it is declared."""
         foreign_key = relationship.foreign_key
         for other in self.target(relationship).relationships if foreign_key else ():
             own = own_key_of(other)
@@ -111,30 +111,29 @@ class Catalog:
         return None
 
     def other_side(self, relationship: Relationship) -> Relationship | None:
-        """The relationship of the target that is made of the same links, if it is declared."""
-        return self.holder(relationship) if link_of(relationship) is None else self._declared_turned.get(relationship)
+        """Return the relationship of the target that has the same links, if it is declared."""
+        return self.holder(relationship) if link_of(relationship) is None else self._declared_inverses.get(relationship)
 
-    def turned(self, relationship: Relationship) -> Relationship:
-        """A many-to-many relationship seen from its target, declared or not."""
-        return self._declared_turned.get(relationship) or self._turned[relationship]
+    def inverse(self, relationship: Relationship) -> Relationship:
+        """Return a many-to-many relationship seen from its target, declared or not."""
+        return self._declared_inverses.get(relationship) or self._inverses[relationship]
 
     def lock_rank(self, resource: Resource) -> int:
-        """The rows of a smaller rank are locked first."""
+        """Return the rank of a resource. Rows of a lower rank are locked first."""
         return self._lock_ranks[resource]
 
     def is_written_from_owner(self, resource: Resource, own: ToOne) -> bool:
-        """Whether links that this key makes may be taken away from their other side, by a write that locks the row
-        there. Of a resource that is not updated the database may give us no right to lock rows."""
+        """Whether a write of the other side, which locks the row there, may remove links of this key. If the other
+        resource is never updated, the role may have no privilege to lock its rows."""
         target = self.target(own)
         return "update" in target.methods and any(
-            other.foreign_key == own.column_name and other.target == resource.type and other.methods & TAKING_AWAY
+            other.foreign_key == own.column_name and other.target == resource.type and other.methods & REMOVING_METHODS
             for other in target.relationships
             if own_key_of(other) is None
         )
 
     def is_detachable(self, relationship: Relationship) -> bool:
-        """Whether a link can be taken away without the loss of a row: its key may be null, or it stands in a
-        link table."""
+        """Whether a link can be removed without deleting a row: its key may be null, or it is in a link table."""
         own = own_key_of(relationship)
         if own is not None:
             return own.nullable
@@ -143,22 +142,22 @@ class Catalog:
 
 
 def _referenced_first(catalog: Catalog) -> list[Resource]:
-    """All resources, each after those whose ids its rows hold. Where they form a ring, in the order of declaration."""
-    holds: dict[Resource, list[Resource]] = {resource: [] for resource in catalog}
+    """All resources, each after those that its rows refer to. Cycles are in the order of declaration."""
+    references: dict[Resource, list[Resource]] = {resource: [] for resource in catalog}
     for resource in catalog:
         for relationship in resource.relationships:
             target = catalog.target(relationship)
             if own_key_of(relationship) is not None:
-                holds[resource].append(target)
+                references[resource].append(target)
             elif relationship.foreign_key:
-                holds[target].append(resource)
+                references[target].append(resource)
     seen: set[Resource] = set()
     order: list[Resource] = []
 
     def visit(resource: Resource) -> None:
         if resource not in seen:
             seen.add(resource)
-            for referenced in holds[resource]:
+            for referenced in references[resource]:
                 visit(referenced)
             order.append(resource)
 
@@ -181,9 +180,9 @@ def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
     )
 
 
-def _checked_kinds(resources: object) -> tuple[tuple[Resource, ...], list[str], frozenset[object]]:
-    """The resources whose arguments are of the right types, the faults of the others, and the types that these
-    declare."""
+def _checked_types(resources: object) -> tuple[tuple[Resource, ...], list[str], frozenset[object]]:
+    """Return the resources whose arguments have valid types, the errors of the others, and the JSON:API types of these
+    others."""
     if not isinstance(resources, Iterable) or isinstance(resources, str | bytes):
         raise CatalogError(f"a Catalog takes a list of Resource, not {type(resources).__name__}")
     right: list[Resource] = []
@@ -192,7 +191,7 @@ def _checked_kinds(resources: object) -> tuple[tuple[Resource, ...], list[str], 
     for resource in resources:
         if not isinstance(resource, Resource):
             faults.append(f"a Catalog takes a list of Resource, and {resource!r} is {type(resource).__name__}")
-        elif wrong := list(_kind_faults(resource)):
+        elif wrong := list(_type_faults(resource)):
             faults += wrong
             skipped.add(str(resource.type))
         else:
@@ -200,25 +199,25 @@ def _checked_kinds(resources: object) -> tuple[tuple[Resource, ...], list[str], 
     return tuple(right), faults, frozenset(skipped)
 
 
-def _kind_faults(resource: Resource) -> Iterator[str]:
-    """Arguments of wrong types, which the other checks could not look at."""
+def _type_faults(resource: Resource) -> Iterator[str]:
+    """Arguments of wrong types, which the other checks could not handle."""
     where = f"resource {quoted(str(resource.type))}: "
-    faults = list(wrong_kinds(resource, but=("hooks",)))
+    faults = list(wrong_types(resource, but=("hooks",)))
     yield from (where + fault for fault in faults)
     if faults:
         return
-    yield from (f"{where}id: {fault}" for fault in wrong_kinds(resource.id))
+    yield from (f"{where}id: {fault}" for fault in wrong_types(resource.id))
     for attribute in resource.attributes:
         label = f"{where}attribute {quoted(str(attribute.name))}: "
-        yield from (label + fault for fault in wrong_kinds(attribute, but=("of", "compute")))
+        yield from (label + fault for fault in wrong_types(attribute, but=("of", "compute")))
         yield from (label + fault for fault in _names_faults(attribute.of))
         for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
-            yield from (f"{label}an operator: {fault}" for fault in wrong_kinds(operator))
+            yield from (f"{label}an operator: {fault}" for fault in wrong_types(operator))
     for relationship in resource.relationships:
         label = f"{where}relationship {quoted(str(relationship.name))}: "
-        yield from (label + fault for fault in wrong_kinds(relationship))
+        yield from (label + fault for fault in wrong_types(relationship))
         if link := link_of(relationship):
-            yield from (f"{label}`through`: {fault}" for fault in wrong_kinds(link))
+            yield from (f"{label}`through`: {fault}" for fault in wrong_types(link))
 
 
 def _names_faults(names: object) -> Iterator[str]:
@@ -229,9 +228,9 @@ def _names_faults(names: object) -> Iterator[str]:
 
 
 def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
-    """skipped: types whose declarations are not looked at."""
+    """skipped: JSON:API types whose declarations are not checked."""
     if not catalog.resources and not skipped:
-        yield "the catalogue declares no resource"
+        yield "the catalog declares no resource"
     yield from _repeated("type", (resource.type for resource in catalog))
     yield from _repeated("path", (resource.path for resource in catalog))
     for resource in catalog:
@@ -269,7 +268,7 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
             yield f"no field may be called {quoted(name)}"
     for identifier in _identifiers(resource):
         if not identifier or "\0" in identifier or len(identifier.encode()) > 63:
-            yield f"{quoted(identifier)} is not a name that PostgreSQL keeps: 1 to 63 bytes"
+            yield f"{quoted(identifier)} is not a valid name in PostgreSQL: it must have 1 to 63 bytes"
     yield from _hook_faults(resource.hooks)
     for attribute in resource.attributes:
         for fault in (*_attribute_faults(attribute), *_computed_faults(attribute, resource)):
@@ -294,7 +293,7 @@ def _identifiers(resource: Resource) -> Iterator[str]:
 
 def _attribute_faults(attribute: Attribute) -> Iterator[str]:
     if attribute.required and not attribute.is_writable(on_create=True):
-        yield "it is required on create, and cannot be written then"
+        yield "it is required on create but cannot be written then"
     if (attribute.min_length, attribute.max_length) != (None, None) and not (
         attribute.type.is_text or attribute.type.element is not None
     ):
@@ -308,7 +307,7 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
         yield f"patterns are for texts, not {attribute.type.name}"
     bounds = (attribute.minimum, attribute.maximum)
     wrong = [bound for bound in bounds if bound is not None and not is_bound_of(bound, attribute.type)]
-    yield from (f"{bound!r} is no minimum or maximum of {attribute.type.name}" for bound in wrong)
+    yield from (f"{bound!r} is not a minimum or maximum of {attribute.type.name}" for bound in wrong)
     if not wrong and None not in bounds and bounds[0] > bounds[1]:
         yield f"minimum {bounds[0]} is above maximum {bounds[1]}: no value fits"
     yield from _shape_faults(attribute)
@@ -316,7 +315,7 @@ def _attribute_faults(attribute: Attribute) -> Iterator[str]:
         try:
             re.compile(attribute.pattern)
         except re.error as error:
-            yield f"the pattern is no regular expression: {error}"
+            yield f"the pattern is not a valid regular expression: {error}"
     yield from _repeated("operator", (operator.name for operator in attribute.operators))
     if any(operator.name in ("any", "has") for operator in attribute.operators):
         yield "`any` and `has` are operators of relationships"
@@ -329,7 +328,7 @@ def _shape_faults(attribute: Attribute) -> Iterator[str]:
         msgspec.convert(None, attribute.shape)
     except msgspec.ValidationError:
         pass
-    except Exception as error:  # whatever a type that is none makes of it
+    except Exception as error:  # an invalid type can raise anything
         yield f"`shape` must be a type such as dict[str, list[int]], not {attribute.shape!r} ({error})"
 
 
@@ -355,21 +354,21 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     if attribute.compute is not None and (is_async(attribute.compute) or not takes(attribute.compute, 1)):
         yield "`compute` must be a function of a list of tuples, and not async"
     if attribute.of and attribute.compute is None:
-        yield "`of` has a meaning with `compute` alone"
+        yield "`of` is only used with `compute`"
     for name in attribute.of:
         source = resource.attribute(name)
         if source is None:
             known = [known.name for known in resource.attributes]
-            yield f"it is made of {quoted(name)}, which is not declared.{nearest(name, known)}"
+            yield f"it depends on {quoted(name)}, which is not declared.{nearest(name, known)}"
         elif source.compute is not None:
-            yield f"it is made of {quoted(name)}, which is computed in Python as well"
+            yield f"it depends on {quoted(name)}, which is computed in Python, too"
 
 
 def _relationship_faults(
     catalog: Catalog, resource: Resource, relationship: Relationship, skipped: frozenset[object]
 ) -> Iterator[str]:
     if relationship.name == "relationships":
-        yield "the name belongs to the relationship routes"
+        yield "the name is reserved for relationship routes"
     unknown = relationship.methods - RELATIONSHIP_METHODS
     if unknown:
         yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
@@ -380,20 +379,20 @@ def _relationship_faults(
     if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
         yield "`column` and `foreign_key` exclude each other"
     if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
-        yield "a to-one whose key is the other's may be empty: whether it must not is for the other to say"
+        yield "a to-one with `foreign_key` must be nullable: its key is in the other table"
     if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
         yield "a to-many has either `foreign_key` or `through`"
     yield from _unwritable_faults(catalog, resource, relationship)
 
 
 def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
-    """Relationships that no write can serve."""
+    """Relationships that cannot be written."""
     own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
     is_written = not relationship.methods <= {"read"}
     if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
         yield (
-            "it is required on create, and its `methods` let nobody write it: add `replace` to them, take `create` out "
-            "of the resource's, or declare required=False where the database fills the key in"
+            "it is required on create, but its `methods` do not allow writing it: add `replace` to them, remove "
+            "`create` from those of the resource, or declare required=False if the database sets the key"
         )
     if (
         own is not None
@@ -416,7 +415,7 @@ def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:
     if not all(_PATH_SEGMENT.fullmatch(segment) for segment in segments):
         yield f"the path {quoted(resource.path)} has a segment that is not of letters, digits, and . _ ~ -"
     if segments[0] in _RESERVED_PATHS:
-        yield f"the path {quoted(resource.path)} belongs to the server"
+        yield f"the path {quoted(resource.path)} is reserved"
     for other in catalog:
         if other is not resource and other.path.startswith(resource.path + "/"):
-            yield f"its path {quoted(resource.path)} is the beginning of {quoted(other.path)}"
+            yield f"its path {quoted(resource.path)} is a prefix of {quoted(other.path)}"

@@ -61,8 +61,8 @@ def plan_write(
     errors: list[ApiError],
     checks: Checks = NO_CHECKS,
 ) -> PlannedWrite:
-    """The write of one resource and its links; the plan is of use only when there are no errors. checks: of attributes
-    whose columns take less than is declared. pointers: writes the pointers of the errors.
+    """Plan the write of one resource and its links. The plan is only valid if there are no errors. checks: those of
+    attributes whose columns accept less than their declarations say. pointers: writes the pointers of the errors.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
     LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden.
@@ -81,12 +81,12 @@ def plan_write(
 
 
 def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, LockStrength]]:
-    """The rows that a write locks and that are there before the request, each by a column and its value: its own, those
-    whose keys it sets or takes away, and those that it links to."""
+    """Yield the existing rows that a write locks, each by a column and its value: its own row, rows whose keys it sets
+    or clears, and rows that it links to."""
     plan = write.plan
     row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
-    is_there = row_id is not None and not isinstance(row_id, Lid)
-    if is_there:
+    exists = row_id is not None and not isinstance(row_id, Lid)
+    if exists:
         yield plan.resource, plan.resource.id.column, row_id, plan.lock_strength
     for assignment in plan.assignments:
         owner, owner_id = assignment.owner, write.values[assignment.slot]
@@ -98,18 +98,18 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, Lock
         for one in write.values[link.slot] if key or link.mode != "remove" else ():
             if not isinstance(one, Lid):
                 yield link.target, link.target.id.column, one, strength
-        if key and is_there and link.mode == "replace":
+        if key and exists and link.mode == "replace":
             yield link.target, key, row_id, strength
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:
-    """Raises MethodForbidden where the declaration switches the write off."""
+    """Check that the declaration allows this kind of write. Raises MethodForbidden."""
     if kind not in resource.methods:
         raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
 
 
 def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
-    """The relationships whose linkage the answer to a write shows: those that the document carried, and the one to the
+    """Return the relationships whose linkage the answer to a write shows: those of the document, and the one to the
     owner."""
     to_owner = None if change.owner is None else catalog.other_side(_joined(change.owner, catalog))
     return tuple(
@@ -120,14 +120,14 @@ def written_relationships(change: Change, resource: Resource, catalog: Catalog) 
 
 
 def _joined(owner: Owner, catalog: Catalog) -> Relationship:
-    """The owner's relationship, which the route has found already."""
+    """The relationship of the owner. The route has checked that it exists."""
     relationship = catalog.by_type[owner.type].relationship(owner.relationship)
     assert relationship is not None
     return relationship
 
 
 class _WritePlanner:
-    """One document's planning: what it has resolved so far."""
+    """Plans one document, and keeps the assignments and links so far."""
 
     def __init__(
         self,
@@ -156,11 +156,13 @@ class _WritePlanner:
         self._links: list[LinkWrite] = []
 
     def slot(self, value: Any, place: Place) -> int:
+        """Add a value and return its slot."""
         self.values.append(value)
         self.places.append(place)
         return len(self.values) - 1
 
     def planned(self, id_slot: int | None, owner: OwnerRow | None) -> PlannedWrite:
+        """Return the result."""
         plan = WritePlan(
             kind=self.change.kind,
             rows=open_written(self.resource, self.context),
@@ -181,6 +183,7 @@ class _WritePlanner:
         )
 
     def has_right_type(self) -> bool:
+        """Check the type of the document."""
         type_name = self.change.type
         if type_name is None or type_name == self.resource.type:
             return True
@@ -198,7 +201,7 @@ class _WritePlanner:
         return self.pointers.place_pointer(self.change.pointer, place)
 
     def row_id(self) -> int:
-        """The slot of the id of what is updated or deleted."""
+        """Return the slot of the id of the updated or deleted row."""
         change = self.change
         place = change.id_pointer or self.resource.id
         if change.id is None:
@@ -215,7 +218,7 @@ class _WritePlanner:
         return Lid(resource.type, lid)
 
     def client_id(self) -> int | None:
-        """The slot of the id that the client has chosen, and its column's value."""
+        """Assign the id that the client has chosen, and return its slot."""
         change = self.change
         if change.id is None:
             return None
@@ -233,6 +236,7 @@ class _WritePlanner:
         return slot
 
     def attributes(self) -> None:
+        """Plan the attributes of the document."""
         for name, value in (self.change.attributes or {}).items():
             attribute = self.resource.attribute(name)
             if attribute is None or attribute.is_hidden:
@@ -247,7 +251,8 @@ class _WritePlanner:
                 self._unchanged.append(Unchanged(attribute, self.slot(value, attribute)))
 
     def assigned(self) -> None:
-        """What custom code sets. A name that it has not declared is its own fault, and no answer."""
+        """Plan the attributes that custom code sets. An unknown name is a fault of the custom code, not of the
+        client."""
         for name, value in self.change.assigned.items():
             attribute = self.resource.attribute(name)
             if attribute is None or not attribute.is_stored:
@@ -255,13 +260,14 @@ class _WritePlanner:
             self._assign(attribute, value)
 
     def check_columns(self) -> None:
-        """Two fields may be declared over one column, such as `owner_id` beside `owner`: a document sends one."""
+        """Check that each column is set once. Two fields may be declared over one column, such as `owner_id` and
+        `owner`."""
         places: dict[str, Place] = {}
         for assignment in self._assignments:
             place = self.places[assignment.slot]
             other = places.setdefault(assignment.column, place)
             if other != place:
-                detail = f"It sets what {self._pointer(other)} sets: send one of the two."
+                detail = f"{self._pointer(other)} sets the same column: send only one of the two."
                 self.errors.append(AttributeFault(detail, pointer=self._pointer(place)))
 
     def _unknown_attribute(self, name: str) -> None:
@@ -284,7 +290,7 @@ class _WritePlanner:
             self._assignments.append(Assignment(attribute.column_name, self.slot(native, attribute), attribute))
 
     def missing(self) -> None:
-        """What must be there and is not. What was sent and could not be decoded has its fault already."""
+        """Report missing required fields. Fields that could not be decoded have their errors already."""
         change = self.change
         if self.on_create:
             if "attributes" not in change.undecoded:
@@ -312,6 +318,7 @@ class _WritePlanner:
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
 
     def relationships(self) -> None:
+        """Plan the relationships of the document."""
         for name, linkage in self.change.relationships.items():
             relationship = self.resource.relationship(name)
             if relationship is None:
@@ -320,13 +327,13 @@ class _WritePlanner:
                 pointer = linkage.name_pointer or self._relationship(name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
             elif linkage.mode != "replace" and not relationship.is_to_many:
-                detail = f"{quoted(name)} is to-one: it is replaced, and nothing added or removed."
+                detail = f"{quoted(name)} is to-one: it can be replaced, but nothing can be added or removed."
                 self.errors.append(RelationshipFault(detail, pointer=linkage.name_pointer or linkage.pointer))
             elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif (kept := self._not_updated(relationship)) is not None:
-                why = f"resources of type {quoted(kept.type)} hold it, and are not updated"
+                why = f"its key is in resources of type {quoted(kept.type)}, which cannot be updated"
                 detail = f"The relationship {quoted(name)} cannot be written here: {why}."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
@@ -338,8 +345,8 @@ class _WritePlanner:
                 self._link(relationship, linkage)
 
     def _not_updated(self, relationship: Relationship) -> Resource | None:
-        """The resource whose rows hold the key, where its declaration keeps them from being updated. A new row's own
-        keys come with it, and those of a link table are no resource's."""
+        """Return the resource whose rows have the key, if its declaration does not allow updates. The keys of a new row
+        are inserted with it, and rows of a link table are not a resource."""
         if link_of(relationship) is not None or (self.on_create and own_key_of(relationship) is not None):
             return None
         holder = self.resource if own_key_of(relationship) is not None else self.catalog.target(relationship)
@@ -368,14 +375,14 @@ class _WritePlanner:
             self._links.append(self._in_order(link))
 
     def _in_order(self, link: LinkWrite) -> LinkWrite:
-        """Says which end of a link table is locked first."""
+        """Return the link with the end of the link table that is locked first."""
         ranks = self.catalog.lock_rank(link.target), self.catalog.lock_rank(link.resource)
         is_target_first = link_of(link.relationship) is not None and ranks[0] < ranks[1]
         return msgspec.structs.replace(link, is_target_first=True) if is_target_first else link
 
     def _linked_id(self, identifier: Identifier, target: Resource, linkage: LinkageChange) -> Any:
-        """The id that a resource identifier names, or None: after its fault was kept, or where what cannot be there
-        is to leave."""
+        """Return the id of a resource identifier. Returns None if it has an error, or if the link is removed and cannot
+        exist."""
         if identifier.type != target.type:
             detail = f"This relationship is to resources of type {quoted(target.type)}, not {quoted(identifier.type)}."
             pointer = self.pointers.member_pointer(identifier.pointer, "type")
@@ -397,7 +404,7 @@ class _WritePlanner:
         return RequiredLink(detail, pointer=pointer)
 
     def owner(self, owner: Owner) -> OwnerRow:
-        """Links a new resource to the one of the path, by a key of its own or through a link table."""
+        """Link a new resource to the one of the path, by its own key or through a link table."""
         parent, relationship = self.catalog.by_type[owner.type], _joined(owner, self.catalog)
         if "add" not in relationship.methods:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
@@ -413,18 +420,19 @@ class _WritePlanner:
         return OwnerRow(open_written(parent, self.context), slot)
 
     def _through(self, relationship: Relationship, owner: Owner) -> LinkWrite:
-        """The same link, seen from the new resource."""
+        """Return the same link, seen from the new resource."""
         parent = self.catalog.by_type[owner.type]
         slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
         self.item_pointers[slot] = (self.change.pointer,)
-        turned = self.catalog.turned(relationship)
-        return LinkWrite(self.resource, turned, open_written(parent, self.context), slot, "add", is_detachable=True)
+        inverse = self.catalog.inverse(relationship)
+        return LinkWrite(self.resource, inverse, open_written(parent, self.context), slot, "add", is_detachable=True)
 
     def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:
-            detail = f"The path links it to the {owner.type} {quoted(owner.id)}, and the document to another."
+            detail = f"The path links it to the {owner.type} {quoted(owner.id)}, but the document to another one."
             self.errors.append(OwnerConflict(detail, pointer=linkage.pointer))
 
 
 def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNotFound:
+    """Return the error for linkage to a missing resource."""
     return RelatedNotFound(f"There is no {target.type} with the id {quoted(id_text)}.", pointer=pointer)

@@ -1,8 +1,8 @@
-"""Cursors: the place of a row in the order of a list, as a text that says nothing to a client. What comes in: the
-values of the sort keys, as PostgreSQL writes them. What goes out: a cursor; and the values again.
+"""Encodes and decodes cursors: the position of a row in a sorted list, as a text that is opaque for clients. What comes
+in: the values of the sort keys, as PostgreSQL writes them. What goes out: a cursor; and the values again.
 
-A cursor is good for the list, the sort and the filter that it was made with. It is not secret: what it holds is
-checked like any value.
+A cursor is only valid for the list, sort and filter that it was created for. It is not secret: its values are checked
+like any others.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ _DEPTH = 2
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A place in a sorted list. mark: of the list. parent: the id of the resource whose related resources the list has;
-    "" for a collection. values: of the sort keys."""
+    """A position in a sorted list. mark: a hash of the list. parent: the id of the resource whose related resources the
+    list contains, "" for a collection. values: those of the sort keys."""
 
     mark: str
     parent: str
     values: Values
 
     def check(self, mark: str, count: int) -> None:
-        """mark: of the list that was asked for. count: of its sort keys. Raises ValueFault."""
+        """Check that the cursor belongs to the requested list. mark: that of the list. count: the number of its sort
+        keys. Raises ValueFault."""
         if self.mark != mark or len(self.values) != count or self.values[-1] is None:
             raise ValueFault(OF_THIS_LIST)
 
 
 def list_name(query: Query, resource: Resource, scope: Scope | None = None) -> str:
-    """The list that a cursor is bound to, but for the id of the parent and the values of the filter: the collection or
-    relationship, the sort, and the filter's names and operators."""
+    """Return a name of the list that a cursor is bound to: the collection or relationship, the sort, and the names and
+    operators of the filter. The id of the parent and the values of the filter are not included."""
     relation = None if scope is None else (scope.parent.type, scope.relationship.name)
     sort = [(key.path, key.is_descending) for key in query.sort]
     return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter]))
@@ -61,21 +62,23 @@ def _without_values(node: FilterNode) -> tuple[object, ...]:
 
 
 def mark_of(name: str, vals: Sequence[Any]) -> str:
-    """What a cursor has of its list. name: by `list_name`. vals: of the filter, in the order in which they stand."""
+    """Return the hash of a list for its cursors. name: by `list_name`. vals: the values of the filter, in their
+    order."""
     return hashlib.blake2b(f"{name}{vals!r}".encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
 def encode_cursor(mark: str, values: Sequence[str | None], parent: str = "") -> str:
+    """Return a cursor."""
     return base64.urlsafe_b64encode(dump_json([mark, parent, *values]).encode()).decode().rstrip("=")
 
 
 def decode_cursor(text: str) -> Cursor:
-    """Raises ValueFault."""
+    """Decode a cursor. Raises ValueFault."""
     try:
-        held = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        mark, parent, *values = msgspec.convert(load_json(held.decode(), _DEPTH), Values)
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        mark, parent, *values = msgspec.convert(load_json(decoded.decode(), _DEPTH), Values)
     except (ValueError, JsonFault, msgspec.ValidationError) as error:
-        raise ValueFault("a cursor as links.next and links.prev have it") from error
+        raise ValueFault("a cursor from links.next or links.prev") from error
     if mark is None or parent is None or not values:
         raise ValueFault(OF_THIS_LIST)
     return Cursor(mark, parent, values)

@@ -1,22 +1,21 @@
-"""The base of every answer that is the client's doing, and the ones that reading and planning a request raise.
+"""Defines the base of all errors that clients cause, and the errors of parsing and planning.
 
     ApiError                      anything that is answered with an `errors` document
     ├── Several                   independent errors that are reported together
     ├── ParameterError            a query parameter; source.parameter says which
     │   ├── IncludeError, SortError, FieldsError, PageError, FilterError
     ├── BodyError                 the request document; source.pointer says where
-    │   ├── AttributeFault        an attribute is missing, unknown, read-only or has a value that is refused
-    │   ├── RelationshipFault     the same of a relationship
+    │   ├── AttributeFault        an attribute is missing, unknown, read-only or has an invalid value
+    │   ├── RelationshipFault     the same for a relationship
     │   ├── TypeConflict, IdConflict, OwnerConflict, ClientIdForbidden, LinkageTypeConflict
-    │   ├── RelatedNotFound       linkage to something that is not there
-    │   └── RequiredLink          a write that would remove a link that must not be null
-    ├── ResourceNotFound          what the path, or an operation, names is not there
+    │   ├── RelatedNotFound       linkage to a resource that does not exist
+    │   └── RequiredLink          a write that would remove a required link
+    ├── ResourceNotFound          the resource of the path, or of an operation, does not exist
     ├── BadRequest                raised by custom code
-    └── MethodForbidden           a write that the declaration switches off
+    └── MethodForbidden           a write that the declaration does not allow
 
-What comes in: facts about the fault, in the words of the request. What goes out: an exception. Status, code
-and title are not known here: they are one table in `server/errors.py`. Faults of our own are no ApiError; they
-stay AssertionError or RuntimeError.
+It must not know: status, code and title. They are one table in `server/errors.py`. Faults of the server are not an
+ApiError; they stay AssertionError or RuntimeError.
 """
 
 from __future__ import annotations
@@ -29,26 +28,27 @@ MAX_ERRORS = 100
 """The most errors that one answer reports."""
 
 CONTROLS = "\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff"
-"""For a character class: what is not text, but moves a cursor, ends a line or stands for a byte that is no text."""
+"""Control characters, line separators and surrogates, for a character class of a regular expression."""
 
 QUOTED_CHARACTERS = 80
-"""Of the client's text in a detail."""
+"""The limit for a text of the client in a detail."""
 
 NAME_CHARACTERS = 256
-"""Of the name of a parameter in an error, and of names in the error that shows an operation."""
+"""The limit for the name of a parameter in an error, and for names in an error that shows an operation."""
 
 SHOWN_CHARACTERS = 1000
-"""Of a path in logs and traces, and of a value in the error that shows an operation."""
+"""The limit for a path in logs and traces, and for a value in an error that shows an operation."""
 
 
 class ApiError(Exception):
-    """`detail` tells a person what was wrong and what to do; at most one of the three sources says where. A class of a
-    user's own may say its `status` (400 to 499; 400 without one), `code` and `title`.
+    """An error that is answered with an `errors` document. `detail` tells a person what was wrong and what to do. At
+    most one of the three sources says where. A class of custom code may define `status` (400 to 499, by default 400),
+    `code` and `title`.
 
-    parameter: a query parameter's name as it was sent, such as `filter[age]`.
-    pointer: an RFC 6901 pointer into the request document, "" for the whole of it.
-    header: a request header's name.
-    meta: what else there is to say, shown as the error object's `meta`.
+    parameter: the name of a query parameter as it was sent, such as `filter[age]`.
+    pointer: an RFC 6901 pointer into the request document, "" for all of it.
+    header: the name of a request header.
+    meta: further facts, shown as the `meta` of the error object.
     """
 
     meta: Mapping[str, str] = {}
@@ -69,7 +69,7 @@ class ApiError(Exception):
 
 
 class Several(ApiError):
-    """Independent errors of one request, in the order in which they stand in it; never empty, never nested."""
+    """Independent errors of one request, in its order. It is never empty and never nested."""
 
     def __init__(self, errors: Sequence[ApiError]) -> None:
         super().__init__(f"{len(errors)} errors")
@@ -77,87 +77,87 @@ class Several(ApiError):
 
 
 class BadRequest(ApiError):
-    """For custom code to raise: rendered with pointer "" and with the status as a number besides its text."""
+    """An error for custom code to raise. By default its pointer is "". It shows the status also as a number."""
 
     def __init__(self, detail: str, *, pointer: str = "") -> None:
         super().__init__(detail, pointer=pointer)
 
 
 class ParameterError(ApiError):
-    pass
+    """A query parameter is invalid."""
 
 
 class IncludeError(ParameterError):
-    pass
+    """`include` is invalid."""
 
 
 class SortError(ParameterError):
-    pass
+    """`sort` is invalid."""
 
 
 class FieldsError(ParameterError):
-    pass
+    """A sparse fieldset is invalid."""
 
 
 class PageError(ParameterError):
-    pass
+    """A page parameter is invalid."""
 
 
 class FilterError(ParameterError):
-    pass
+    """A filter is invalid."""
 
 
 class BodyError(ApiError):
-    pass
+    """The request document is invalid."""
 
 
 class AttributeFault(BodyError):
-    pass
+    """An attribute is missing, unknown, read-only or has an invalid value."""
 
 
 class RelationshipFault(BodyError):
-    pass
+    """A relationship is missing, unknown or has invalid linkage."""
 
 
 class TypeConflict(BodyError):
-    pass
+    """The type of the document is not that of the route."""
 
 
 class IdConflict(BodyError):
-    pass
+    """The id of the document is not that of the path."""
 
 
 class OwnerConflict(BodyError):
-    pass
+    """The document links a new resource to another owner than the path."""
 
 
 class ClientIdForbidden(BodyError):
-    pass
+    """Clients may not choose ids of this type."""
 
 
 class LinkageTypeConflict(BodyError):
-    pass
+    """Linkage has a type that is not that of the relationship."""
 
 
 class RelatedNotFound(BodyError):
-    pass
+    """Linkage names a resource that does not exist."""
 
 
 class RequiredLink(BodyError):
-    pass
+    """The write would remove a required link."""
 
 
 class ResourceNotFound(ApiError):
-    pass
+    """The resource of the path, or of an operation, does not exist."""
 
 
 class MethodForbidden(ApiError):
-    pass
+    """The declaration does not allow this write."""
 
 
 class Errors(list[ApiError]):
-    """The errors of one request, as they are found. At MAX_ERRORS they are raised: a body of megabytes must not make an
-    answer of megabytes, nor take the time for it."""
+    """The errors of one request, as they are found. The list raises them at MAX_ERRORS, so that a body of megabytes
+    does not cause an answer of megabytes, and does not take the time for it."""
 
     def append(self, error: ApiError) -> None:
         super().append(error)
@@ -170,8 +170,8 @@ class Errors(list[ApiError]):
 
 
 def raise_as(answer: BaseException, error: BaseException) -> NoReturn:
-    """Raises the answer, which the error is the cause of; the error itself where that is the answer. A frame that holds
-    what it raises is a reference cycle: this one holds neither when it is left."""
+    """Raise the answer with the error as its cause, or the error itself if it is the answer. A frame that refers to the
+    exception that it raises is a reference cycle, so this one deletes its references."""
     try:
         if answer is error:
             raise error
@@ -181,8 +181,8 @@ def raise_as(answer: BaseException, error: BaseException) -> NoReturn:
 
 
 def release_frames(error: BaseException) -> None:
-    """Cuts an error that has been handled, and the errors behind it, from the frames through which they came. The
-    frames hold bodies and documents, and often the error itself: only the cycle collector would free that memory."""
+    """Remove the tracebacks of a handled error and of its causes. Their frames refer to bodies and documents, and often
+    to the error itself, so only the cycle collector would free this memory."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -199,7 +199,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def raise_all(errors: Sequence[ApiError]) -> None:
-    """Raise nothing, the one error, or all of them as `Several`."""
+    """Raise the error, or several errors as `Several`, or nothing if there are none."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -210,26 +210,27 @@ def raise_all(errors: Sequence[ApiError]) -> None:
 
 
 def resource_not_found(type_name: str, id_text: str, pointer: str | None = None) -> ResourceNotFound:
+    """Return the error for a missing resource."""
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
 
 
 def shortened(text: str, most: int = QUOTED_CHARACTERS) -> str:
-    """The client's text where it is shown: in a detail, as the name of a parameter, in a log. A body of megabytes must
-    not come back."""
+    """Shorten a text of the client for a detail, the name of a parameter or a log line. Errors must not repeat
+    megabytes of a body."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def quoted(text: str) -> str:
-    """The client's text for a detail: in quotes, and shortened."""
+    """Quote and shorten a text of the client for a detail."""
     return f"“{shortened(text)}”"
 
 
 def listed(names: Iterable[str]) -> str:
-    """The declared names for a detail, in their order: `a, b, c`."""
+    """Join declared names for a detail, in their order: `a, b, c`."""
     return ", ".join(names) or "none"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` Did you mean “x”?`, or nothing when no declared name is like it."""
+    """Return ` Did you mean “x”?`, or "" if no declared name is similar."""
     close = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=0.6)
     return f" Did you mean {quoted(close[0])}?" if close else ""

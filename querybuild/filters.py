@@ -1,6 +1,5 @@
-"""Filter JSON -> filter nodes. What comes in: the text of a `filter` parameter. What goes out: nodes that keep
-where each came from. Names and operators are not resolved here; `any` and `has` are told apart because their
-val is a filter.
+"""Parses filters. What comes in: the text of a `filter` parameter. What goes out: nodes, each with its position in the
+request. Names and operators are not resolved here, except `any` and `has`, because their val is a filter.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ _MEMBERS = ("name", "op", "val", "field")
 
 
 def placed(source: Source, detail: str) -> str:
-    """A detail that begins with the place in the filter."""
+    """Return a detail that begins with the position in the filter."""
     return f"{source.path}: {detail}" if source.path else detail
 
 
 def fault(source: Source, detail: str) -> FilterError:
+    """Return an error at this position."""
     return FilterError(placed(source, detail), parameter=source.parameter)
 
 
 def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
-    """The filter objects of a tree that are about a field, in the order in which they stand."""
+    """Yield the filter objects of a tree that are about a field, in their order."""
     for node in nodes:
         if isinstance(node, FieldFilter):
             yield node
@@ -36,12 +36,12 @@ def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
 
 
 def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
-    """Of a filter, in the order in which they stand."""
+    """Return the values of a filter, in their order."""
     return [node.val for node in field_filters(nodes) if node.field is None]
 
 
 class FilterReader:
-    """The reading of a request's filters: their limits, which hold over all of them, and the faults found so far."""
+    """Parses the filters of one request. Their limits apply to all of them together. It appends to errors."""
 
     def __init__(self, limits: Limits, errors: list[ApiError]) -> None:
         self.limits = limits
@@ -51,7 +51,7 @@ class FilterReader:
         self._value_count = 0
 
     def full(self, parameter: str, text: str) -> tuple[FilterNode, ...]:
-        """A `filter` parameter's JSON as the conjunction that it is; every fault in it is kept.
+        """Parse the JSON of a `filter` parameter, which is a conjunction. All its errors are reported.
 
         >>> (node,) = FilterReader(limits, []).full("filter", '[{"name":"age","op":"ge","val":18}]')
         >>> (node.name, node.op, node.val, node.field, node.is_text, node.source)
@@ -66,7 +66,7 @@ class FilterReader:
         return self.items(tree, "", 1)
 
     def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:
-        """`filter[name][op]=text`, whose text is yet to be read as the attribute's type."""
+        """Parse `filter[name][op]=text`. The text is not converted to the type of the attribute here."""
         self.parameter = parameter
         if not self.has_room(""):
             return ()
@@ -77,17 +77,19 @@ class FilterReader:
         return self._value_count - 1
 
     def has_room(self, path: str) -> bool:
-        """Whether one more filter object or group is within the limit; the first that is not is a fault."""
+        """Count a filter object or group, and return whether it is within the limit. The first beyond it is an
+        error."""
         self.node_count += 1
         if self.node_count == self.limits.max_filter_nodes + 1:
             self.refuse(path, f"a filter has at most {self.limits.max_filter_nodes} filter objects and groups")
         return self.node_count <= self.limits.max_filter_nodes
 
     def refuse(self, path: str, detail: str) -> None:
+        """Add an error at this path."""
         self.errors.append(fault(Source(self.parameter, path), detail))
 
     def items(self, value: Any, path: str, depth: int) -> tuple[FilterNode, ...]:
-        """A list of filters, or one filter object that stands for a list of one."""
+        """Parse a list of filters, or one filter object instead of a list."""
         if isinstance(value, dict):
             nodes = [self.node(value, path, depth)]
         elif isinstance(value, list):
@@ -98,6 +100,7 @@ class FilterReader:
         return tuple(node for node in nodes if node is not None)
 
     def node(self, value: Any, path: str, depth: int) -> FilterNode | None:
+        """Parse a filter object or a group."""
         if not self.has_room(path):
             return None
         if depth > self.limits.max_filter_depth:
@@ -111,30 +114,32 @@ class FilterReader:
         return None
 
     def group(self, value: dict[str, Any], path: str, depth: int) -> Group | None:
+        """Parse a group: `and`, `or` or `not`."""
         if len(value) != 1:
             self.refuse(path, "a group has exactly one member, `and`, `or` or `not`")
             return None
         ((op, content),) = value.items()
-        place = f"{path}.{op}".lstrip(".")
+        inner_path = f"{path}.{op}".lstrip(".")
         match op:
             case "and" | "or":
                 if isinstance(content, list):
-                    return Group(op, self.items(content, place, depth + 1))
-                self.refuse(place, f"`{op}` takes a list of filters")
+                    return Group(op, self.items(content, inner_path, depth + 1))
+                self.refuse(inner_path, f"`{op}` takes a list of filters")
             case _:
                 if isinstance(content, list) and len(content) == 1:
                     content = content[0]
                 if isinstance(content, dict):
-                    return Group("not", self.items(content, place, depth + 1))
-                self.refuse(place, "`not` takes one filter object or group")
+                    return Group("not", self.items(content, inner_path, depth + 1))
+                self.refuse(inner_path, "`not` takes one filter object or group")
         return None
 
     def filter_object(self, value: dict[str, Any], path: str, depth: int) -> FilterNode | None:
+        """Parse a filter object."""
         faults = len(self.errors)
         for member in value:
             if member not in _MEMBERS:
                 known = (*_MEMBERS, *GROUPS)
-                self.refuse(path, f"{quoted(member)} is no member of a filter object.{nearest(member, known)}")
+                self.refuse(path, f"{quoted(member)} is not a member of a filter object.{nearest(member, known)}")
         name, op, field = value.get("name"), value.get("op"), value.get("field")
         for member, content in (("name", name), ("op", op)):
             if not isinstance(content, str):
@@ -152,6 +157,7 @@ class FilterReader:
         return FieldFilter(name, op, value.get("val"), field, False, source, index)
 
     def relation(self, name: str, op: str, value: dict[str, Any], source: Source, depth: int) -> RelationFilter | None:
+        """Parse a filter object with `any` or `has`."""
         if "val" not in value:
             self.refuse(source.path, f"`{op}` takes a `val`: a filter object, a group, or a list of them")
             return None

@@ -1,9 +1,9 @@
-"""SQL that finds an id which no row has. What comes in: a resource whose ids clients may choose, and that have a
-default. What goes out: statements.
+"""Compiles SQL that finds a free id. What comes in: a resource whose ids have a default, and may also be chosen by
+clients. What goes out: statements.
 
-A client may take any number, so the default may offer one that is taken. Then the numbers that the sequence gives next
-are looked up in the index of the ids until one is free. A number that a sequence gave is nobody else's; the sequence is
-never set, so it never moves backwards.
+A client may choose any number, so the default may return one that is taken. Then the next numbers of the sequence are
+looked up in the index of the ids until one is free. No other session gets these numbers. The sequence is never set, so
+it never moves backwards.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ QUOTE = '"'
 class FreeIdStatements(msgspec.Struct, frozen=True):
     """The statements for one resource.
 
-    sequence: given table and column, the sequence that the default takes its numbers from, its start, increment, least
-    and greatest number, and whether the role may take numbers; no row where the default is anything else.
-    draw: given the sequence, how many numbers it may give at most, and how many are wanted; numbers that are free.
-    choose: given a start, an increment, the most steps, and how many of the first steps are tried; a free number.
-    is_taken: given an id; a row if it is taken.
-    insert: the new row with the id that Slot("row") has.
+    sequence: takes table and column. Returns the sequence of the default, its start, increment, minimum and maximum,
+        and whether the role may use it. No row if the default is something else.
+    draw: takes the sequence, how many numbers to take from it at most, and how many free ones are needed. Returns free
+        numbers.
+    choose: takes a start, an increment, the number of steps, and how many of the first steps to try. Returns a free
+        number.
+    is_taken: takes an id. Returns a row if it is taken.
+    insert: inserts the new row with the id in Slot("row").
     """
 
     table: str
@@ -39,6 +41,7 @@ class FreeIdStatements(msgspec.Struct, frozen=True):
 
 
 def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
+    """Compile the statements for one resource. insert: the statement that inserts a row with an id."""
     rows = table(resource)
     name, column = rows.get_sql(quote_char=QUOTE), resource.id.column
     return FreeIdStatements(
@@ -53,7 +56,7 @@ def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
 
 
 def _is_free(rows: Table, column: str) -> str:
-    """A subquery that is run for each number, and so looks into the index, whatever the planner thinks of the table."""
+    """A subquery that runs once for each number, so that it uses the index with any statistics of the table."""
     name, own = rows.get_sql(quote_char=QUOTE), f'"t".{_id_of(rows, column)}'
     return f'(SELECT {own} FROM {name} "t" WHERE {own}="numbers"."n" LIMIT 1) IS NULL'
 
@@ -62,7 +65,7 @@ def _id_of(rows: Table, column: str) -> str:
     return str(rows.field(column).get_sql(quote_char=QUOTE, with_namespace=False))
 
 
-# Of a default that makes something else of the number, such as nextval('s') * 10, the sequence does not tell the id.
+# Only plain defaults: with nextval('s') * 10 the number of the sequence is not the id.
 _SEQUENCE = r"""
 SELECT s.seqrelid::int8, s.seqstart, s.seqincrement, s.seqmin, s.seqmax,
        has_sequence_privilege(s.seqrelid, 'USAGE, UPDATE')
@@ -77,14 +80,14 @@ JOIN pg_sequence s ON s.seqrelid = CASE
 WHERE a.attrelid = $1::text::regclass AND a.attname = $2::text
 """
 
-# The numbers are taken from the sequence one by one, until enough are free: LIMIT stops them.
+# LIMIT stops the query when enough numbers are free, so it takes no more from the sequence.
 _DRAW = """
 SELECT "n" FROM (SELECT nextval($1::int8::oid::regclass) AS "n" FROM generate_series(1, $2::int8) OFFSET 0) "numbers"
 WHERE {is_free} LIMIT $3::int8
 """
 
-# First the lowest numbers; then numbers by chance, in wider and wider ranges. However many ids are taken, a range is
-# reached that is mostly free, and clients that look at once find different ones.
+# First the lowest numbers, then random ones in increasing ranges. Some range is mostly free, however many ids are
+# taken, and concurrent requests find different numbers.
 _CHOOSE = """
 SELECT "n" FROM (
     SELECT $1::int8 + $2::int8 * "k" AS "n" FROM (

@@ -20,7 +20,7 @@ from querybuild.query import Change, ChangeKind
 
 
 class Written(msgspec.Struct, frozen=True, eq=False):
-    """What was written. id: as its column has it."""
+    """A write that was done. id: the native value of its column."""
 
     change: Change
     id: Any
@@ -28,14 +28,16 @@ class Written(msgspec.Struct, frozen=True, eq=False):
 
 # The first argument is the server's `Writing`, a type that nothing here may import.
 Before = Callable[[Any, list[Change]], Awaitable[Sequence[Change] | None]]
-"""Returns the changes that are planned instead, as many and in the same order; None for those that came. Values are as
-the client sent them and not checked yet. What it raises ends the request: nothing is written."""
+"""Runs before the planning. It returns the changes to plan instead, as many and in the same order, or None for the
+given ones. Their values are not checked yet. An exception ends the request, and nothing is written."""
 
 After = Callable[[Any, list[Written]], Awaitable[None]]
-"""Runs when the rows and links are written and not yet committed. What it raises ends the request as well."""
+"""Runs after the rows and links are written and before the commit. An exception ends the request, and everything is
+rolled back."""
 
 AfterCommit = Callable[[list[Written]], Awaitable[None]]
-"""Runs once, before the answer is sent, whatever was tried again before. What it raises is logged: the write stands."""
+"""Runs once after the commit, before the answer is sent, even if the transaction was retried. An exception is only
+logged, because the write is done."""
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -51,14 +53,16 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     after_commit: AfterCommit | None = None
 
     def before(self, kind: ChangeKind) -> Before | None:
+        """Return the hook before writes of this kind."""
         return {"create": self.before_create, "update": self.before_update, "delete": self.before_delete}[kind]
 
     def after(self, kind: ChangeKind) -> After | None:
+        """Return the hook after writes of this kind."""
         return {"create": self.after_create, "update": self.after_update, "delete": self.after_delete}[kind]
 
 
 def is_async(function: object) -> bool:
-    """Whether calling it gives something to wait for; a decorator that is made with functools.wraps is seen through."""
+    """Whether a call returns an awaitable. Decorators that use functools.wraps are unwrapped."""
     if not callable(function):
         return False
     plain = inspect.unwrap(function)
@@ -66,7 +70,7 @@ def is_async(function: object) -> bool:
 
 
 def takes(function: object, count: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """Whether the function can be called with this number of arguments."""
     if not callable(function):
         return False
     try:

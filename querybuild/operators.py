@@ -1,9 +1,9 @@
-"""The filter operators, one row an operator. What comes in: an attribute's type and a value of the request.
-What goes out: what is bound, and the criterion that PyPika writes. To add an operator, add a row here; the
-documentation and its test read this table.
+"""Defines the filter operators, one row for each. What comes in: the type of an attribute and a value of the request.
+What goes out: the bound value, and the criterion for PyPika. To add an operator, add a row here; a test compares the
+documentation with this table.
 
-Each row's SQL stands beside it. `jsonb_contains` is not in the table: it is a custom operator, as a user would
-write it.
+The SQL of each row is in the comment above it. `jsonb_contains` is not in the table: it is a custom operator, as a user
+would write it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from querybuild.types import BYTEA, JSON, JSONB, ColumnType
 from querybuild.values import ValueFault, json_of
 
 MAX_PATTERN = 200
-"""Characters of a regular expression."""
+"""How many characters a regular expression may have."""
 
 Applies = Callable[[Attribute], bool]
 
 
 class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """arity: `one` value, a `list`, a `pair`, or a value that may be `null`. applies: which attributes have
-    it. criterion: of the column and the bound parameters.
-    on_null: the criterion for val null. on_field: the criterion for another column, where that makes sense.
-    prepare: the value after it was read as the attribute's type. is_text: the column is seen as text.
+    """An operator. arity: `one` value, a `list` or a `pair`. applies: which attributes have it. criterion: takes the
+    column and the bound parameters. on_null: the criterion for a null val. on_field: the criterion for another column,
+    if that makes sense. prepare: converts the value, after it was converted to the type of the attribute. is_text:
+    whether the column is cast to text. only_null: which attributes only accept null.
     """
 
     name: str
@@ -47,7 +47,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _is_plain(attribute: Attribute) -> bool:
-    """Has equality in SQL and in the contract."""
+    """Whether the type has equality, in SQL and in the contract."""
     return attribute.type not in (JSON, JSONB, BYTEA) and attribute.type.element is not JSON
 
 
@@ -80,14 +80,14 @@ def _infix(sql: str) -> Callable[[Term, Term], Criterion]:
 
 
 def escaped(text: str) -> str:
-    """A text that LIKE takes literally; backslash is PostgreSQL's escape character."""
+    """Escape a text for LIKE, so that it is matched literally. Backslash is PostgreSQL's escape character."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def pattern(text: str) -> str:
-    """A text with `%` is a LIKE pattern as it stands; without, it is contained literally.
+    """Return the LIKE pattern for a text. A text with `%` is a pattern. Any other text is searched literally.
 
-    Raises ValueFault for a pattern that ends in the escape character: PostgreSQL refuses it only when it comes to the
+    Raises ValueFault for a pattern that ends in the escape character. PostgreSQL only refuses it when it reaches the
     end of the pattern, which depends on the rows.
     """
     if "%" not in text:
@@ -141,7 +141,7 @@ _SAME, _DISTINCT = _infix(" IS NOT DISTINCT FROM "), _infix(" IS DISTINCT FROM "
 
 
 def _is_same(column: Term, bound: Term) -> Criterion:
-    """IS NOT DISTINCT FROM a value that is not null, in words for which PostgreSQL can use an index."""
+    """IS NOT DISTINCT FROM a value that is not null, in a form for which PostgreSQL can use an index."""
     return Template("({}={} AND {} IS NOT NULL)", column, bound, column)
 
 
@@ -171,8 +171,8 @@ OPERATORS: tuple[OperatorRow, ...] = (
         applies=_is_scalar,
         criterion=lambda column, bound: Template("{}<>ALL({})", column, bound),
     ),
-    # ("t0"."words"&&$1 AND cardinality($1)>0): the list holds the string, or the two lists overlap. An empty list
-    # matches nothing: not null either, so that `not` of it matches everything, as notin_ of an empty list does
+    # ("t0"."words"&&$1 AND cardinality($1)>0): the list contains the string, or the two lists overlap. For an empty
+    # list it is false and never null, so that `not` of it matches everything, like notin_ with an empty list
     OperatorRow(
         name="in_",
         aliases=("in",),
@@ -269,11 +269,11 @@ def _object_or_array(value: Any) -> str:
 
 
 JSONB_CONTAINS = Operator("jsonb_contains", read=_object_or_array, criterion=_contains_json)
-"""`"t0"."meta"@>$1`; every jsonb attribute has it."""
+"""`"t0"."meta"@>$1`. Every jsonb attribute has it."""
 
 
 def custom_operators(attribute: Attribute) -> tuple[Operator, ...]:
-    """The attribute's own custom operators and those that come with its type."""
+    """Return the custom operators of the attribute and of its type."""
     own = attribute.operators
     if attribute.type is JSONB and all(operator.name != JSONB_CONTAINS.name for operator in own):
         return (*own, JSONB_CONTAINS)
@@ -281,7 +281,7 @@ def custom_operators(attribute: Attribute) -> tuple[Operator, ...]:
 
 
 def find_operator(attribute: Attribute, name: str) -> OperatorRow | Operator | None:
-    """The operator of that name that the attribute has; a custom one wins over one of the table."""
+    """Return the operator of the attribute with this name, or None. A custom operator overrides one of the table."""
     for custom in custom_operators(attribute):
         if custom.name == name:
             return custom
@@ -292,7 +292,7 @@ def find_operator(attribute: Attribute, name: str) -> OperatorRow | Operator | N
 
 
 def operator_names(attribute: Attribute) -> tuple[str, ...]:
-    """The names an attribute's filters may use, for messages."""
+    """Return the names of the operators of an attribute, for messages."""
     return (
         *(row.name for row in OPERATORS if row.applies(attribute)),
         *(custom.name for custom in custom_operators(attribute)),
@@ -300,12 +300,13 @@ def operator_names(attribute: Attribute) -> tuple[str, ...]:
 
 
 def all_names() -> frozenset[str]:
-    """Every operator that any attribute could have, with the relationship operators: to tell an unknown one
-    from a misplaced one."""
+    """Return the names of all operators, including those of relationships, to distinguish unknown from misplaced
+    ones."""
     rows = {name for row in OPERATORS for name in (row.name, *row.aliases)}
     return frozenset(rows | {JSONB_CONTAINS.name, "any", "has"})
 
 
 def element_type(column_type: ColumnType) -> ColumnType:
-    """What the items of a list operator's val are: the elements of an array, else values of the type itself."""
+    """Return the type of the items in the val of a list operator: that of the elements of an array, or the type
+    itself."""
     return column_type.element or column_type

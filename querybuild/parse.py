@@ -1,8 +1,8 @@
-"""Query-string pairs -> Query. What comes in: a raw query string, the parameters that the route has a use for,
-and the limits. What goes out: a Query whose names are not resolved. One reader per parameter family; every
-fault is collected, none stops the others.
+"""Parses query strings. What comes in: a raw query string, the parameter families that the route accepts, and the
+limits. What goes out: a Query whose names are not resolved. There is one function for each parameter family. All errors
+are collected.
 
-Nothing here knows a resource. Sources: JSON:API 1.0 "Query Parameters", "Fetching Data".
+It must not know: resources. Sources: JSON:API 1.0 "Query Parameters", "Fetching Data".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAGE_KEYS = ("size", "number", "limit", "offset", "after", "before", "total")
 TOTALS: tuple[Literal["exact", "estimated", "none"], ...] = ("exact", "estimated", "none")
 
 SHORT_NAME = 100
-"""Characters of a name that is kept with its decoded form."""
+"""Decoded names up to this length are cached."""
 
 _FREQUENT = tuple((f"%{ord(character):02X}", character) for character in '"{}[]:, ')
 """The characters of JSON as clients encode them. None of them is a hexadecimal digit or `%`, so that nothing new can be
@@ -45,7 +45,7 @@ _BEYOND_BIGINT = 10**20
 
 
 def split_pairs(query_string: str, errors: list[ApiError]) -> tuple[tuple[str, str], ...]:
-    """The name-value pairs in their order; `+` is a blank. What is not UTF-8 after decoding is a fault.
+    """Return the name-value pairs in their order. `+` is a blank. Text that is not UTF-8 after decoding is an error.
 
     >>> split_pairs("page%5Bsize%5D=5&sort=name", [])
     (('page[size]', '5'), ('sort', 'name'))
@@ -67,7 +67,7 @@ def _pairs(query_string: str, errors: list[ApiError]) -> Iterator[tuple[str, str
 
 @lru_cache(maxsize=256)
 def _decoded_name(text: str) -> str:
-    """Clients send the same names again and again. Raises UnicodeDecodeError."""
+    """A cached `_decoded`: clients send the same names again and again. Raises UnicodeDecodeError."""
     return _decoded(text)
 
 
@@ -78,22 +78,22 @@ def _decoded(text: str) -> str:
     # unquote_to_bytes takes 0.15 us for each code, and a filter has dozens.
     for code, character in _FREQUENT:
         text = text.replace(code, character)
-    # HTTP hands a request line over as Latin-1, whatever its bytes mean.
+    # The HTTP layer decodes every request line as Latin-1.
     return unquote_to_bytes(text.encode("latin-1", "replace")).decode()
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a parameter is left to others: its family is not ours, and its name has a character outside a-z, as
-    JSON:API requires of implementation-specific names."""
+    """Whether a parameter is implementation-specific and ignored: its family is unknown, and its name has a character
+    outside a-z, as JSON:API requires."""
     family = name.partition("[")[0]
     return family not in FAMILIES and family.lower() not in FAMILIES and _RESERVED.fullmatch(name) is None
 
 
 def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: Limits, errors: list[ApiError]) -> Query:
-    """The query of a route that has a use for the families in `accepts`; appends its faults to errors.
+    """Parse the query of a route that accepts these families. Appends to errors.
 
-    A known parameter that the route has no use for is a fault, and so is any other name made of a-z alone. A known
-    parameter in another spelling, such as `Sort`, is a fault as well. The rest is ignored.
+    These are errors: a known parameter that the route does not accept, any other name of only a-z, and a known
+    parameter in another spelling, such as `Sort`. Other names are ignored.
     """
     families: dict[str, list[tuple[str, tuple[str, ...], str]]] = {family: [] for family in FAMILIES}
     for name, value in pairs:
@@ -108,9 +108,9 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
             else:
                 errors.append(_unknown(name, accepts))
         elif family not in accepts:
-            errors.append(ParameterError(f"This route has no use for {quoted(family)}.", parameter=name))
+            errors.append(ParameterError(f"This route does not accept {quoted(family)}.", parameter=name))
         elif bracketed is None:
-            errors.append(ParameterError("The brackets of this parameter do not fit.", parameter=name))
+            errors.append(ParameterError("The brackets of this parameter are malformed.", parameter=name))
         else:
             families[family].append((name, tuple(_BRACKETS.findall(bracketed["keys"])), value))
     return Query(
@@ -123,11 +123,11 @@ def parse(pairs: tuple[tuple[str, str], ...], accepts: frozenset[str], limits: L
 
 
 Parameters = list[tuple[str, tuple[str, ...], str]]
-"""Of one family: (name as sent, keys in its brackets, value)."""
+"""The parameters of one family: (name as sent, keys in its brackets, value)."""
 
 
 def _unknown(name: str, accepts: frozenset[str]) -> ParameterError:
-    known = f"This route knows {', '.join(sorted(accepts))}." if accepts else "This route has no parameters."
+    known = f"This route accepts {', '.join(sorted(accepts))}." if accepts else "This route has no parameters."
     return ParameterError(f"There is no parameter {quoted(name)}.{nearest(name, accepts)} {known}", parameter=name)
 
 
@@ -136,13 +136,13 @@ def _no_such(name: str, meant: str) -> str:
 
 
 def _single(parameters: Parameters, error: type[ParameterError], errors: list[ApiError]) -> str | None:
-    """The value of a parameter that has no brackets and stands once."""
+    """Return the value of a parameter that has no brackets and occurs once."""
     for name, keys, _ in parameters:
         if keys:
             errors.append(error(_prefix(error) + _no_such(name, name.partition("[")[0]), parameter=name))
     plain = [(name, value) for name, keys, value in parameters if not keys]
     for name, _ in plain[1:]:
-        errors.append(error(_prefix(error) + "It stands more than once.", parameter=name))
+        errors.append(error(_prefix(error) + "It occurs more than once.", parameter=name))
     return plain[0][1] if plain else None
 
 
@@ -154,7 +154,7 @@ def _filters(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> 
     reader = FilterReader(limits, errors)
     for name, keys, value in parameters:
         if "\0" in value:
-            errors.append(FilterError("The value holds U+0000, which PostgreSQL cannot store.", parameter=name))
+            errors.append(FilterError("The value contains U+0000, which PostgreSQL cannot store.", parameter=name))
         elif not keys:
             yield from reader.full(name, value)
         elif len(keys) > 2 or not all(keys):
@@ -182,7 +182,7 @@ def _include(value: str | None, errors: list[ApiError]) -> tuple[tuple[str, ...]
     if not all(name for path in paths for name in path):
         errors.append(
             IncludeError(
-                f"Include parameter is invalid: {quoted(value)} holds an empty relationship name.",
+                f"Include parameter is invalid: {quoted(value)} contains an empty relationship name.",
                 parameter="include",
             )
         )
@@ -196,7 +196,7 @@ def _fields(parameters: Parameters, errors: list[ApiError]) -> dict[str, tuple[s
         if len(keys) != 1:
             errors.append(FieldsError("A sparse fieldset is fields[type]=name,name.", parameter=name))
         elif keys[0] in fields:
-            errors.append(FieldsError("It stands more than once.", parameter=name))
+            errors.append(FieldsError("It occurs more than once.", parameter=name))
         else:
             fields[keys[0]] = tuple(value.split(",")) if value else ()
     return fields
@@ -210,7 +210,7 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
             known = ", ".join(f"page[{known}]" for known in PAGE_KEYS)
             errors.append(PageError(f"There is no such page parameter; there are {known}.", parameter=name))
         elif key in given:
-            errors.append(PageError("It stands more than once.", parameter=name))
+            errors.append(PageError("It occurs more than once.", parameter=name))
         else:
             given[key] = value
     by_cursor = [key for key in ("after", "before") if key in given]
@@ -218,21 +218,22 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
     by_offset = [key for key in ("limit", "offset") if key in given]
     if by_cursor:
         for key in (*by_cursor[1:], *by_number, *by_offset):
-            detail = f"page[{by_cursor[0]}] goes with page[size] and page[total] alone."
+            detail = f"page[{by_cursor[0]}] can only be combined with page[size] and page[total]."
             errors.append(PageError(detail, parameter=f"page[{key}]"))
         return _cursor_page(given, by_cursor[0], limits, errors)
     if by_number and by_offset:
-        detail = "page[size] and page[number] do not mix with page[limit] and page[offset]."
+        detail = "page[size] and page[number] cannot be combined with page[limit] and page[offset]."
         errors.append(PageError(detail, parameter=f"page[{by_offset[0]}]"))
         by_offset = []
     return _page_of(given, "offset" if by_offset else "number", limits, errors)
 
 
 def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[ApiError]) -> Page:
-    """`page[after]` and `page[before]`: rows are found by their place in the order, and are not counted unless that is
-    asked for."""
+    """A page by `page[after]` or `page[before]`. Its total is only counted if it is requested."""
     if key == "before" and not given[key]:
-        errors.append(PageError("page[before] needs a cursor; page[after]= begins.", parameter="page[before]"))
+        errors.append(
+            PageError("page[before] needs a cursor; page[after]= is the first page.", parameter="page[before]")
+        )
     size = _whole(given, "size", limits.page_size, 1, errors)
     errors.extend(_size_faults("page[size]", size, limits))
     total = _total(given, limits, errors) if "total" in given else "none"
@@ -242,27 +243,28 @@ def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[A
 def _page_of(
     given: dict[str, str], family: Literal["number", "offset"], limits: Limits, errors: list[ApiError]
 ) -> Page:
-    size_key, place_key = ("size", "number") if family == "number" else ("limit", "offset")
-    least = 1 if family == "number" else 0
+    size_key, position_key = ("size", "number") if family == "number" else ("limit", "offset")
+    minimum = 1 if family == "number" else 0
     size = _whole(given, size_key, limits.page_size, 0, errors)
-    place = _whole(given, place_key, least, least, errors)
-    offset = (place - 1) * size if family == "number" else place
+    position = _whole(given, position_key, minimum, minimum, errors)
+    offset = (position - 1) * size if family == "number" else position
     errors.extend(_size_faults(f"page[{size_key}]", size, limits))
-    if size == 0 and place > least:
-        detail = f"page[{size_key}]=0 asks for everything: page[{place_key}] does not go with it."
-        errors.append(PageError(detail, parameter=f"page[{place_key}]"))
+    if size == 0 and position > minimum:
+        detail = f"page[{size_key}]=0 requests all rows: it cannot be combined with page[{position_key}]."
+        errors.append(PageError(detail, parameter=f"page[{position_key}]"))
     return Page(family=family, size=size, offset=offset, total=_total(given, limits, errors))
 
 
-def _whole(given: dict[str, str], key: str, default: int, least: int, errors: list[ApiError]) -> int:
+def _whole(given: dict[str, str], key: str, default: int, minimum: int, errors: list[ApiError]) -> int:
     text = given.get(key)
     if text is None:
         return default
     if text.isascii() and text.isdigit():
         number = int(text) if len(text) <= 20 else _BEYOND_BIGINT
-        if number >= least:
+        if number >= minimum:
             return number
-    errors.append(PageError(f"Expected a whole number from {least}, not {quoted(text)}.", parameter=f"page[{key}]"))
+    detail = f"Expected a whole number of at least {minimum}, not {quoted(text)}."
+    errors.append(PageError(detail, parameter=f"page[{key}]"))
     return default
 
 
@@ -270,7 +272,7 @@ def _size_faults(parameter: str, size: int, limits: Limits) -> Iterator[PageErro
     if size > limits.max_page_size:
         yield PageError(f"A page has at most {limits.max_page_size} resources.", parameter=parameter)
     if size == 0 and limits.unpaginated == "off":
-        yield PageError("This server does not answer without pages: ask for at least 1.", parameter=parameter)
+        yield PageError("This server only answers with pages: request a size of at least 1.", parameter=parameter)
 
 
 def _total(given: dict[str, str], limits: Limits, errors: list[ApiError]) -> Literal["exact", "estimated", "none"]:

@@ -1,12 +1,11 @@
-"""What PostgreSQL has to build for a regular expression. In: a pattern of the operator `match`. Out: the refusal of one
-that would take it long.
+"""Refuses regular expressions that are expensive for PostgreSQL to compile. In: a pattern of the operator `match`.
 
-PostgreSQL writes a bounded repetition out: `(.{0,100}){0,100}` has 10,000 states and a million transitions. That takes
-seconds and hundreds of megabytes before the first row is looked at, and a cancel is not heard meanwhile.
+PostgreSQL expands bounded repetitions: `(.{0,100}){0,100}` has 10,000 states and a million transitions. This takes
+seconds and hundreds of megabytes before the first row is read, and cannot be cancelled.
 
-The transitions are counted as those of Glushkov's automaton: a state for each position, a transition for each pair of
-neighbours. That is what remains when PostgreSQL has removed its empty ones (src/backend/regex/regc_nfa.c). The syntax
-is that of PostgreSQL, "9.7.3. POSIX Regular Expressions". Where a pattern is not valid, PostgreSQL says so.
+The transitions are counted as those of a Glushkov automaton: a state for each position, a transition for each pair of
+neighbours. This is what remains after PostgreSQL has removed the empty ones (src/backend/regex/regc_nfa.c). The syntax
+is that of PostgreSQL, "9.7.3. POSIX Regular Expressions". PostgreSQL itself reports invalid patterns.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from typing import NamedTuple
 from querybuild.values import ValueFault
 
 MAX_COST = 5_000
-"""The worst of 1,300 patterns below it that were made to be as costly as possible took PostgreSQL 18 21.6 ms; most take
-less than one. `(.{0,100}){0,100}z` costs 515,000 and takes 1.3 s."""
+"""The limit for the cost. Of 1,300 patterns below it that were built to be as slow as possible, the worst took
+PostgreSQL 18 21.6 ms, and most less than one. `(.{0,100}){0,100}z` costs 515,000 and takes 1.3 s."""
 
 MAX_EDGES = 16
-"""Each `^`, `$`, `\\y` or lookaround can double what is around it: twenty `\\y` in a row take a second. One that may be
-passed over counts twice: sixteen `(\\y)?` in a row take many seconds."""
+"""The limit for `^`, `$`, `\\y` and lookarounds. Each can double the work around it: twenty `\\y` in a row take a
+second. An optional one counts twice: sixteen `(\\y)?` in a row take many seconds."""
 
-_MOST_DEPTH = 50
+_MAX_DEPTH = 50
 
-_MOST_COPIES = 256
+_MAX_COPIES = 256
 """PostgreSQL refuses more than 255."""
 
 _OPTIONS = re.compile(r"\(\?([a-z]+)\)")
 _OLD_SYNTAX = frozenset("be")
-"""Options that choose a syntax which is not read here."""
+"""Options for a syntax that is not supported here."""
 
 _BRACKET = r"\[\^?\]?(?:\\.|\[:[^\]]*:\]|\[=.*?=\]|\[\..*?\.\]|[^\]\\])*\]"
 _SPACE = re.compile(rf"(\\.|{_BRACKET})|\s+|#[^\n]*", re.DOTALL)
@@ -53,8 +52,8 @@ _TOKEN = re.compile(
 
 
 class _Part(NamedTuple):
-    """What a part of a pattern is made into. first: the transitions that lead into it. last: the states that lead out
-    of it. inner: the transitions within."""
+    """The automaton of a part of a pattern. first: the number of transitions into it. last: the number of states that
+    lead out of it. inner: the number of transitions inside."""
 
     first: int
     last: int
@@ -66,6 +65,7 @@ class _Part(NamedTuple):
 
     @property
     def cost(self) -> int:
+        """The cost of the part."""
         if self.edges + self.optional_edges > MAX_EDGES:
             return MAX_COST + 1
         return self.inner * (1 + self.repeated_edges) ** 3
@@ -77,13 +77,13 @@ _EMPTY = _Part(0, 0, 0, True)
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises ValueFault for a pattern that PostgreSQL would compile for long."""
+    """Check that PostgreSQL can compile a pattern quickly. Raises ValueFault."""
     if cost(pattern) > MAX_COST:
         raise ValueFault("a regular expression that is shorter when its repetitions are written out")
 
 
 def cost(pattern: str) -> int:
-    """Transitions, and more of them for each edge that is repeated. It is not counted on beyond MAX_COST."""
+    """Return the number of transitions, increased for each repeated edge. The count stops above MAX_COST."""
     if pattern.startswith("***="):
         return len(pattern)
     pattern = pattern.removeprefix("***:")
@@ -107,27 +107,28 @@ class _TooMany(Exception):
 
 
 class _Counter:
-    """Reads a pattern once, from its beginning."""
+    """Parses a pattern and counts its cost."""
 
     def __init__(self, pattern: str) -> None:
         tokens = [(found.lastgroup or "", found[0], found) for found in _TOKEN.finditer(pattern)]
         self._tokens = [each for each in tokens if each[0] != "comment"]
-        self._place = 0
+        self._index = 0
         self._depth = 0
         self._groups: list[_Part] = []
-        # What the pattern tells apart has different colors, and a class leads on by each of its colors. It has about as
-        # many as there are other characters and classes.
+        # PostgreSQL gives a color to each set of characters that the pattern distinguishes. A class has a transition
+        # for each of its colors, about as many as there are other characters and classes.
         colored = {text for kind, text, _ in self._tokens if kind in _COLORED}
-        # Classes of the locale overlap in more ways than those that name their characters.
+        # Classes of the locale overlap in more ways than explicit ones.
         wide = sum([text.startswith("\\") or "[:" in text for text in colored])
         self._colors = len(colored) * max(1, wide)
 
     def count(self) -> int:
+        """Return the cost of the pattern."""
         total = 0
-        while self._place < len(self._tokens):
+        while self._index < len(self._tokens):
             total += self._alternatives().cost
-            # A parenthesis that closes nothing.
-            self._place += 1
+            # Skip a closing parenthesis without an opening one.
+            self._index += 1
         return total
 
     def _alternatives(self) -> _Part:
@@ -135,7 +136,7 @@ class _Counter:
         if self._kind() != "bar":
             return found
         while self._kind() == "bar":
-            self._place += 1
+            self._index += 1
             found = _either(found, self._sequence())
         return found._replace(optional_edges=found.edges)
 
@@ -148,8 +149,8 @@ class _Counter:
     def _repeated(self) -> _Part:
         found = self._atom()
         while (kind := self._kind()) in ("bound", "repeat"):
-            _, text, token = self._tokens[self._place]
-            self._place += 1
+            _, text, token = self._tokens[self._index]
+            self._index += 1
             if kind == "bound":
                 least = int(token["least"])
                 most = (int(token["most"]) if token["most"] else None) if token["comma"] else least
@@ -159,12 +160,12 @@ class _Counter:
         return found
 
     def _atom(self) -> _Part:
-        kind, text, _ = self._tokens[self._place]
-        self._place += 1
+        kind, text, _ = self._tokens[self._index]
+        self._index += 1
         if kind == "open":
             return self._group(text)
         if kind == "reference":
-            # It is compiled as what its group is.
+            # It is compiled like its group.
             number = int(text[1:])
             return self._groups[number - 1] if number <= len(self._groups) else _Part(1, 1, 0, False)
         if kind == "edge":
@@ -176,11 +177,11 @@ class _Counter:
         if opening == "(":
             self._groups.append(_EMPTY)
         self._depth += 1
-        if self._depth > _MOST_DEPTH:
+        if self._depth > _MAX_DEPTH:
             raise _TooMany
         found = self._alternatives()
         self._depth -= 1
-        self._place += 1
+        self._index += 1
         if opening == "(":
             self._groups[number] = found
         elif opening != "(?:":
@@ -188,7 +189,7 @@ class _Counter:
         return found
 
     def _kind(self) -> str:
-        return self._tokens[self._place][0] if self._place < len(self._tokens) else ""
+        return self._tokens[self._index][0] if self._index < len(self._tokens) else ""
 
 
 def _joined(one: _Part, other: _Part) -> _Part:
@@ -216,7 +217,7 @@ def _either(one: _Part, other: _Part) -> _Part:
 
 
 def _repetition(part: _Part, least: int, most: int | None) -> _Part:
-    """most: None without end. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
+    """A part that is repeated. most: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
     found = _EMPTY
     if most != 1:
         part = part._replace(repeated_edges=part.edges)
@@ -224,12 +225,12 @@ def _repetition(part: _Part, least: int, most: int | None) -> _Part:
         part = part._replace(optional_edges=part.edges)
     if most is None:
         found = part._replace(inner=part.inner + part.last * part.first, is_nullable=True)
-        # The way back is one of the copies: x+ is one x.
+        # The loop is one of the copies: x+ has only one x.
         if least:
             found, least = found._replace(is_nullable=part.is_nullable), least - 1
-    for _ in range(0 if most is None else min(most, _MOST_COPIES) - least):
+    for _ in range(0 if most is None else min(most, _MAX_COPIES) - least):
         found = _checked(_joined(part, found)._replace(is_nullable=True))
-    for _ in range(min(least, _MOST_COPIES)):
+    for _ in range(min(least, _MAX_COPIES)):
         found = _checked(_joined(part, found))
     return _checked(found)
 

@@ -1,7 +1,6 @@
-"""What was asked, names unresolved. What comes in: nothing. What goes out: the immutable values that parsing
-and decoding make and planning takes.
+"""Defines the values between parsing and planning: queries and changes, whose names are not resolved yet.
 
-Nothing here knows a column, a table or HTTP.
+It must not know: columns, tables, HTTP.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that parsing and planning obey; their defaults are the server's.
+    """The settings for parsing and planning.
 
-    page_size, max_page_size: rows. unpaginated: whether page[size]=0 is open; a number is the most rows it may have.
+    page_size, max_page_size: rows. unpaginated: whether page[size]=0 is allowed; a number is its maximum of rows.
     """
 
     page_size: int
@@ -33,9 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Criteria(msgspec.Struct, frozen=True, eq=False):
-    """The conditions that rows must meet whatever a request asks for. by_type: by the type of their resource, as
-    `rowsets.open_rows` takes them. Two of these are the same only if they are one object: it is part of the keys of
-    cached plans."""
+    """The conditions that rows must meet for every request. by_type: by the type of their resource, as
+    `rowsets.open_rows` takes them. They are compared by identity, because they are part of the keys of cached plans."""
 
     by_type: Mapping[str, Any] = {}
 
@@ -44,26 +42,26 @@ NO_CRITERIA = Criteria()
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Who asks: the principal, the tenant and the time will stand here. All planning is given it.
+    """Who sends the request. It will contain the principal, the tenant and the time. All planning gets it.
 
-    criteria: a plan depends on them. values: of their slots. A plan does not depend on these, so all who have the same
-    criteria share it."""
+    criteria: a plan depends on them. values: those for their slots. A plan does not depend on these, so all requests
+    with the same criteria share it."""
 
     criteria: Criteria = NO_CRITERIA
     values: tuple[Any, ...] = ()
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a part of a filter came from. parameter: as sent. path: inside its JSON, such as `[0].or[1].val`;
-    "" for a simple filter."""
+    """The position of a part of a filter. parameter: the name as sent. path: the position in its JSON, such as
+    `[0].or[1].val`, or "" for a simple filter."""
 
     parameter: str
     path: str = ""
 
 
 class FieldFilter(msgspec.Struct, frozen=True):
-    """`{"name", "op", "val"}` or `{"name", "op", "field"}`. is_text: val is a simple filter's text, yet to be
-    read as the attribute's type. index: which val of the request it has, in the order in which they stand."""
+    """`{"name", "op", "val"}` or `{"name", "op", "field"}`. is_text: val is the text of a simple filter, which is not
+    converted to the attribute's type yet. index: the index of its val among those of the request."""
 
     name: str
     op: str
@@ -75,7 +73,7 @@ class FieldFilter(msgspec.Struct, frozen=True):
 
 
 class RelationFilter(msgspec.Struct, frozen=True):
-    """`any` and `has`: the related rows that meet all of `items`; no items ask whether there is one at all."""
+    """`any` and `has`: whether a related row matches all of `items`. Without items, whether there is a related row."""
 
     name: str
     op: Literal["any", "has"]
@@ -84,6 +82,8 @@ class RelationFilter(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
+    """A group of filters. `not` has one item."""
+
     op: Literal["and", "or", "not"]
     items: tuple[FilterNode, ...]
 
@@ -92,15 +92,16 @@ FilterNode = FieldFilter | RelationFilter | Group
 
 
 class SortKey(msgspec.Struct, frozen=True):
-    """path: a name, dotted through to-one relationships."""
+    """A key of a sort. path: a name, after the to-one relationships that lead to it, separated by dots."""
 
     path: str
     is_descending: bool
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """family: which page parameters the links of the answer speak. size: rows, 0 for all. offset: rows, not bounded.
-    cursor: of the row that the page follows, "" for the first page. is_before: it is the page before that row."""
+    """The requested page. family: which page parameters the links use. size: rows, 0 for all. offset: rows, without a
+    limit. cursor: that of the row before the page, "" for the first page. is_before: whether the page is before the row
+    of the cursor instead of after it."""
 
     family: Literal["number", "offset", "cursor"]
     size: int
@@ -111,11 +112,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cursor_parameter(self) -> str:
+        """The parameter with the cursor."""
         return "page[before]" if self.is_before else "page[after]"
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """include: None when the parameter is absent. fields: type -> names, as sent."""
+    """A parsed query string. include: None if the parameter is absent. fields: type -> names, as sent."""
 
     filter: tuple[FilterNode, ...]
     sort: tuple[SortKey, ...]
@@ -125,15 +127,15 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lid(msgspec.Struct, frozen=True):
-    """Stands where an id would for what an earlier operation of the same request creates."""
+    """A placeholder for the id of a resource that an earlier operation of the same request creates."""
 
     type: str
     lid: str
 
 
 class Identifier(msgspec.Struct, frozen=True):
-    """A resource identifier object of a body. id: its text, "" where it has a lid instead. pointer: where the object
-    stands in the document."""
+    """A resource identifier object of a body. id: its text, "" if it has a lid instead. pointer: the position of the
+    object in the document."""
 
     type: str
     id: str
@@ -142,12 +144,12 @@ class Identifier(msgspec.Struct, frozen=True):
 
 
 LinkMode = Literal["replace", "add", "remove"]
-"""What becomes of a relationship: its linkage is all that it is to hold, or joins it, or leaves it."""
+"""Whether the linkage replaces the links of a relationship, is added to them, or is removed from them."""
 
 
 class LinkageChange(msgspec.Struct, frozen=True):
-    """The linkage that a relationship is written with. identifiers: one at most for a to-one. is_list: whether the body
-    had an array. name_pointer: where the document names the relationship, where its linkage does not say it."""
+    """A write of linkage. identifiers: at most one for a to-one. is_list: whether the body has an array. name_pointer:
+    the position of the relationship's name, if it is not that of the linkage."""
 
     identifiers: tuple[Identifier, ...]
     is_list: bool
@@ -157,7 +159,7 @@ class LinkageChange(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The resource that the path names, and its to-many relationship that a new resource joins."""
+    """The resource of the path, and its to-many relationship in which a new resource is created."""
 
     type: str
     id: str
@@ -168,15 +170,15 @@ ChangeKind = Literal["create", "update", "delete"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One write of one resource as decoded, its names unresolved. A write of a relationship is an update of the
-    resource that has it.
+    """One decoded write of one resource, whose names are not resolved yet. A write of a relationship is an update of
+    the resource that has it.
 
-    type: None when the body has none that is a string. id: of an update and a delete, what is written; of a create, the
-    client's own. lid: what later operations call it by; of an update and a delete without an id, what is written.
-    attributes: None when the member is absent. undecoded: the members, such as `attributes` and
-    `relationships/group`, that were sent and whose faults are known already.
-    assigned: attributes that custom code sets, whatever a client may write. owner: what a create is linked to.
-    pointer: of the resource object. id_pointer: where the document, and not the path, names what is written.
+    type: None if the body has no string as the type. id: the id of the written resource; for a create, the id that the
+    client has chosen. lid: for a create, the name for later operations; for an update and a delete without an id, the
+    written resource. attributes: None if the member is absent. undecoded: the invalid members, such as `attributes` and
+    `relationships/group`, whose errors are reported already. assigned: attributes that custom code sets, even if
+    clients may not write them. owner: the resource that a create is linked to. pointer: the position of the resource
+    object. id_pointer: the position of the id, if the document and not the path names the written resource.
     """
 
     kind: ChangeKind
@@ -192,6 +194,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     id_pointer: str | None = None
 
     def assign(self, **attributes: Any) -> Change:
-        """The same, with values for attributes that stand above those of the document: JSON values, as a client would
-        send them, of any attribute that has a column."""
+        """Return the change with these attributes, which override those of the document. Values are JSON values, as a
+        client would send them, of any attribute that has a column."""
         return msgspec.structs.replace(self, assigned=self.assigned | attributes)

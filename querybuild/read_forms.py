@@ -1,8 +1,8 @@
-"""Plans a read again whose parameters were planned before, with other values. Takes the pairs of a query string. Gives
-the form of the read, which is a key, and the values that stand in it.
+"""Plans a read again whose form was planned before, with other values. What comes in: the pairs of a query string. What
+goes out: the form of the read, which is a key, and its values.
 
-All that a plan depends on is in the key. Nothing here resolves a name or reports a fault: where a value does not fit,
-the planner looks at the whole query.
+The key contains everything that a plan depends on. Nothing here resolves a name or reports an error: if a value is
+invalid, the planner plans the whole query.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from querybuild.planner import FAR_ROWS, LAST_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
 from querybuild.values import JsonFault, ValueFault, load_json
 
-PLACES = {"page[number]": 1, "page[offset]": 0}
-"""Parameters for the place of a page, and the least value of each."""
+POSITIONS = {"page[number]": 1, "page[offset]": 0}
+"""Parameters for the position of a page, and the lowest value of each."""
 
 SIZES = ("page[size]", "page[limit]")
 CURSORS = ("page[after]", "page[before]")
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 
 
 class Asked(msgspec.Struct, frozen=True, eq=False):
-    """A query string, split. key: its form. vals: of its filters, in the order in which they stand. offset: rows."""
+    """A query string, split into form and values. key: its form. vals: the values of its filters, in their order.
+    offset: rows."""
 
     key: Hashable
     vals: list[Any]
@@ -40,9 +41,9 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
 
 
 class ReadForm(msgspec.Struct, frozen=True, eq=False):
-    """A planned read without its values. list_name: what its cursors are bound to. readers: of the filter's values.
-    page: with the offset and the cursor of the first request. limit: its value, where the plan has a slot for it.
-    has_offset: whether a slot for the offset follows."""
+    """A planned read without its values. list_name: the list that its cursors are bound to. readers: the functions that
+    convert the filter's values. page: with the offset and the cursor of the first request. limit: its value, if the
+    plan has a slot for it. has_offset: whether a slot for the offset follows."""
 
     plan: ReadPlan
     list_name: str
@@ -53,7 +54,7 @@ class ReadForm(msgspec.Struct, frozen=True, eq=False):
 
 
 class Filled(msgspec.Struct, frozen=True, eq=False):
-    """A form with values. cursor_mark, cursor_parent: as `PlannedRead` has them."""
+    """A form with values. cursor_mark, cursor_parent: as in `PlannedRead`."""
 
     page: Page
     values: Values
@@ -61,12 +62,12 @@ class Filled(msgspec.Struct, frozen=True, eq=False):
     cursor_parent: str | None
 
 
-class _Odd(Exception):
-    """A filter that is not worth a form: the planner reports what is wrong with it."""
+class _NoForm(Exception):
+    """A value without a form. The planner reports its error."""
 
 
 def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | None:
-    """None where the planner has to look at the whole query."""
+    """Split a query into its form and its values. Returns None if the planner has to plan the whole query."""
     key: list[Hashable] = []
     vals: list[Any] = []
     size, place, least = limits.page_size, None, 0
@@ -75,8 +76,8 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
         for name, value in pairs:
             if name == "filter" or name.startswith("filter["):
                 key.append((name, _filter_form(name, value, vals, limits)))
-            elif name in PLACES:
-                place, least = _whole(value), PLACES[name]
+            elif name in POSITIONS:
+                place, least = _whole(value), POSITIONS[name]
                 key.append(name)
             elif name in CURSORS:
                 cursor_text, cursor = value, decode_cursor(value) if value else None
@@ -86,7 +87,7 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
                 size = _whole(value)
             elif not is_ignored(name):
                 key.append((name, value))
-    except (_Odd, JsonFault, ValueFault):
+    except (_NoForm, JsonFault, ValueFault):
         return None
     if place is None:
         return Asked(tuple(key), vals, 0, cursor_text, cursor)
@@ -98,14 +99,14 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
 
 
 def _whole(text: str) -> int:
-    if len(text) > MOST_DIGITS or not (text.isascii() and text.isdigit()):
-        raise _Odd
+    if len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        raise _NoForm
     return int(text)
 
 
 def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hashable:
     if "\0" in value:
-        raise _Odd
+        raise _NoForm
     if name == "filter":
         return _form_of(load_json(value, limits.max_json_depth), vals)
     vals.append(value)
@@ -117,19 +118,19 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
     if isinstance(tree, list):
         return tuple([_form_of(item, vals) for item in tree])
     if not isinstance(tree, dict):
-        raise _Odd
+        raise _NoForm
     if len(tree) == 1:
         ((op, content),) = tree.items()
         if op not in GROUPS:
-            raise _Odd
+            raise _NoForm
         return op, _form_of(content, vals)
     name, op = tree.get("name"), tree.get("op")
     if len(tree) != len(("name", "op", "val")) or not isinstance(name, str) or not isinstance(op, str):
-        raise _Odd
+        raise _NoForm
     if "val" not in tree:
         field = tree.get("field")
         if not isinstance(field, str):
-            raise _Odd
+            raise _NoForm
         return name, op, field
     val = tree["val"]
     if op in RELATION_OPERATORS:
@@ -139,7 +140,7 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
 
 
 def form_of(planned: PlannedRead, page: Page, vals: list[Any]) -> ReadForm:
-    """The form of a read that has no fault."""
+    """Return the form of a valid read."""
     plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
     if plan.place is not None:
         count += sum([slot is not None for slot in plan.place.slots])
@@ -148,7 +149,7 @@ def form_of(planned: PlannedRead, page: Page, vals: list[Any]) -> ReadForm:
 
 
 def fill(form: ReadForm, asked: Asked) -> Filled | None:
-    """None where a value does not fit."""
+    """Return the form with these values, or None if a value is invalid."""
     values: list[Any] = []
     mark, parent = "", None
     try:

@@ -1,7 +1,6 @@
-"""The vocabulary in which resources are declared, by us in `server/resources/` and by users in a module of their own.
+"""Defines the classes of declarations, for the built-in resources in `server/resources/` and for those of users.
 
-What comes in: nothing. What goes out: the kinds of declaration. Nothing here knows a request, a statement or a
-document; the declarations are checked in `catalog.py`.
+`catalog.py` checks declarations. It must not know: requests, statements, documents.
 """
 
 from __future__ import annotations
@@ -19,19 +18,21 @@ RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
 
 Columns = Callable[[str], Term]
-"""Given to a computed attribute: a column's name -> its term, with the right alias."""
+"""The argument of an attribute computed in SQL: returns the term of a column, with its alias."""
 
 
 Compute = Callable[[Sequence[tuple[Any, ...]]], Iterable[Any]]
-"""Given to an attribute computed in Python: the values of each resource -> its value, for each."""
+"""The function of an attribute computed in Python: takes the values of each resource, and returns a value for each."""
 
 
 class Operator(msgspec.Struct, frozen=True, eq=False):
     """A custom filter operator of an attribute.
 
-    read: the request's JSON value -> what is bound; refuses with ValueFault, whose text continues `... must be`.
-    criterion: (attribute, column, bound parameter, operator name) -> one criterion and a list of joins. A join
-    is a (table, criterion) pair; with joins the whole becomes an EXISTS, so that rows never multiply.
+    read: converts the JSON value of the request to the bound value. Raises ValueFault, whose text continues
+    `... must be`.
+    criterion: takes the attribute, the column, the bound parameter and the operator name. Returns a criterion and a
+    list of joins. A join is a (table, criterion) pair. With joins the condition becomes an EXISTS, so that rows are
+    never repeated.
 
     >>> def contains(attribute, column, bound, name):
     ...     return column.contains(bound), []
@@ -44,23 +45,23 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
 
 
 class Attribute(msgspec.Struct, frozen=True, eq=False):
-    """A resource's attribute and the column that holds it.
+    """An attribute of a resource, and its column.
 
-    column: the column's name, where it differs from the attribute's.
-    sql: for an attribute computed in SQL, a function of the row's columns that returns a term. It has no column and is
-        read-only; say `nullable` when the term can be null.
-    of, compute: for an attribute computed in Python, the names of the attributes that it is made of, and a function of
-        their values: a list of tuples, one a resource, in the order of `of`; it gives a value for each. It has no
-        column, is read-only, and cannot be filtered or sorted by.
+    column: the name of the column, if it is not that of the attribute.
+    sql: for an attribute computed in SQL, a function of the row's columns that returns a term. Such an attribute has no
+        column and is read-only. Set `nullable` if the term can be null.
+    of, compute: for an attribute computed in Python, the names of the attributes that it depends on, and a function. It
+        takes a list of tuples with their values, one for each resource, and returns a value for each. Such an attribute
+        has no column, is read-only, and cannot be filtered or sorted.
     required: must be sent on create.
     required_on_update: must be sent whenever `attributes` is sent in a PATCH.
-    nullable: null is a value.
+    nullable: null is allowed.
     min_length, max_length: characters of a text, items of an array.
     minimum, maximum: inclusive, of ordered types, as Python values of the type.
     pattern: a regular expression that the whole of a text must match.
     shape: a Python type that a JSON value must fit, such as `dict[str, list[int]]`.
     readable, creatable, updatable, filterable, sortable: what a request may do with it.
-    match: whether the operator `match` is open on a text.
+    match: whether the operator `match` is allowed on a text.
     operators: custom operators, besides those of the type.
     """
 
@@ -89,27 +90,32 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def column_name(self) -> str:
+        """The name of the column."""
         return self.column or self.name
 
     @property
     def is_stored(self) -> bool:
+        """Whether the attribute has a column."""
         return self.sql is None and self.compute is None
 
     @property
     def is_hidden(self) -> bool:
-        """Whether no request can read or write it: then nothing may tell that it is there."""
+        """Whether no request can read or write it. Then no error may reveal that it exists."""
         is_written = self.is_writable(on_create=True) or self.is_writable(on_create=False)
         return not (self.readable or is_written)
 
     @property
     def is_filterable(self) -> bool:
+        """Whether filters may use it."""
         return self.readable and self.filterable and self.compute is None
 
     @property
     def is_sortable(self) -> bool:
+        """Whether sorts may use it."""
         return self.readable and self.sortable and self.compute is None
 
     def is_writable(self, *, on_create: bool) -> bool:
+        """Whether a create, or an update, may write it."""
         allowed = self.creatable if on_create else self.updatable
         return allowed and self.is_stored and not self.type.is_read_only
 
@@ -122,9 +128,9 @@ class Id(msgspec.Struct, frozen=True, eq=False):
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
-    """A link table for a many-to-many relationship; its two columns together are unique.
+    """The link table of a many-to-many relationship. Its two columns together are unique.
 
-    source: the column that holds this side's id. target: the column that holds the other side's.
+    source: the column with the id of this side. target: the column with the id of the other side.
     """
 
     table: str
@@ -136,13 +142,13 @@ class Link(msgspec.Struct, frozen=True, eq=False):
 class ToOne(msgspec.Struct, frozen=True, eq=False):
     """A relationship to at most one resource of the type `target`.
 
-    column: the column of the resource's own table that holds the other's id (default: the name and `_id`).
-    foreign_key: instead, the column of the other's table that holds this one's id; unique, as the other side
-    of a one-to-one.
-    nullable: may be empty.
-    required: must be sent on create (default: when it is not nullable).
-    methods: what of read, add, replace, remove is open; for a to-one read and replace matter.
-    includable, filterable: whether include, and filters and sorts, may go over it.
+    column: the column of the resource's own table with the id of the other resource (default: the name and `_id`).
+    foreign_key: instead, the unique column of the other table with the id of this resource: the reverse side of a
+    one-to-one.
+    nullable: whether it may be empty.
+    required: whether it must be sent on create (default: if it is not nullable).
+    methods: which of read, add, replace, remove are allowed; a to-one only has read and replace.
+    includable, filterable: whether include, and filters and sorts, may use it.
     """
 
     name: str
@@ -157,28 +163,31 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_to_many(self) -> bool:
+        """False."""
         return False
 
     @property
     def is_own_key(self) -> bool:
-        """Whether the key lies in the resource's own row."""
+        """Whether the key is in the resource's own row."""
         return not self.foreign_key
 
     @property
     def column_name(self) -> str:
+        """The name of its column, if the key is in the resource's own row."""
         return self.column or f"{self.name}_id"
 
     @property
     def is_required(self) -> bool:
+        """Whether it must be sent on create."""
         return self.is_own_key and (not self.nullable if self.required is None else self.required)
 
 
 class ToMany(msgspec.Struct, frozen=True, eq=False):
     """A relationship to any number of resources of the type `target`.
 
-    foreign_key: their column that holds this one's id.
+    foreign_key: the column of the other table with the id of this resource.
     through: instead, a link table.
-    methods, includable, filterable: as of ToOne.
+    methods, includable, filterable: as for ToOne.
     """
 
     name: str
@@ -191,10 +200,12 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_to_many(self) -> bool:
+        """True."""
         return True
 
     @property
     def is_own_key(self) -> bool:
+        """False: the key is never in the resource's own row."""
         return False
 
 
@@ -202,27 +213,27 @@ Relationship = ToOne | ToMany
 
 
 def own_key_of(relationship: Relationship) -> ToOne | None:
-    """The relationship where its key lies in the resource's own row."""
+    """Return the relationship if its key is in the resource's own row, otherwise None."""
     return relationship if isinstance(relationship, ToOne) and relationship.is_own_key else None
 
 
 def link_of(relationship: Relationship) -> Link | None:
-    """The link table of a many-to-many relationship."""
+    """Return the link table of a many-to-many relationship, otherwise None."""
     return relationship.through if isinstance(relationship, ToMany) else None
 
 
-def turned_link(link: Link) -> Link:
-    """The link table seen from its other side."""
+def inverse_link(link: Link) -> Link:
+    """Return the link table seen from its other side."""
     return Link(link.table, source=link.target, target=link.source, schema=link.schema)
 
 
 class Resource(msgspec.Struct, frozen=True, eq=False):
-    """A resource: its JSON:API type, its collection's path, its table, and its fields.
+    """A resource: its JSON:API type, the path of its collection, its table, and its fields.
 
-    schema: the table's schema, written into every statement; without it the database's default schema is
-    meant. client_ids: whether a POST may bring an id. methods: what of list, create, detail, update, delete is
-    open. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
-    what is deleted. hooks: custom code around its writes.
+    schema: the schema of the table, which every statement contains; without it, the table is in the database's default
+    schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
+    allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
+    deleted rows. hooks: custom code around its writes.
     """
 
     type: str
@@ -240,16 +251,20 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def id_type(self) -> IdType:
+        """The type of its ids."""
         return ID_TYPES[self.id.type]
 
     def attribute(self, name: str) -> Attribute | None:
+        """Return the attribute with this name, or None."""
         return next((attribute for attribute in self.attributes if attribute.name == name), None)
 
     def relationship(self, name: str) -> Relationship | None:
+        """Return the relationship with this name, or None."""
         return next((relationship for relationship in self.relationships if relationship.name == name), None)
 
     @property
     def readable_attributes(self) -> tuple[Attribute, ...]:
+        """The attributes that requests may read."""
         return tuple(attribute for attribute in self.attributes if attribute.readable)
 
     def __repr__(self) -> str:

@@ -1,8 +1,7 @@
-"""The column types, one row a type. What comes in: nothing. What goes out: for each type, how a JSON value and
-a simple filter's text become what asyncpg takes, how the column is selected and shown, what it is compared
-with, and which types of PostgreSQL it stands for.
+"""Defines the column types: how JSON values and texts of simple filters are converted for asyncpg, how columns are
+selected and shown, which types can be compared, and which types of PostgreSQL they are for.
 
-Nothing here knows a resource, a request or an operator.
+It must not know: resources, requests, operators.
 """
 
 from __future__ import annotations
@@ -24,18 +23,20 @@ from querybuild.values import ValueFault
 
 
 class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """name: as declared, and as shown in messages.
-    family: types of one family compare with each other.
+    """A column type.
+
+    name: as declared, and as shown in messages.
+    family: types of one family can be compared with each other.
     sql_names: the names in pg_type that a column of this type may have.
-    from_json, from_text: a value of a request -> what is bound; raise ValueFault.
-    select: the column's term as it is read, where that is not the bare column.
-    select_array: the same of an array of them, where there is a cheaper way than `select` of each element.
-    shown: what is read -> what msgspec encodes.
-    bound: the parameter's term, where it needs a cast.
-    as_text: the column has to be cast before text operators, or columns of another type, see it.
-    sql_type: the type of PostgreSQL as a cast names it, where only the live tables tell.
+    from_json, from_text: convert a value of a request to the bound value. They raise ValueFault.
+    select: the term that is selected, if it is not the plain column.
+    select_array: the same for an array, if there is a cheaper way than `select` for each element.
+    shown: converts a selected value to the value that msgspec encodes.
+    bound: the term of the parameter, if it needs a cast.
+    as_text: whether the column must be cast for text operators and for comparison with columns of other types.
+    sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
     choices: the values of an enum.
-    element: of an array.
+    element: the type of the elements of an array.
     """
 
     name: str
@@ -65,13 +66,13 @@ def _text(column: Term) -> Term:
 
 _DAYS = ("0001-01-01", "9999-12-31")
 _MOMENTS = ("0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00")
-"""The last that is not shown before `values.FIRST_DATE`, and the first after `values.LAST_DATE`. The offset says
-nothing of a timestamp without time zone, which holds UTC."""
+"""The last moment before `values.FIRST_DATE`, and the first after `values.LAST_DATE`, which are not shown. The offset
+has no effect on a timestamp without time zone, which contains UTC."""
 
 
 def _between(before: str, after: str) -> Callable[[Term], Term]:
-    """What lies between the two, else null: Python has no year before 1 or after 9999, and nothing infinite. The
-    term is evaluated once, since it may be a subquery; LEAST and GREATEST pass over null.
+    """The value if it is between the two, otherwise null. Python has no year before 1 or after 9999, and no infinite
+    dates. The term is evaluated once, because it may be a subquery. LEAST and GREATEST ignore null.
 
     `NULLIF(NULLIF(GREATEST(LEAST("t0"."day",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')`
     """
@@ -80,11 +81,11 @@ def _between(before: str, after: str) -> Callable[[Term], Term]:
 
 
 def _each_between(before: str, after: str) -> Callable[[Term], Term]:
-    """Of an array the same, which is taken apart only where it has to be: to look at its elements costs a tenth of
-    that. Null, an empty array, and null among the elements are not false.
+    """The same for an array. It is only unnested if an element is out of range, because this check costs a tenth of
+    unnesting. For null, an empty array and null elements the check is not false.
 
     `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
-    ... END`, where the elements are made one by one as `unnested` makes them.
+    ... END`, where `unnested` converts the elements one by one.
     """
     text = f"CASE WHEN ('{before}'<ALL({{0}}) AND '{after}'>ALL({{0}})) IS NOT FALSE THEN {{0}} ELSE {{1}} END"
     elements = unnested(_between(before, after))
@@ -96,12 +97,12 @@ def _utc_between(column: Term) -> Term:
 
 
 def _texts(column: Term) -> Term:
-    """An array that need not be taken apart to be read (docs/adr/0013-values-as-text.md)."""
+    """An array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
     return functions.Cast(column, "TEXT[]")
 
 
 def _single(column: Term) -> Term:
-    """Through its text, since float4 0.1 widened to float8 reads 0.10000000149011612."""
+    """Cast through text, because float4 0.1 cast to float8 is 0.10000000149011612."""
     return functions.Cast(_text(column), "FLOAT8")
 
 
@@ -121,7 +122,7 @@ _INFINITE_INTERVALS = (
     b"\x7f" + b"\xff" * 7 + (b"\x7f" + b"\xff" * 3) * 2,
     b"\x80" + b"\0" * 7 + (b"\x80" + b"\0" * 3) * 2,
 )
-"""As PostgreSQL 17 and later send them."""
+"""The infinite intervals of PostgreSQL 17 and later, in their binary form."""
 
 
 def _interval_shown(parts: bytes | None) -> str | None:
@@ -182,7 +183,7 @@ def _from_string(
     bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
 ) -> ColumnType:
-    """A type whose JSON form is a string, read alike in a body and in a simple filter."""
+    """A type whose JSON form is a string, with the same form in a body and in a simple filter."""
     return ColumnType(
         name=name,
         family=family,
@@ -237,12 +238,12 @@ SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
 BIGINT = _integer("bigint", 64)
 NUMERIC = _numeric("numeric", values.numeric_of, None)
-"""A JSON string, so that no client rounds it; `"NaN"` and `"Infinity"` among them."""
+"""Shown as a JSON string, so that no client rounds it. `"NaN"` and `"Infinity"` are possible."""
 NUMERIC_NUMBER = _numeric("numeric as a number", values.decimal_of, _finite_raw)
-"""A JSON number, digit by digit; NaN and infinities read as null."""
+"""Shown as a JSON number with all digits. NaN and infinities are shown as null."""
 FLOAT = _float("float", "float8", 1.7976931348623157e308)
 REAL = msgspec.structs.replace(
-    _float("real", "float4", 3.4028235e38),  # what PostgreSQL shows the largest as
+    _float("real", "float4", 3.4028235e38),  # the largest, as PostgreSQL shows it
     select=_single,
     select_array=_singles,
 )
@@ -258,7 +259,7 @@ TIME = _from_string(
     select_array=_texts,
     shown=values.time_shown,
 )
-"""A fraction of a second is shown with six digits, as that of a timestamp is."""
+"""A fraction of a second is shown with six digits, like that of a timestamp."""
 TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between)
 TIMESTAMPTZ = _from_string(
     "timestamptz",
@@ -287,18 +288,18 @@ OPAQUE = ColumnType(
     is_read_only=True,
     select=_text,
 )
-"""Any database type without a row of its own: shown as PostgreSQL's text of it, compared as that, and not sorted."""
+"""Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
 
 
 def opaque(sql_type: str) -> ColumnType:
-    """OPAQUE of a type of PostgreSQL that has an order: shown as its text, compared and sorted by the type itself.
+    """Return OPAQUE for a type of PostgreSQL with an order. It is shown as text, but compared and sorted by the type.
 
-    sql_type: as a cast names it, `pg_catalog.inet`. `CAST(CAST($1 AS TEXT) AS pg_catalog.inet)`
+    sql_type: the name in a cast, `pg_catalog.inet`. `CAST(CAST($1 AS TEXT) AS pg_catalog.inet)`
     """
     return msgspec.structs.replace(
         OPAQUE,
         sql_type=sql_type,
-        # Another column may have another type: what both show is compared.
+        # Another column may have another type, so their texts are compared.
         as_text=True,
         bound=_from_text(sql_type),
     )
@@ -310,7 +311,8 @@ def _from_text(sql_type: str) -> Callable[[Term], Term]:
 
 
 def enum(*choices: str) -> ColumnType:
-    """One of the given texts; the column is text or an enum type of PostgreSQL with these labels."""
+    """Return the type for one of the given texts. The column is text or an enum type of PostgreSQL with these
+    labels."""
     if not choices or not all(isinstance(choice, str) for choice in choices):
         raise TypeError(f'enum takes its texts, such as enum("red", "green"), not {choices!r}')
     expected = "one of " + ", ".join(choices)
@@ -346,11 +348,11 @@ _BOUNDS: dict[ColumnType, tuple[type, ...]] = {
 
 
 def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
-    """Whether a declared minimum or maximum compares with the values of a type. A float is no bound of a
-    numeric: 0.1 is more than Decimal("0.1"). timestamptz wants an aware datetime, timestamp a naive one, and a
+    """Whether a declared minimum or maximum can be compared with the values of a type. A float is not allowed for a
+    numeric, because 0.1 is more than Decimal("0.1"). timestamptz needs an aware datetime, timestamp a naive one, and a
     date is neither.
 
-    Interval is not among them: it is bound as its text, which does not compare as a duration does.
+    Intervals have no bounds: they are bound as text, which is not ordered like durations.
     """
     classes = _BOUNDS.get(column_type, (str,) if column_type.choices else ())
     if isinstance(bound, datetime):
@@ -359,8 +361,8 @@ def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
 
 
 class IdType(msgspec.Struct, frozen=True, eq=False):
-    """The type of an id column. `read` takes the one canonical text of an id and raises ValueFault for every
-    other text."""
+    """The type of an id column. read: converts the canonical text of an id, and raises ValueFault for every other
+    text."""
 
     column_type: ColumnType
     read: Callable[[str], Any]
@@ -380,7 +382,7 @@ def _integer_id(column_type: ColumnType) -> IdType:
 
 
 def _text_id(text: str) -> str:
-    # `.` and `..` are segments that clients take out of a path, encoded or not (RFC 3986, 5.2.4).
+    # Clients remove the segments `.` and `..` from paths, encoded or not (RFC 3986, 5.2.4).
     if text in ("", ".", ".."):
         raise ValueFault("a text, not empty and neither `.` nor `..`")
     try:

@@ -1,10 +1,9 @@
-"""JSON and text -> native Python values. What comes in: the text of a filter or a body, or one value of it.
-What goes out: a Python tree, or the value that asyncpg takes for a column type. Nothing here knows where in a
-request the value stood.
+"""Converts JSON and text to native Python values. What comes in: the text of a filter or a body, or one value of it.
+What goes out: a Python tree, or the value that asyncpg takes for a column type. It must not know: where in a request
+the value is.
 
-The standard library's decoder is used and not msgspec's, because the contract asks for what only it tells:
-names that stand twice in an object, numbers with all their digits, and constants that are not JSON
-(`docs/adr/0003-json-in.md`).
+It uses the decoder of the standard library and not that of msgspec, because only the former reports duplicate names in
+an object, all digits of a number, and constants that are not JSON (`docs/adr/0003-json-in.md`).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from typing import Any, Never
 import msgspec
 
 MAX_DEPTH = 64
-"""Arrays and objects inside each other; PostgreSQL's own limit hangs on its stack and is far higher."""
+"""The limit for nested arrays and objects. PostgreSQL's limit depends on its stack and is much higher."""
 
 FIRST_DATE, LAST_DATE = date(1, 1, 2), date(9999, 12, 30)
-"""asyncpg hands 0001-01-01 and 9999-12-31 to PostgreSQL as -infinity and infinity."""
+"""asyncpg sends 0001-01-01 and 9999-12-31 to PostgreSQL as -infinity and infinity."""
 
 _FIRST_INSTANT = datetime(1, 1, 2, tzinfo=UTC)
 _LAST_INSTANT = datetime(9999, 12, 30, 23, 59, 59, 999999, tzinfo=UTC)
@@ -45,35 +44,35 @@ _INTERVAL = re.compile(
 )
 
 _DIGITS = 400
-"""Of a number in JSON, before the point and after it; a double has at most 309 and 324."""
+"""The limit for the digits of a number in JSON, before and after the point. A double has at most 309 and 324."""
 
-_LEAST_TOO_LARGE: int = 10**_DIGITS
+_SMALLEST_TOO_LARGE: int = 10**_DIGITS
 
-MOST_ZEROS = 4 * 1024 * 1024
-"""That the exponents of one value's numbers stand for. PostgreSQL writes them all: a body of 500 KB whose numbers are
-`1e399` would make a row of 40 MB, and a list of some of them is too much for an answer."""
+MAX_ZEROS = 4 * 1024 * 1024
+"""The limit for the zeros that the exponents in one value stand for. PostgreSQL writes all of them: a body of 500 KB
+whose numbers are `1e399` would become a row of 40 MB, and a list of such rows is too large for an answer."""
 
 _JSON_OUT = msgspec.json.Encoder(decimal_format="number")
 
 
 class ValueFault(ValueError):
-    """A value that is refused; its text continues the sentence `... must be`."""
+    """An invalid value. The text continues the sentence `... must be`."""
 
 
 class JsonFault(ValueError):
-    """A text that is not JSON as RFC 8259 and I-JSON have it; its text says what is wrong and where."""
+    """A text that is not JSON according to RFC 8259 and I-JSON. The text says what is wrong and where."""
 
 
 def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False) -> Any:
-    """A JSON text as a Python tree: dict, list, str, int, Decimal (any number with a point or exponent), bool, None.
+    """Parse a JSON text: dict, list, str, int, Decimal (any number with a point or exponent), bool, None.
 
-    Raises JsonFault for what is not JSON, a name that stands twice in an object, nesting over max_depth, and
-    strings that PostgreSQL cannot hold: lone surrogates, and U+0000 unless the caller looks for it in each value.
+    Raises JsonFault for invalid JSON, a duplicate name in an object, nesting over max_depth, and strings that
+    PostgreSQL cannot store: lone surrogates, and U+0000. allows_nul: the caller checks each value for U+0000.
     """
     try:
         tree = _JSON_IN.decode(text)
     except json.JSONDecodeError as error:
-        # The decoder's own words differ from one Python to the next.
+        # The messages of the decoder depend on the version of Python.
         raise JsonFault(f"unexpected text at line {error.lineno}, column {error.colno}") from error
     except RecursionError as error:
         raise JsonFault(f"nested deeper than {max_depth} levels") from error
@@ -89,11 +88,11 @@ def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False
 
 
 def check_values(text: str, most: int) -> None:
-    """Raises JsonFault for a JSON text whose arrays and objects have more values than that, an empty one counted as
-    one. It is not read for that: to read millions, and to look at each, is what takes time."""
+    """Check that the arrays and objects of a JSON text have at most this many values; an empty one counts as one. The
+    text is not parsed for this, because parsing millions of values takes too long. Raises JsonFault."""
     if len(text) <= most or _marks(text) <= most:
         return
-    # In strings they mean nothing. Each string is a name or a value.
+    # Marks in strings do not count. Each string is a name or a value.
     pieces = text.replace("\\\\", "").replace('\\"', "")
     if pieces.count('"') > 4 * (most + 1) or _marks("".join(pieces.split('"')[::2])) > most:
         raise JsonFault(f"more than {most} values")
@@ -109,7 +108,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise JsonFault(f"the name {json.dumps(name[:80])} stands twice in one object")
+                raise JsonFault(f"the name {json.dumps(name[:80])} occurs twice in one object")
             seen.add(name)
     return result
 
@@ -123,7 +122,7 @@ _CONTAINERS = (dict, list)
 
 
 def _check_depth(tree: Any, max_depth: int) -> None:
-    """All that stands at one level is looked at together, which takes a fifth of the time of `_walk`."""
+    """Check all values of one level together. This takes a fifth of the time of `_walk`."""
     level = [tree] if isinstance(tree, _CONTAINERS) else []
     for _ in range(max_depth):
         if not level:
@@ -150,25 +149,26 @@ def _walk(tree: Any, depth: int, max_depth: int, check: Callable[[str], None]) -
 
 
 def check_text(text: str) -> None:
-    """Raises JsonFault for what no PostgreSQL text can hold."""
+    """Check that PostgreSQL can store a text. Raises JsonFault."""
     if "\0" in text:
-        raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+        raise JsonFault("a string contains U+0000, which PostgreSQL cannot store")
     check_surrogates(text)
 
 
 def check_surrogates(text: str) -> None:
+    """Check that a text has no lone surrogates. Raises JsonFault."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonFault("a string holds half of a surrogate pair") from error
+        raise JsonFault("a string contains half of a surrogate pair") from error
 
 
 def check_texts(value: Any) -> None:
-    """Raises JsonFault for U+0000 in any string of a tree of `load_json`."""
+    """Check that no string in the result of `load_json` has U+0000. Raises JsonFault."""
     match value:
         case str():
             if "\0" in value:
-                raise JsonFault("a string holds U+0000, which PostgreSQL cannot store")
+                raise JsonFault("a string contains U+0000, which PostgreSQL cannot store")
         case dict():
             for name, inner in value.items():
                 check_texts(name)
@@ -181,7 +181,7 @@ def check_texts(value: Any) -> None:
 
 
 def dump_json(tree: Any) -> str:
-    """A tree of `load_json` as JSON text, numbers digit by digit as they came."""
+    """Return the result of `load_json` as JSON text, with all digits of numbers."""
     try:
         return _JSON_OUT.encode(tree).decode()
     except OverflowError:  # msgspec before 0.21 writes integers of at most 64 bits
@@ -200,7 +200,7 @@ def _with_decimals(tree: Any) -> Any:
             return tree
 
 
-# JSON value -> native. Each raises ValueFault, whose text says what is expected.
+# Each of the following converts a JSON value to a native one. It raises ValueFault, whose text says what is expected.
 
 
 def bool_of(value: Any) -> bool:
@@ -216,7 +216,7 @@ def bool_of_text(text: str) -> bool:
 
 
 class Integer:
-    """Reads whole numbers of a width; `3.0` is one, `"3"` is not."""
+    """Converts whole numbers with this number of bits. `3.0` is accepted, `"3"` is not."""
 
     def __init__(self, bits: int) -> None:
         self.low, self.high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
@@ -236,7 +236,7 @@ class Integer:
 
 
 def decimal_of(value: Any) -> Decimal:
-    """numeric, within what PostgreSQL can hold: 131072 digits before the point, 16383 after it."""
+    """Convert a numeric within PostgreSQL's limits: 131072 digits before the point, 16383 after it."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = Decimal(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -245,19 +245,19 @@ def decimal_of(value: Any) -> Decimal:
         exponent = value.as_tuple().exponent
         if isinstance(exponent, int) and exponent >= -16383 and value.adjusted() < 131072:
             return value
-    raise ValueFault("a number, or a string that holds one")
+    raise ValueFault("a number, or a string that contains one")
 
 
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def numeric_of(value: Any) -> Decimal:
-    """The same, and what PostgreSQL's numeric has besides, as it is shown."""
+    """Convert a numeric, or NaN or an infinity as it is shown."""
     return Decimal(value) if isinstance(value, str) and value in _NO_NUMBERS else decimal_of(value)
 
 
 class Float:
-    """Reads float4 and float8; a number over the range is refused, not made infinite."""
+    """Converts float4 and float8. A number beyond the range is refused, and does not become infinite."""
 
     def __init__(self, largest: float) -> None:
         self.largest = largest
@@ -302,8 +302,8 @@ def date_of(value: Any) -> date:
 
 
 class EndOfDay(msgspec.Struct, frozen=True):
-    """24:00:00, which PostgreSQL has and Python's `time` has not: its parts as the driver reads those of a `time`, with
-    which it compares."""
+    """24:00:00, which PostgreSQL has but Python's `time` has not. The driver reads its parts like those of a `time`. It
+    can be compared with a `time`."""
 
     hour: int = 24
     minute: int = 0
@@ -329,7 +329,7 @@ def time_of(value: Any) -> time | EndOfDay:
 
 
 def time_shown(text: str | None) -> str | None:
-    """PostgreSQL's text of a `time`, a fraction with all its six digits.
+    """Return PostgreSQL's text of a `time` with six digits of its fraction.
 
     >>> time_shown("12:00:00.5"), time_shown("12:00:00")
     ('12:00:00.500000', '12:00:00')
@@ -340,7 +340,7 @@ def time_shown(text: str | None) -> str | None:
 
 
 def timestamptz_of(value: Any) -> datetime:
-    """RFC 3339, section 5.6: the offset is not optional. The result is in UTC."""
+    """Convert a date and time of RFC 3339, section 5.6: the offset is required. The result is in UTC."""
     if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
         try:
             moment = msgspec.convert(value, datetime)
@@ -354,12 +354,12 @@ def timestamptz_of(value: Any) -> datetime:
 
 
 def timestamp_of(value: Any) -> datetime:
-    """As timestamptz; a column without time zone holds UTC."""
+    """Convert a date and time like timestamptz. A column without time zone contains UTC."""
     return timestamptz_of(value).replace(tzinfo=None)
 
 
 def interval_of(value: Any) -> str:
-    """ISO 8601 duration; PostgreSQL reads the text itself, so that months stay months."""
+    """Check an ISO 8601 duration. PostgreSQL parses the text itself, so that months stay months."""
     if isinstance(value, str) and _INTERVAL.fullmatch(value):
         return value
     raise ValueFault("an ISO 8601 duration such as P1Y2M3DT4H5M6S")
@@ -375,9 +375,9 @@ def bytes_of(value: Any) -> bytes:
 
 
 def json_of(value: Any) -> str:
-    """JSON text for a column. PostgreSQL shows a number of jsonb in full, 131,072 digits of `1e131071`: a short body
-    could make rows too large to be read again. A number is the same however it is written: `1e400` is refused, and so
-    are its 401 digits."""
+    """Return the JSON text for a column. PostgreSQL shows numbers of jsonb in full, `1e131071` with 131,072 digits, so
+    a short body could create rows that are too large to read. The limit does not depend on the spelling: `1e400` is
+    refused, and so are its 401 digits."""
     numbers = _numbers(value)
     if not all(map(_is_plain, numbers)):
         raise ValueFault(f"JSON whose numbers are less than 1e{_DIGITS}, and no smaller than 1e-{_DIGITS}")
@@ -386,7 +386,7 @@ def json_of(value: Any) -> str:
 
 
 def _numbers(tree: Any) -> list[int | Decimal]:
-    """All numbers of a tree. What stands at one level is looked at together, as in `_check_depth`."""
+    """Return all numbers of a tree, level by level, as in `_check_depth`."""
     found: list[int | Decimal] = []
     level = [tree]
     while level:
@@ -398,18 +398,18 @@ def _numbers(tree: Any) -> list[int | Decimal]:
 
 def _is_plain(number: int | Decimal) -> bool:
     if isinstance(number, int):
-        return -_LEAST_TOO_LARGE < number < _LEAST_TOO_LARGE
+        return -_SMALLEST_TOO_LARGE < number < _SMALLEST_TOO_LARGE
     return bool(abs(number.adjusted()) < _DIGITS)
 
 
 def check_zeros(numbers: Sequence[Any]) -> None:
-    """Raises ValueFault where numbers take much more room in full than they were sent in."""
-    if sum([_zeros(one) for one in numbers if isinstance(one, Decimal)]) > MOST_ZEROS:
-        raise ValueFault(f"a value whose numbers have exponents for at most {MOST_ZEROS} zeros in all")
+    """Check that numbers do not become much longer when they are written in full. Raises ValueFault."""
+    if sum([_zeros(one) for one in numbers if isinstance(one, Decimal)]) > MAX_ZEROS:
+        raise ValueFault(f"a value whose numbers have exponents for at most {MAX_ZEROS} zeros in all")
 
 
 def _zeros(number: Decimal) -> int:
-    """How many zeros its exponent stands for, about: 399 in `1e399`."""
+    """Return approximately how many zeros the exponent stands for: 399 for `1e399`."""
     exponent = number.as_tuple().exponent
     return max(exponent, -number.adjusted(), 0) if isinstance(exponent, int) else 0
 
@@ -422,7 +422,7 @@ def json_of_text(text: str) -> str:
 
 
 def interval_shown(parts: bytes | None) -> str | None:
-    """interval_send's 16 bytes (microseconds, days, months) as an ISO 8601 duration.
+    """Return the 16 bytes of interval_send (microseconds, days, months) as an ISO 8601 duration.
 
     >>> interval_shown((3_600_000_000).to_bytes(8, "big") + (2).to_bytes(4, "big") + (14).to_bytes(4, "big"))
     'P1Y2M2DT1H'

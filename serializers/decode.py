@@ -54,7 +54,7 @@ def load_document(body: bytes, limits: Limits) -> Any:
         raise MalformedJson(f"The body is not valid JSON: {error}.", pointer="") from error
 
 
-def addressed(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
+def with_id(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:
     """Return the change of the resource that the path names, or that is related to it. Appends IdConflict if the
     document names another."""
     if change.id is not None and change.id != id_text:

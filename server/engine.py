@@ -20,8 +20,6 @@ from querybuild.clauses import reads_other_rows
 from querybuild.counting import counted
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import vals_of
-from querybuild.forms import Form, form_key, planned_alike
-from querybuild.forms import form_of as form_of_write
 from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.parse import FAMILIES, parse, split_pairs
@@ -34,6 +32,8 @@ from querybuild.rows import Row, nodes, with_computed
 from querybuild.rowsets import open_written
 from querybuild.select import ReadStatements, compile_read
 from querybuild.stream import StreamStatements, compile_stream
+from querybuild.write_plan_cache import Form, form_key, plan_with_form
+from querybuild.write_plan_cache import form_of as form_of_write
 from serializers import pointers
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, Pairs, page_queries
@@ -224,7 +224,7 @@ class Engine:
     def _planned_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PlannedWrite:
         key = form_key(change, resource)
         form = None if key is None else self.caches.forms.get((key, self.context.criteria))
-        if form is not None and (alike := planned_alike(change, form)) is not None:
+        if form is not None and (alike := plan_with_form(change, form)) is not None:
             return alike
         known = len(errors)
         planned = plan_write(change, resource, self.catalog, self.context, pointers, errors, self.checks)

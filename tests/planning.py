@@ -20,7 +20,7 @@ from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.planner import PlannedRead, plan_collection, plan_resource
 from querybuild.query import Change, Context, Limits, LinkMode, Query
 from serializers import pointers
-from serializers.decode import addressed, decode_linkage_document, decode_resource_document
+from serializers.decode import decode_linkage_document, decode_resource_document, with_id
 from serializers.encode import DocumentEncoder
 from serializers.objects import Meta
 from tests.catalog import CATALOG
@@ -101,7 +101,7 @@ def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog 
     body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
     change = decode_resource_document(body, errors, LIMITS, kind="update")
     if change is not None:
-        change = addressed(change, id_text, errors)
+        change = with_id(change, id_text, errors)
     planned = None if change is None else plan_write(change, resource, catalog, Context(), pointers, errors)
     raise_all(errors)
     assert planned is not None

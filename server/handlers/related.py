@@ -12,7 +12,7 @@ from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
 from querybuild.plan import LockStrength
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
-from serializers.decode import addressed
+from serializers.decode import with_id
 from server.engine import PreparedRead, PreparedWrite, ReadShape
 from server.execution.execute import ReadResult
 from server.execution.writes import Transaction
@@ -85,7 +85,7 @@ class RelatedHandler(WritingHandler):
         """Return the write of the related resource. Its id is only known inside the transaction."""
         errors = Errors()
         write = self.engine.prepare_write(
-            self.target, addressed(change, related_id, errors, of="the related resource"), errors
+            self.target, with_id(change, related_id, errors, of="the related resource"), errors
         )
         raise_all(errors)
         return write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from querybuild.changes import check_method
 from querybuild.errors import Errors
 from querybuild.query import Change
-from serializers.decode import addressed
+from serializers.decode import with_id
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler, message_document
 
@@ -32,7 +32,7 @@ class ResourceHandler(WritingHandler):
         errors = Errors()
         change = self.decode_resource("update", errors)
         if change is not None:
-            change = addressed(change, self.route.id, errors)
+            change = with_id(change, self.route.id, errors)
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
         _, result = await self.writer.one(write, read)

@@ -83,14 +83,14 @@ async def test_duplicate_names(api: Api) -> None:
         [
             case
             for body, name in cases
-            for case in malformed(body, f'The body is not valid JSON: the name "{name}" stands twice in one object.')
+            for case in malformed(body, f'The body is not valid JSON: the name "{name}" occurs twice in one object.')
         ],
     )
 
 
 async def test_characters_that_postgresql_cannot_hold(api: Api) -> None:
     await create_household(api)
-    half = "The body is not valid JSON: a string holds half of a surrogate pair."
+    half = "The body is not valid JSON: a string contains half of a surrogate pair."
     cases = [
         (GROUP % '"\\ud800"', half),
         (GROUP % '"\\udc00\\ud800"', half),

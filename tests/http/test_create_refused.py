@@ -249,7 +249,7 @@ async def test_parameters_that_are_refused(api: Api) -> None:
                 "/groups?include=user&sort=name&fields[group]=title",
                 document("group", {"name": "g"}),
                 [
-                    error("invalid_parameter", "This route has no use for “sort”.", parameter="sort"),
+                    error("invalid_parameter", "This route does not accept “sort”.", parameter="sort"),
                     error(
                         "invalid_include",
                         "Include parameter is invalid: group has no relationship “user”. "

@@ -162,8 +162,8 @@ async def test_refused(reader: Api) -> None:
     links = (await reader.get("/users?sort=age&page[after]=&page[size]=2")).document["links"]
     cursor = unquote(links["next"]).partition("page[after]=")[2].partition("&")[0]
     other = f"Expected a cursor of this list, with the same sort and filter, not “{cursor}”."
-    formless = "Expected a cursor as links.next and links.prev have it, not “{}”."
-    alone = "page[after] goes with page[size] and page[total] alone."
+    formless = "Expected a cursor from links.next or links.prev, not “{}”."
+    alone = "page[after] can only be combined with page[size] and page[total]."
     forged = encode_cursor(mark_of(list_name(parsed("sort=age"), built_in().by_type["user"]), []), ["x", "1"])
     cases = [
         ({"page[after]": cursor}, "page[after]", other),
@@ -172,11 +172,11 @@ async def test_refused(reader: Api) -> None:
         ({"page[after]": "x"}, "page[after]", formless.format("x")),
         ({"page[after]": "ß"}, "page[after]", formless.format("ß")),
         ({"page[after]": "W10"}, "page[after]", formless.format("W10")),
-        ({"page[before]": ""}, "page[before]", "page[before] needs a cursor; page[after]= begins."),
+        ({"page[before]": ""}, "page[before]", "page[before] needs a cursor; page[after]= is the first page."),
         ({"page[after]": "", "page[before]": "x"}, "page[before]", alone),
         ({"page[after]": "", "page[number]": "2"}, "page[number]", alone),
         ({"page[after]": "", "page[limit]": "2"}, "page[limit]", alone),
-        ({"page[after]": "", "page[size]": "0"}, "page[size]", "Expected a whole number from 1, not “0”."),
+        ({"page[after]": "", "page[size]": "0"}, "page[size]", "Expected a whole number of at least 1, not “0”."),
     ]
     for pairs, parameter, detail in cases:
         answer = await reader.get(target("/users", list(pairs.items())))

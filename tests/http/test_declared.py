@@ -306,6 +306,6 @@ async def test_two_fields_over_one_column_are_not_sent_together(devices: Api) ->
     assert (await devices.post("/devices", document)).status == 201
     document["data"]["relationships"] = linkage
     answer = await devices.post("/devices", document)
-    detail = "It sets what /data/attributes/owner_id sets: send one of the two."
+    detail = "/data/attributes/owner_id sets the same column: send only one of the two."
     source = {"pointer": "/data/relationships/owner/data"}
     assert (answer.status, answer.errors[0]["detail"], answer.errors[0]["source"]) == (422, detail, source)

@@ -96,7 +96,7 @@ async def test_parameters_are_refused(api: Api) -> None:
                 "DELETE",
                 f"/users/1?{name}=x",
                 None,
-                [error("invalid_parameter", f"This route has no use for “{name}”.", parameter=name)],
+                [error("invalid_parameter", f"This route does not accept “{name}”.", parameter=name)],
             )
             for name in ("include", "sort", "filter")
         ],

@@ -96,7 +96,7 @@ async def test_an_invalid_request_id_is_replaced(reader: Api, given: str) -> Non
 async def test_ids_of_errors(reader: Api) -> None:
     """The id of the request, a dot and the number of the error; the whole document."""
     answer = await reader.get("/users/1?foo=1&sort=age", **{"X-Request-Id": "my.id"})
-    known = "This route knows fields, include."
+    known = "This route accepts fields, include."
     assert (answer.status, answer.document) == (
         400,
         {
@@ -114,7 +114,7 @@ async def test_ids_of_errors(reader: Api) -> None:
                     "status": "400",
                     "code": "invalid_parameter",
                     "title": "Invalid Parameter",
-                    "detail": "This route has no use for “sort”.",
+                    "detail": "This route does not accept “sort”.",
                     "source": {"parameter": "sort"},
                 },
             ],
@@ -302,32 +302,32 @@ async def test_the_same_route(reader: Api, path: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("path", "name", "detail"),
     [
-        ("/users", "foo", "There is no parameter “foo”. This route knows fields, filter, include, page, sort."),
+        ("/users", "foo", "There is no parameter “foo”. This route accepts fields, filter, include, page, sort."),
         (
             "/users",
             "filters",
             "There is no parameter “filters”. Did you mean “filter”? "
-            "This route knows fields, filter, include, page, sort.",
+            "This route accepts fields, filter, include, page, sort.",
         ),
-        ("/users", "q", "There is no parameter “q”. This route knows fields, filter, include, page, sort."),
+        ("/users", "q", "There is no parameter “q”. This route accepts fields, filter, include, page, sort."),
         (
             "/users/1",
             "includes",
-            "There is no parameter “includes”. Did you mean “include”? This route knows fields, include.",
+            "There is no parameter “includes”. Did you mean “include”? This route accepts fields, include.",
         ),
         ("/", "foo", "There is no parameter “foo”. This route has no parameters."),
-        ("/computers/1/owner", "foo", "There is no parameter “foo”. This route knows fields, include."),
+        ("/computers/1/owner", "foo", "There is no parameter “foo”. This route accepts fields, include."),
         # known, and of no use there
-        ("/users/1", "filter", "This route has no use for “filter”."),
-        ("/users/1", "filter[age]", "This route has no use for “filter”."),
-        ("/users/1", "sort", "This route has no use for “sort”."),
-        ("/users/1", "page[size]", "This route has no use for “page”."),
-        ("/users/1", "page[nothing]", "This route has no use for “page”."),
-        ("/computers/1/owner", "filter[age]", "This route has no use for “filter”."),
-        ("/computers/1/owner", "sort", "This route has no use for “sort”."),
-        ("/computers/1/owner", "page[number]", "This route has no use for “page”."),
-        ("/", "include", "This route has no use for “include”."),
-        ("/", "fields[user]", "This route has no use for “fields”."),
+        ("/users/1", "filter", "This route does not accept “filter”."),
+        ("/users/1", "filter[age]", "This route does not accept “filter”."),
+        ("/users/1", "sort", "This route does not accept “sort”."),
+        ("/users/1", "page[size]", "This route does not accept “page”."),
+        ("/users/1", "page[nothing]", "This route does not accept “page”."),
+        ("/computers/1/owner", "filter[age]", "This route does not accept “filter”."),
+        ("/computers/1/owner", "sort", "This route does not accept “sort”."),
+        ("/computers/1/owner", "page[number]", "This route does not accept “page”."),
+        ("/", "include", "This route does not accept “include”."),
+        ("/", "fields[user]", "This route does not accept “fields”."),
     ],
 )
 async def test_parameters_that_are_refused(reader: Api, path: str, name: str, detail: str) -> None:

@@ -264,9 +264,9 @@ def refused(detail: str) -> dict[str, Any]:
         ),
         ("/users", "age", [refused(": user has no relationship “age”. There are: computers, posts, bio, group.")]),
         ("/persons", "name", [refused(": person has no relationship “name”. There are: none.")]),
-        ("/users", "group,", [refused(": “group,” holds an empty relationship name.")]),
-        ("/users", ".", [refused(": “.” holds an empty relationship name.")]),
-        ("/users", "group..users", [refused(": “group..users” holds an empty relationship name.")]),
+        ("/users", "group,", [refused(": “group,” contains an empty relationship name.")]),
+        ("/users", ".", [refused(": “.” contains an empty relationship name.")]),
+        ("/users", "group..users", [refused(": “group..users” contains an empty relationship name.")]),
         (
             "/users",
             "computers.owner.computers.owner",
@@ -295,7 +295,7 @@ async def test_refused(reader: Api, path: str, include: str, errors: list[dict[s
 
 async def test_repeated(reader: Api) -> None:
     answer = await reader.get("/users?include=group&include=group")
-    assert (answer.status, answer.errors) == (400, [refused(". It stands more than once.")])
+    assert (answer.status, answer.errors) == (400, [refused(". It occurs more than once.")])
 
 
 @pytest.fixture

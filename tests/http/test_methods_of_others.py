@@ -21,9 +21,8 @@ def limited(methods: dict[str, frozenset[str]]) -> Catalog:
 
 
 def closed(name: str, holder: str, pointer: str = "/data") -> Error:
-    detail = (
-        f"The relationship “{name}” cannot be written here: resources of type “{holder}” hold it, and are not updated."
-    )
+    why = f"its key is in resources of type “{holder}”, which cannot be updated"
+    detail = f"The relationship “{name}” cannot be written here: {why}."
     return error("write_forbidden", detail, pointer)
 
 

@@ -207,7 +207,7 @@ def refused(parameter: str, detail: str) -> dict[str, Any]:
     return error(400, "invalid_page", "Invalid Page", detail, parameter=parameter)
 
 
-MIXED = "page[size] and page[number] do not mix with page[limit] and page[offset]."
+MIXED = "page[size] and page[number] cannot be combined with page[limit] and page[offset]."
 UNKNOWN = (
     "There is no such page parameter; there are page[size], page[number], page[limit], page[offset], page[after],"
     " page[before], page[total]."
@@ -219,30 +219,30 @@ UNKNOWN = (
     [
         ([("page[size]", "10001")], [refused("page[size]", "A page has at most 10000 resources.")]),
         ([("page[limit]", "9" * 400)], [refused("page[limit]", "A page has at most 10000 resources.")]),
-        ([("page[size]", "-1")], [refused("page[size]", "Expected a whole number from 0, not “-1”.")]),
-        ([("page[size]", "x")], [refused("page[size]", "Expected a whole number from 0, not “x”.")]),
-        ([("page[size]", "")], [refused("page[size]", "Expected a whole number from 0, not “”.")]),
-        ([("page[size]", "+5")], [refused("page[size]", "Expected a whole number from 0, not “+5”.")]),
-        ([("page[size]", " 5")], [refused("page[size]", "Expected a whole number from 0, not “ 5”.")]),
-        ([("page[size]", "5.0")], [refused("page[size]", "Expected a whole number from 0, not “5.0”.")]),
-        ([("page[size]", "1e3")], [refused("page[size]", "Expected a whole number from 0, not “1e3”.")]),
-        ([("page[size]", "1_0")], [refused("page[size]", "Expected a whole number from 0, not “1_0”.")]),
-        ([("page[size]", "٣")], [refused("page[size]", "Expected a whole number from 0, not “٣”.")]),
-        ([("page[size]", "²")], [refused("page[size]", "Expected a whole number from 0, not “²”.")]),
-        ([("page[number]", "0")], [refused("page[number]", "Expected a whole number from 1, not “0”.")]),
-        ([("page[number]", "-2")], [refused("page[number]", "Expected a whole number from 1, not “-2”.")]),
-        ([("page[offset]", "-1")], [refused("page[offset]", "Expected a whole number from 0, not “-1”.")]),
-        ([("page[limit]", "-1")], [refused("page[limit]", "Expected a whole number from 0, not “-1”.")]),
+        ([("page[size]", "-1")], [refused("page[size]", "Expected a whole number of at least 0, not “-1”.")]),
+        ([("page[size]", "x")], [refused("page[size]", "Expected a whole number of at least 0, not “x”.")]),
+        ([("page[size]", "")], [refused("page[size]", "Expected a whole number of at least 0, not “”.")]),
+        ([("page[size]", "+5")], [refused("page[size]", "Expected a whole number of at least 0, not “+5”.")]),
+        ([("page[size]", " 5")], [refused("page[size]", "Expected a whole number of at least 0, not “ 5”.")]),
+        ([("page[size]", "5.0")], [refused("page[size]", "Expected a whole number of at least 0, not “5.0”.")]),
+        ([("page[size]", "1e3")], [refused("page[size]", "Expected a whole number of at least 0, not “1e3”.")]),
+        ([("page[size]", "1_0")], [refused("page[size]", "Expected a whole number of at least 0, not “1_0”.")]),
+        ([("page[size]", "٣")], [refused("page[size]", "Expected a whole number of at least 0, not “٣”.")]),
+        ([("page[size]", "²")], [refused("page[size]", "Expected a whole number of at least 0, not “²”.")]),
+        ([("page[number]", "0")], [refused("page[number]", "Expected a whole number of at least 1, not “0”.")]),
+        ([("page[number]", "-2")], [refused("page[number]", "Expected a whole number of at least 1, not “-2”.")]),
+        ([("page[offset]", "-1")], [refused("page[offset]", "Expected a whole number of at least 0, not “-1”.")]),
+        ([("page[limit]", "-1")], [refused("page[limit]", "Expected a whole number of at least 0, not “-1”.")]),
         ([("page[size]", "5"), ("page[offset]", "5")], [refused("page[offset]", MIXED)]),
         ([("page[number]", "5"), ("page[limit]", "5")], [refused("page[limit]", MIXED)]),
         ([("page[size]", "5"), ("page[limit]", "5")], [refused("page[limit]", MIXED)]),
         (
             [("page[size]", "5"), ("page[size]", "5")],
-            [refused("page[size]", "It stands more than once.")],
+            [refused("page[size]", "It occurs more than once.")],
         ),
         (
             [("page[total]", "none"), ("page[total]", "none")],
-            [refused("page[total]", "It stands more than once.")],
+            [refused("page[total]", "It occurs more than once.")],
         ),
         ([("page[foo]", "5")], [refused("page[foo]", UNKNOWN)]),
         ([("page[SIZE]", "5")], [refused("page[SIZE]", UNKNOWN)]),
@@ -256,19 +256,19 @@ UNKNOWN = (
         ([("page[total]", "")], [refused("page[total]", "Expected exact, estimated, none, not “”.")]),
         (
             [("page[size]", "0"), ("page[number]", "2")],
-            [refused("page[number]", "page[size]=0 asks for everything: page[number] does not go with it.")],
+            [refused("page[number]", "page[size]=0 requests all rows: it cannot be combined with page[number].")],
         ),
         (
             [("page[limit]", "0"), ("page[offset]", "2")],
-            [refused("page[offset]", "page[limit]=0 asks for everything: page[offset] does not go with it.")],
+            [refused("page[offset]", "page[limit]=0 requests all rows: it cannot be combined with page[offset].")],
         ),
         # each fault is told
         (
             [("page[size]", "-5"), ("page[number]", "0"), ("page[foo]", "1"), ("page[total]", "x")],
             [
                 refused("page[foo]", UNKNOWN),
-                refused("page[size]", "Expected a whole number from 0, not “-5”."),
-                refused("page[number]", "Expected a whole number from 1, not “0”."),
+                refused("page[size]", "Expected a whole number of at least 0, not “-5”."),
+                refused("page[number]", "Expected a whole number of at least 1, not “0”."),
                 refused("page[total]", "Expected exact, estimated, none, not “x”."),
             ],
         ),
@@ -283,7 +283,11 @@ async def test_broken_brackets(reader: Api) -> None:
     for name in ("page[size", "page[[size]]", "page[size]x"):
         answer = await reader.get(target("/persons", [(name, "5")]))
         expected = error(
-            400, "invalid_parameter", "Invalid Parameter", "The brackets of this parameter do not fit.", parameter=name
+            400,
+            "invalid_parameter",
+            "Invalid Parameter",
+            "The brackets of this parameter are malformed.",
+            parameter=name,
         )
         assert (answer.status, answer.errors) == (400, [expected]), name
 
@@ -358,12 +362,12 @@ async def test_settings(limited: Api, asked: Pairs, ids: range, links: dict[str,
         (
             {"unpaginated": "off"},
             [("page[size]", "0")],
-            refused("page[size]", "This server does not answer without pages: ask for at least 1."),
+            refused("page[size]", "This server only answers with pages: request a size of at least 1."),
         ),
         (
             {"unpaginated": "off"},
             [("page[limit]", "0")],
-            refused("page[limit]", "This server does not answer without pages: ask for at least 1."),
+            refused("page[limit]", "This server only answers with pages: request a size of at least 1."),
         ),
         (
             {"unpaginated": 64},

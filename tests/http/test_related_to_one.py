@@ -87,7 +87,7 @@ async def test_an_update_is_refused(api: Api) -> None:
         patch(
             "/users/1/group?sort=name",
             document("group", {"name": "x"}, id="1"),
-            error("invalid_parameter", "This route has no use for “sort”.", parameter="sort"),
+            error("invalid_parameter", "This route does not accept “sort”.", parameter="sort"),
         ),
     ]
     await check_refused(api, cases)
@@ -135,7 +135,7 @@ async def test_a_delete_is_refused(api: Api) -> None:
             delete("/users/1/group", error("conflict", "This group is still referred to by other resources.")),
             delete(
                 "/users/1/bio?include=user",
-                error("invalid_parameter", "This route has no use for “include”.", parameter="include"),
+                error("invalid_parameter", "This route does not accept “include”.", parameter="include"),
             ),
         ],
     )

@@ -281,7 +281,7 @@ def owner_conflict(id_text: str, pointer: str) -> dict[str, Any]:
         "status": "409",
         "code": "owner_conflict",
         "title": "Owner Conflict",
-        "detail": f"The path links it to the user “{id_text}”, and the document to another.",
+        "detail": f"The path links it to the user “{id_text}”, but the document to another one.",
         "source": {"pointer": pointer},
     }
 
@@ -340,7 +340,7 @@ async def test_refused(api: Api) -> None:
         refused(
             "/users/1/computers?page[size]=1",
             computer(),
-            error("invalid_parameter", "This route has no use for “page”.", parameter="page[size]"),
+            error("invalid_parameter", "This route does not accept “page”.", parameter="page[size]"),
         ),
     ]
     await check_refused(api, cases)

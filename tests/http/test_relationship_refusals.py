@@ -249,7 +249,7 @@ async def test_parameters(api: Api) -> None:
     many, single = "/users/1/relationships/computers", "/users/1/relationships/group"
 
     def useless(name: str, parameter: str) -> dict[str, Any]:
-        return error("invalid_parameter", f"This route has no use for “{name}”.", parameter=parameter)
+        return error("invalid_parameter", f"This route does not accept “{name}”.", parameter=parameter)
 
     cases = []
     for method in ("POST", "DELETE"):

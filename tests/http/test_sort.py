@@ -210,5 +210,5 @@ async def test_steps(reader: Api) -> None:
 
 async def test_repeated(reader: Api) -> None:
     answer = await reader.get("/users?sort=age&sort=age")
-    expected = error(400, "invalid_sort", "Invalid Sort", "It stands more than once.", parameter="sort")
+    expected = error(400, "invalid_sort", "Invalid Sort", "It occurs more than once.", parameter="sort")
     assert (answer.status, answer.errors) == (400, [expected])

@@ -139,7 +139,7 @@ def refused(parameter: str, detail: str) -> dict[str, Any]:
         ),
         (
             [("fields[user]", "age"), ("fields[user]", "age")],
-            [refused("fields[user]", "It stands more than once.")],
+            [refused("fields[user]", "It occurs more than once.")],
         ),
         (
             [("fields[user]", "x,age,y"), ("fields[z]", "age")],

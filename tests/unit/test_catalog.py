@@ -57,7 +57,7 @@ def faults(*resources: Resource) -> list[str]:
 CUSTOM = Operator(
     "near", read=lambda value: value, criterion=lambda attribute, column, bound, name: (column == bound, [])
 )
-NOT_KEPT = "is not a name that PostgreSQL keeps: 1 to 63 bytes"
+NOT_KEPT = "is not a valid name in PostgreSQL: it must have 1 to 63 bytes"
 
 
 def values(rows: Any) -> list[str]:
@@ -133,26 +133,26 @@ CASES: list[tuple[Resource, str]] = [
     (thing(path="/a//b"), "the path “/a//b” has a segment that is not of letters, digits, and . _ ~ -"),
     (thing(path="/a/"), "the path “/a/” has a segment that is not of letters, digits, and . _ ~ -"),
     (thing(path="/größen"), "the path “/größen” has a segment that is not of letters, digits, and . _ ~ -"),
-    (thing(path="/operations"), "the path “/operations” belongs to the server"),
-    (thing(path="/operations/x"), "the path “/operations/x” belongs to the server"),
+    (thing(path="/operations"), "the path “/operations” is reserved"),
+    (thing(path="/operations/x"), "the path “/operations/x” is reserved"),
 ]
 
 ATTRIBUTES: list[tuple[Attribute, str]] = [
-    (Attribute("a", TEXT, required=True, creatable=False), "it is required on create, and cannot be written then"),
+    (Attribute("a", TEXT, required=True, creatable=False), "it is required on create but cannot be written then"),
     (
         Attribute("a", TEXT, required=True, sql=lambda column: Template("now()")),
-        "it is required on create, and cannot be written then",
+        "it is required on create but cannot be written then",
     ),
     (Attribute("a", INT, min_length=1), "lengths are for texts and arrays, not int"),
     (Attribute("a", JSONB, max_length=1), "lengths are for texts and arrays, not jsonb"),
     (Attribute("a", DATE, pattern="x"), "patterns are for texts, not date"),
     (Attribute("a", array(TEXT), pattern="x"), "patterns are for texts, not text[]"),
-    (Attribute("a", INTERVAL, minimum="PT1H"), "'PT1H' is no minimum or maximum of interval"),
-    (Attribute("a", BOOL, minimum=1), "1 is no minimum or maximum of bool"),
-    (Attribute("a", array(INT), maximum=1), "1 is no minimum or maximum of int[]"),
-    (Attribute("a", NUMERIC, minimum=0.1), "0.1 is no minimum or maximum of numeric"),
-    (Attribute("a", INT, maximum="1"), "'1' is no minimum or maximum of int"),
-    (Attribute("a", TEXT, minimum=True), "True is no minimum or maximum of text"),
+    (Attribute("a", INTERVAL, minimum="PT1H"), "'PT1H' is not a minimum or maximum of interval"),
+    (Attribute("a", BOOL, minimum=1), "1 is not a minimum or maximum of bool"),
+    (Attribute("a", array(INT), maximum=1), "1 is not a minimum or maximum of int[]"),
+    (Attribute("a", NUMERIC, minimum=0.1), "0.1 is not a minimum or maximum of numeric"),
+    (Attribute("a", INT, maximum="1"), "'1' is not a minimum or maximum of int"),
+    (Attribute("a", TEXT, minimum=True), "True is not a minimum or maximum of text"),
     (Attribute("a", TEXT, min_length=-1), "a length is not negative"),
     (Attribute("a", TEXT, min_length=3, max_length=2), "min_length 3 is above max_length 2: no value fits"),
     (Attribute("a", INT, minimum=3, maximum=2), "minimum 3 is above maximum 2: no value fits"),
@@ -174,20 +174,20 @@ ATTRIBUTES: list[tuple[Attribute, str]] = [
 
 NOT_COMPUTED = "`compute` must be a function of a list of tuples, and not async"
 COMPUTED: list[tuple[Attribute, str]] = [
-    (Attribute("b", TEXT, of=("c",), compute=values), "it is made of “c”, which is not declared."),
-    (Attribute("b", TEXT, of=("aa",), compute=values), "it is made of “aa”, which is not declared. Did you mean “a”?"),
-    (Attribute("b", TEXT, of=("id",), compute=values), "it is made of “id”, which is not declared."),
-    (Attribute("b", TEXT, of=("to",), compute=values), "it is made of “to”, which is not declared."),
-    (Attribute("b", TEXT, of=("b",), compute=values), "it is made of “b”, which is computed in Python as well"),
-    (Attribute("b", TEXT, of=("other",), compute=values), "it is made of “other”, which is computed in Python as well"),
-    (Attribute("b", TEXT, of=("a",)), "`of` has a meaning with `compute` alone"),
+    (Attribute("b", TEXT, of=("c",), compute=values), "it depends on “c”, which is not declared."),
+    (Attribute("b", TEXT, of=("aa",), compute=values), "it depends on “aa”, which is not declared. Did you mean “a”?"),
+    (Attribute("b", TEXT, of=("id",), compute=values), "it depends on “id”, which is not declared."),
+    (Attribute("b", TEXT, of=("to",), compute=values), "it depends on “to”, which is not declared."),
+    (Attribute("b", TEXT, of=("b",), compute=values), "it depends on “b”, which is computed in Python, too"),
+    (Attribute("b", TEXT, of=("other",), compute=values), "it depends on “other”, which is computed in Python, too"),
+    (Attribute("b", TEXT, of=("a",)), "`of` is only used with `compute`"),
     (
         Attribute("b", TEXT, of=("a",), compute=values, sql=lambda column: Template("now()")),
         "`sql` and `compute` exclude each other",
     ),
     (
         Attribute("b", TEXT, of=("a",), compute=values, required=True),
-        "it is required on create, and cannot be written then",
+        "it is required on create but cannot be written then",
     ),
     (Attribute("b", TEXT, of="a", compute=values), '`of` is a text: write it as a tuple, ("a",)'),  # type: ignore[arg-type]
     (Attribute("b", TEXT, of=("a",), compute=later), NOT_COMPUTED),  # type: ignore[arg-type]
@@ -237,8 +237,8 @@ READ = frozenset({"read"})
 RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
     (
         ToOne("a", "thing", nullable=False, methods=READ),
-        "it is required on create, and its `methods` let nobody write it: add `replace` to them, take `create` out of "
-        "the resource's, or declare required=False where the database fills the key in",
+        "it is required on create, but its `methods` do not allow writing it: add `replace` to them, remove `create` "
+        "from those of the resource, or declare required=False if the database sets the key",
     ),
     (
         ToOne("a", "thing", column="id", nullable=False),
@@ -248,7 +248,7 @@ RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
         ToMany("a", "thing", foreign_key="id"),
         'its key “id” is the id of “thing”, which no write changes: declare methods=frozenset({"read"})',
     ),
-    (ToOne("relationships", "thing"), "the name belongs to the relationship routes"),
+    (ToOne("relationships", "thing"), "the name is reserved for relationship routes"),
     (ToOne("a", "thing", methods=frozenset({"list"})), "methods are add, read, remove, replace, not list"),
     (ToOne("a", "thang"), "its target “thang” is not declared. Did you mean “thing”?"),
     (ToMany("a", "x", foreign_key="y"), "its target “x” is not declared."),
@@ -307,7 +307,7 @@ def test_valid_hooks(hook: Any) -> None:
 
 def test_an_invalid_pattern() -> None:
     (told,) = faults(with_attribute("a", TEXT, pattern="("))
-    assert told.startswith("resource “thing”: attribute “a”: the pattern is no regular expression: ")
+    assert told.startswith("resource “thing”: attribute “a”: the pattern is not a valid regular expression: ")
 
 
 @pytest.mark.parametrize(("relationship", "fault"), RELATIONSHIPS)
@@ -361,11 +361,11 @@ def test_invalid_attribute_types(made: Any) -> None:
 
 
 def test_resources_against_each_other() -> None:
-    assert faults() == ["the catalogue declares no resource"]
+    assert faults() == ["the catalog declares no resource"]
     assert faults(thing(), thing(path="/others")) == ["the type “thing” is declared twice"]
     assert faults(thing(), thing(type="other")) == ["the path “/things” is declared twice"]
     assert faults(thing(), thing(type="other", path="/things/x")) == [
-        "resource “thing”: its path “/things” is the beginning of “/things/x”"
+        "resource “thing”: its path “/things” is a prefix of “/things/x”"
     ]
     Catalog([thing(), thing(type="other", path="/things-x")])
 
@@ -378,7 +378,7 @@ def test_faults_are_reported_together_and_name_the_declaration() -> None:
     assert [line.rpartition(": ")[0] for line in told] == [
         "resource “thing”",
         "resource “thing”: attribute “a”",
-        "resource “thing”: attribute “a”: the pattern is no regular expression",
+        "resource “thing”: attribute “a”: the pattern is not a valid regular expression",
         "resource “other”: relationship “b”",
         "resource “other”: relationship “c”",
         "resource “other”",

@@ -151,10 +151,10 @@ def test_an_update_needs_its_id() -> None:
         (b"[1", "The body is not valid JSON: unexpected text at line 1, column 3."),
         (
             b'{"data":{"type":"a","type":"a"}}',
-            'The body is not valid JSON: the name "type" stands twice in one object.',
+            'The body is not valid JSON: the name "type" occurs twice in one object.',
         ),
         (b'{"data":NaN}', "The body is not valid JSON: NaN is not JSON."),
-        (b'{"data":"\\ud800"}', "The body is not valid JSON: a string holds half of a surrogate pair."),
+        (b'{"data":"\\ud800"}', "The body is not valid JSON: a string contains half of a surrogate pair."),
         (b'{"data":"\xff"}', "The body is not UTF-8 at byte 9."),
         (b"\xff\xfe{\0}\0", "The body is not UTF-8 at byte 0."),
         (b"[" * 100_000, "The body is not valid JSON: nested deeper than 5 levels."),

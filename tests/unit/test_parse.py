@@ -101,17 +101,17 @@ def test_page(query_string: str, page: Page) -> None:
 @pytest.mark.parametrize(
     ("query_string", "parameter", "detail"),
     [
-        ("page[size]=-1", "page[size]", "Expected a whole number from 0, not “-1”."),
-        ("page[size]=", "page[size]", "Expected a whole number from 0, not “”."),
-        ("page[size]=1.0", "page[size]", "Expected a whole number from 0, not “1.0”."),
-        ("page[size]=+1", "page[size]", "Expected a whole number from 0, not “ 1”."),
-        ("page[size]=%D9%A1", "page[size]", "Expected a whole number from 0, not “١”."),
-        ("page[size]=null", "page[size]", "Expected a whole number from 0, not “null”."),
-        ("page[number]=0", "page[number]", "Expected a whole number from 1, not “0”."),
-        ("page[offset]=-1", "page[offset]", "Expected a whole number from 0, not “-1”."),
+        ("page[size]=-1", "page[size]", "Expected a whole number of at least 0, not “-1”."),
+        ("page[size]=", "page[size]", "Expected a whole number of at least 0, not “”."),
+        ("page[size]=1.0", "page[size]", "Expected a whole number of at least 0, not “1.0”."),
+        ("page[size]=+1", "page[size]", "Expected a whole number of at least 0, not “ 1”."),
+        ("page[size]=%D9%A1", "page[size]", "Expected a whole number of at least 0, not “١”."),
+        ("page[size]=null", "page[size]", "Expected a whole number of at least 0, not “null”."),
+        ("page[number]=0", "page[number]", "Expected a whole number of at least 1, not “0”."),
+        ("page[offset]=-1", "page[offset]", "Expected a whole number of at least 0, not “-1”."),
         ("page[size]=10001", "page[size]", "A page has at most 10000 resources."),
         ("page[limit]=" + "9" * 50, "page[limit]", "A page has at most 10000 resources."),
-        ("page[size]=1&page[size]=1", "page[size]", "It stands more than once."),
+        ("page[size]=1&page[size]=1", "page[size]", "It occurs more than once."),
         (
             "page[sizes]=1",
             "page[sizes]",
@@ -130,21 +130,21 @@ def test_page(query_string: str, page: Page) -> None:
             "There is no such page parameter; there are page[size], page[number], page[limit], page[offset],"
             " page[after], page[before], page[total].",
         ),
-        ("page[size=1", "page[size", "The brackets of this parameter do not fit."),
+        ("page[size=1", "page[size", "The brackets of this parameter are malformed."),
         (
             "page[size]=1&page[offset]=1",
             "page[offset]",
-            "page[size] and page[number] do not mix with page[limit] and page[offset].",
+            "page[size] and page[number] cannot be combined with page[limit] and page[offset].",
         ),
         (
             "page[size]=0&page[number]=2",
             "page[number]",
-            "page[size]=0 asks for everything: page[number] does not go with it.",
+            "page[size]=0 requests all rows: it cannot be combined with page[number].",
         ),
         (
             "page[limit]=0&page[offset]=2",
             "page[offset]",
-            "page[limit]=0 asks for everything: page[offset] does not go with it.",
+            "page[limit]=0 requests all rows: it cannot be combined with page[offset].",
         ),
         ("page[total]=nothing", "page[total]", "Expected exact, estimated, none, not “nothing”."),
         ("page[total]=exac", "page[total]", "Expected exact, estimated, none, not “exac”. Did you mean “exact”?"),
@@ -162,7 +162,7 @@ def test_page_size_by_settings() -> None:
     with refused() as told:
         parsed("page[size]=0", limits(unpaginated="off"))
     assert told == [
-        (PageError, "page[size]", "This server does not answer without pages: ask for at least 1."),
+        (PageError, "page[size]", "This server only answers with pages: request a size of at least 1."),
     ]
     assert parsed("page[size]=0", limits(unpaginated=100)).page == by_number(0)
 
@@ -234,20 +234,25 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
 @pytest.mark.parametrize(
     ("query_string", "error", "parameter", "detail"),
     [
-        ("sort=a&sort=b", SortError, "sort", "It stands more than once."),
+        ("sort=a&sort=b", SortError, "sort", "It occurs more than once."),
         ("sort=", SortError, "sort", "A sort key is empty."),
         ("sort=a,-", SortError, "sort", "A sort key is empty."),
-        ("include=a&include=b", IncludeError, "include", "Include parameter is invalid. It stands more than once."),
+        ("include=a&include=b", IncludeError, "include", "Include parameter is invalid. It occurs more than once."),
         (
             "include=a..b",
             IncludeError,
             "include",
-            "Include parameter is invalid: “a..b” holds an empty relationship name.",
+            "Include parameter is invalid: “a..b” contains an empty relationship name.",
         ),
-        ("include=,", IncludeError, "include", "Include parameter is invalid: “,” holds an empty relationship name."),
+        (
+            "include=,",
+            IncludeError,
+            "include",
+            "Include parameter is invalid: “,” contains an empty relationship name.",
+        ),
         ("fields=a", FieldsError, "fields", "A sparse fieldset is fields[type]=name,name."),
         ("fields[a][b]=c", FieldsError, "fields[a][b]", "A sparse fieldset is fields[type]=name,name."),
-        ("fields[a]=x&fields[a]=y", FieldsError, "fields[a]", "It stands more than once."),
+        ("fields[a]=x&fields[a]=y", FieldsError, "fields[a]", "It occurs more than once."),
         ("filter[]=a", FilterError, "filter[]", "A simple filter is filter[field] or filter[field][operator]."),
         (
             "filter[a][b][c]=a",
@@ -255,9 +260,9 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
             "filter[a][b][c]",
             "A simple filter is filter[field] or filter[field][operator].",
         ),
-        ("filter[a]=%00", FilterError, "filter[a]", "The value holds U+0000, which PostgreSQL cannot store."),
-        ("filter[[a]]=1", ParameterError, "filter[[a]]", "The brackets of this parameter do not fit."),
-        ("filter[a]x=1", ParameterError, "filter[a]x", "The brackets of this parameter do not fit."),
+        ("filter[a]=%00", FilterError, "filter[a]", "The value contains U+0000, which PostgreSQL cannot store."),
+        ("filter[[a]]=1", ParameterError, "filter[[a]]", "The brackets of this parameter are malformed."),
+        ("filter[a]x=1", ParameterError, "filter[a]x", "The brackets of this parameter are malformed."),
         ("Sort=a", ParameterError, "Sort", "There is no parameter “Sort”. Did you mean “sort”?"),
         (
             "FIELDS[user]=a",
@@ -277,14 +282,14 @@ def test_filters(query_string: str, nodes: tuple[FieldFilter, ...]) -> None:
             "sorted=a",
             ParameterError,
             "sorted",
-            "There is no parameter “sorted”. Did you mean “sort”? This route knows fields, filter, include, page,"
+            "There is no parameter “sorted”. Did you mean “sort”? This route accepts fields, filter, include, page,"
             " sort.",
         ),
         (
             "x=a",
             ParameterError,
             "x",
-            "There is no parameter “x”. This route knows fields, filter, include, page, sort.",
+            "There is no parameter “x”. This route accepts fields, filter, include, page, sort.",
         ),
     ],
 )
@@ -319,8 +324,8 @@ def test_a_parameter_that_the_route_does_not_accept() -> None:
     query = parse((("sort", "a"), ("include", "b"), ("filter[x", "")), frozenset({"include"}), LIMITS, errors)
     assert query.include == (("b",),)
     assert [(type(error), error.parameter, error.detail) for error in errors] == [
-        (ParameterError, "sort", "This route has no use for “sort”."),
-        (ParameterError, "filter[x", "This route has no use for “filter”."),
+        (ParameterError, "sort", "This route does not accept “sort”."),
+        (ParameterError, "filter[x", "This route does not accept “filter”."),
     ]
     errors = []
     parse((("y", "1"),), frozenset(), LIMITS, errors)

@@ -1,8 +1,8 @@
-"""A second write of one form. What comes in: a Change, and what the planning made of an earlier one with the same
-names. What goes out: its PlannedWrite, of which only the values are new; or None, where the planning has to say what is
-wrong with it.
+"""Plans a write again whose form was planned before. What comes in: a Change, and the plan of an earlier one with the
+same names. What goes out: a PlannedWrite with the old plan and new values, or None if the change has errors, which only
+the planner reports.
 
-Nothing here resolves a name or tells a fault.
+Nothing here resolves a name or reports an error.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from querybuild.values import ValueFault
 
 
 class Form(msgspec.Struct, frozen=True, eq=False):
-    """What the planning of a write leaves for others with the same names. attributes, places: those of the document,
-    with their checks, and where each stands. targets: of the relationships that it writes, and whether the key is in
-    the written row. All in the order of the document, which is that of the slots.
+    """A planned write without its values. attributes, places: those of the document, with their checks and positions.
+    targets: the targets of its relationships, and whether the key is in the written row. All are in the order of the
+    document, which is that of the slots.
     """
 
     plan: WritePlan
@@ -35,7 +35,8 @@ class Form(msgspec.Struct, frozen=True, eq=False):
 
 
 def form_key(change: Change, resource: Resource) -> Hashable | None:
-    """All that a plan hangs on but the values; None for what is seldom sent twice alike."""
+    """Return everything that a plan depends on, except the values. Returns None for changes that are seldom repeated
+    in the same form."""
     if change.undecoded or change.assigned or change.owner is not None:
         return None
     names = None if change.attributes is None else tuple(change.attributes)
@@ -44,7 +45,7 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
 
 
 def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = NO_CHECKS) -> Form | None:
-    """The form of a change that has no fault; None where its slots hold more than what the document says."""
+    """Return the form of a valid change, or None if its slots have more than the values of the document."""
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
@@ -58,8 +59,8 @@ def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = 
     )
 
 
-def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
-    """As `plan_write` plans it."""
+def plan_with_form(change: Change, form: Form) -> PlannedWrite | None:
+    """Return the same as `plan_write`, or None if the change has errors."""
     values: list[Any] = []
     places: list[Place] = []
     item_pointers: dict[int, tuple[str, ...]] = {}
@@ -88,7 +89,7 @@ def planned_alike(change: Change, form: Form) -> PlannedWrite | None:
 
 
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:
-    """Ids and where each stands. Raises ValueFault."""
+    """Return the ids with their pointers. Raises ValueFault."""
     ids: dict[Any, str] = {}
     for one in linkage.identifiers:
         if one.type != target.type:

@@ -10,8 +10,8 @@ import pytest
 
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError
-from querybuild.forms import form_key, form_of, planned_alike
 from querybuild.query import Change, Context, Owner
+from querybuild.write_plan_cache import form_key, form_of, plan_with_form
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG
@@ -76,7 +76,7 @@ def test_a_write_of_a_known_form(kind: Kind, first: dict[str, Any], second: dict
     assert form_key(earlier, resource) == form_key(change, resource) is not None
     form = form_of(earlier, planned(earlier)[0].plan, CATALOG)
     assert form is not None
-    assert (planned_alike(change, form), []) == planned(change)
+    assert (plan_with_form(change, form), []) == planned(change)
 
 
 FAULTS: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = [
@@ -99,7 +99,7 @@ def test_a_write_with_faults_is_planned_in_full(kind: Kind, first: dict[str, Any
     earlier, change = changed(kind, first), changed(kind, second)
     form = form_of(earlier, planned(earlier)[0].plan, CATALOG)
     assert form is not None
-    assert planned_alike(change, form) is None
+    assert plan_with_form(change, form) is None
     assert planned(change)[1] != []
 
 
