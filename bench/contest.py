@@ -52,6 +52,7 @@ class Entrant(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        """The name of the server."""
         return self.running.name
 
 
@@ -112,6 +113,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        """The name of the server."""
         return self.entrant.name
 
 

@@ -132,6 +132,7 @@ class TwoWorkers(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> Spread:
+        """Requests per second of the server divided by transactions per second of pgbench."""
         pairs = zip(self.server, self.postgrest, strict=True)
         return spread([sample.per_second / transactions for sample, transactions in pairs])
 
@@ -178,6 +179,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> Spread:
+        """The time of one request divided by that of the POSTs."""
         return spread([one / other for one, other in zip(self.together, self.single, strict=True)])
 
 

@@ -110,6 +110,7 @@ class Running(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.port}"
 
 

@@ -204,12 +204,14 @@ def _with_decimals(tree: Any) -> Any:
 
 
 def bool_of(value: Any) -> bool:
+    """Convert a boolean."""
     if isinstance(value, bool):
         return value
     raise ValueFault("true or false")
 
 
 def bool_of_text(text: str) -> bool:
+    """Convert the text of a boolean."""
     if text in ("true", "false"):
         return text == "true"
     raise ValueFault("true or false")
@@ -230,6 +232,7 @@ class Integer:
         raise ValueFault(self.expected)
 
     def text(self, text: str) -> int:
+        """Convert a text."""
         if not _INTEGER.fullmatch(text):
             raise ValueFault(self.expected)
         return self(int(text))
@@ -274,22 +277,26 @@ class Float:
         raise ValueFault(self.expected)
 
     def text(self, text: str) -> float:
+        """Convert a text."""
         return self(decimal_of(text))
 
 
 def str_of(value: Any) -> str:
+    """Return a string."""
     if isinstance(value, str):
         return value
     raise ValueFault("a string")
 
 
 def uuid_of(value: Any) -> uuid.UUID:
+    """Convert a UUID."""
     if isinstance(value, str) and _UUID.fullmatch(value):
         return uuid.UUID(value)
     raise ValueFault("a UUID such as 123e4567-e89b-12d3-a456-426614174000")
 
 
 def date_of(value: Any) -> date:
+    """Convert a date."""
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
             day = date.fromisoformat(value)
@@ -318,6 +325,7 @@ class EndOfDay(msgspec.Struct, frozen=True):
 
 
 def time_of(value: Any) -> time | EndOfDay:
+    """Convert a time of day."""
     if isinstance(value, str) and _TIME.fullmatch(value):
         if _END_OF_DAY.fullmatch(value):
             return EndOfDay()
@@ -366,6 +374,7 @@ def interval_of(value: Any) -> str:
 
 
 def bytes_of(value: Any) -> bytes:
+    """Convert a base64 string."""
     if isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
@@ -415,6 +424,7 @@ def _zeros(number: Decimal) -> int:
 
 
 def json_of_text(text: str) -> str:
+    """Return the JSON text for a column, from a JSON text."""
     try:
         return json_of(load_json(text))
     except JsonFault as error:

@@ -42,6 +42,7 @@ class Paths(Router):
         self._context = {"connections": connections}
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
+        """Return the delegate of the handler for this path, or None."""
         path, ids = request.path[1:], list[bytes]()
         if "/" in path:
             collection, own_id, *rest = path.split("/")
@@ -89,6 +90,7 @@ async def serve(database_url: str, pool_size: int, *, is_plain: bool) -> None:
 
 
 def main() -> None:
+    """Parse the command line and run a floor."""
     parser = argparse.ArgumentParser(prog="python -m bench.floor", description="A server written by hand.")
     parser.add_argument("--database-url", required=True)
     parser.add_argument("--pool-size", type=int, default=10)

@@ -12,6 +12,8 @@ import msgspec
 
 
 class NewUser(msgspec.Struct, gc=False):
+    """The attributes of a user to create."""
+
     first_name: str
     last_name: str
     age: int | None
@@ -28,33 +30,46 @@ class UserRow(NewUser, gc=False):
 
 
 class UserChange(msgspec.Struct, gc=False):
+    """The attributes of an update."""
+
     age: int | None
     email: str | None
 
 
 class NewComputer(msgspec.Struct, gc=False):
+    """The attributes of a computer to create."""
+
     name: str
     serial: str | None
 
 
 class Identifier(msgspec.Struct, gc=False):
+    """A resource identifier object."""
+
     id: str
 
 
 class ToOne(msgspec.Struct, gc=False):
+    """A to-one relationship."""
+
     data: Identifier
 
 
 class ToGroup(msgspec.Struct, gc=False):
+    """The relationships of a user."""
+
     group: ToOne
 
 
 class UserResource(msgspec.Struct, gc=False, tag_field="type", tag="user"):
+    """A user to create."""
+
     attributes: NewUser
     relationships: ToGroup
 
     @property
     def group_id(self) -> int:
+        """The id of the group."""
         return int(self.relationships.group.data.id)
 
     @property
@@ -70,26 +85,38 @@ class ComputerResource(msgspec.Struct, gc=False, tag_field="type", tag="computer
 
 
 class UserDocument(msgspec.Struct, gc=False):
+    """The document of a POST."""
+
     data: UserResource
 
 
 class ChangeResource(msgspec.Struct, gc=False):
+    """A user to update."""
+
     attributes: UserChange
 
 
 class ChangeDocument(msgspec.Struct, gc=False):
+    """The document of a PATCH."""
+
     data: ChangeResource
 
 
 class LinkageDocument(msgspec.Struct, gc=False):
+    """The document of a relationship route."""
+
     data: list[Identifier]
 
 
 class Add(msgspec.Struct, gc=False):
+    """An operation."""
+
     data: UserResource | ComputerResource
 
 
 class OperationsDocument(msgspec.Struct, gc=False, rename={"operations": "atomic:operations"}):
+    """The document of atomic operations."""
+
     operations: list[Add]
 
 

@@ -40,22 +40,24 @@ class Connections:
         self._idle = connections
         self._waiting: deque[asyncio.Future[Own]] = deque()
 
-    async def take(self) -> Own:
+    async def acquire(self) -> Own:
+        """Acquire a connection."""
         connection = self._idle.pop() if self._idle else await self._next()
         if connection.is_closed():
             try:
                 connection = await connect(self._url)
             except BaseException:
-                self.give(connection)
+                self.put_back(connection)
                 raise
         return connection
 
-    async def give_back(self, connection: Connection) -> None:
-        """Returns an acquired connection."""
+    async def release(self, connection: Connection) -> None:
+        """Release an acquired connection."""
         assert isinstance(connection, asyncpg.Connection)
-        self.give(connection)
+        self.put_back(connection)
 
-    def give(self, connection: Own) -> None:
+    def put_back(self, connection: Own) -> None:
+        """Hand the connection to a waiting request, or put it back."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -70,22 +72,24 @@ class Connections:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.give(waiter.result())
+                self.put_back(waiter.result())
             raise
 
     async def fetch(self, sql: str, *values: Any) -> list[Row]:
-        connection = await self.take()
+        """Run a statement and return its rows."""
+        connection = await self.acquire()
         try:
             return await connection.fetch(sql, *values)
         finally:
-            self.give(connection)
+            self.put_back(connection)
 
     async def fetchrow(self, sql: str, *values: Any) -> Row | None:
-        connection = await self.take()
+        """Run a statement and return its first row."""
+        connection = await self.acquire()
         try:
             return await connection.fetchrow(sql, *values)
         finally:
-            self.give(connection)
+            self.put_back(connection)
 
     async def close(self) -> None:
         """Closes the idle connections."""
@@ -94,6 +98,7 @@ class Connections:
 
 
 async def open_connections(url: str, count: int) -> Connections:
+    """Open a number of connections."""
     return Connections(url, [await connect(url) for _ in range(count)])
 
 
@@ -103,29 +108,37 @@ class Pooled:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def take(self) -> Connection:
+    async def acquire(self) -> Connection:
+        """Acquire a connection."""
         return await self._pool.acquire()
 
-    async def give_back(self, connection: Connection) -> None:
+    async def release(self, connection: Connection) -> None:
+        """Release an acquired connection."""
         assert isinstance(connection, PoolConnectionProxy)
         await self._pool.release(connection)
 
     async def fetch(self, sql: str, *values: Any) -> list[Row]:
+        """Run a statement and return its rows."""
         async with self._pool.acquire() as connection:
             return await connection.fetch(sql, *values)
 
     async def fetchrow(self, sql: str, *values: Any) -> Row | None:
+        """Run a statement and return its first row."""
         async with self._pool.acquire() as connection:
             return await connection.fetchrow(sql, *values)
 
     async def close(self) -> None:
+        """Close the pool."""
         await self._pool.close()
 
 
 async def open_pool(url: str, count: int) -> Pooled:
-    pool = await asyncpg.create_pool(url, min_size=count, max_size=count, reset=_leave, server_settings={"jit": "off"})
+    """Open asyncpg's pool with a number of connections."""
+    pool = await asyncpg.create_pool(
+        url, min_size=count, max_size=count, reset=_keep_session, server_settings={"jit": "off"}
+    )
     return Pooled(pool)
 
 
-async def _leave(_: Connection) -> None:
+async def _keep_session(_: Connection) -> None:
     """Replaces the query that resets a session: nothing here changes one."""

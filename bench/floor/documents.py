@@ -35,17 +35,23 @@ class User(msgspec.Struct, gc=False):
 
 
 class NamedUser(msgspec.Struct, gc=False):
+    """The attributes of a user in the sparse fieldset."""
+
     first_name: str
     last_name: str
     age: int | None
 
 
 class Computer(msgspec.Struct, gc=False):
+    """The attributes of a computer."""
+
     name: str
     serial: str | None
 
 
 class Group(msgspec.Struct, gc=False):
+    """The attributes of a group."""
+
     name: str
 
 
@@ -86,6 +92,7 @@ _MID = b'","attributes":'
 
 
 def ids_of(rows: Sequence[Row]) -> list[bytes]:
+    """The ids of rows."""
     return [b"%d" % row[0] for row in rows]
 
 
@@ -96,18 +103,22 @@ def users_of(rows: Sequence[Row], begin: int = 1) -> list[bytes]:
 
 
 def named_users_of(rows: Sequence[Row]) -> list[bytes]:
+    """The attributes of users in the sparse fieldset."""
     return _encode_lines([NamedUser(*row[1:4]) for row in rows]).split(b"\n")
 
 
 def computers_of(rows: Sequence[Row]) -> list[bytes]:
+    """The attributes of computers."""
     return _encode_lines([Computer(row[1], row[2]) for row in rows]).split(b"\n")
 
 
 def groups_of(names: Sequence[str]) -> list[bytes]:
+    """The attributes of groups."""
     return _encode_lines([Group(name) for name in names]).split(b"\n")
 
 
 def objects(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> list[bytes]:
+    """Resource objects without linkage."""
     head, text, join = form.head, form.before, b"".join
     return [join((head, own, _MID, one, own.join(text))) for own, one in zip(ids, attributes, strict=False)]
 
@@ -115,6 +126,7 @@ def objects(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> li
 def linked_objects(
     form: Form, ids: Sequence[bytes], attributes: Sequence[bytes], linkage: Sequence[bytes]
 ) -> list[bytes]:
+    """Resource objects with the linkage of one relationship."""
     head, before, after, join = form.head, form.before, form.after, b"".join
     return [
         join((head, own, _MID, one, own.join(before), data, own.join(after)))
@@ -129,19 +141,23 @@ def results(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> li
 
 
 def user_object(row: Row) -> bytes:
+    """The resource object of one user, without a comma."""
     own = b"%d" % row[0]
     return b"".join((USER.head[1:], own, _MID, _encode(User(*row[1:11])), own.join(USER.before)))
 
 
 def to_user(own: int | None) -> bytes:
+    """Linkage to a user."""
     return b"null" if own is None else b'{"type":"user","id":"%d"}' % own
 
 
 def to_group(own: int | None) -> bytes:
+    """Linkage to a group."""
     return b"null" if own is None else b'{"type":"group","id":"%d"}' % own
 
 
 def computers_linkage(ids: Sequence[bytes]) -> bytes:
+    """Linkage to computers."""
     if not ids:
         return b"[]"
     return b'[{"type":"computer","id":"' + b'"},{"type":"computer","id":"'.join(ids) + b'"}]'
@@ -157,18 +173,22 @@ def listed(objects: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def document(data: bytes, path: bytes) -> bytes:
+    """A document with one resource or null."""
     return b"".join((_HEAD, data, b',"links":{"self":"', path, b'"}}'))
 
 
 def list_tail(links: bytes, meta: bytes) -> bytes:
+    """The end of a document with a list."""
     return b"".join((b'],"links":', links, b',"meta":', meta, b"}"))
 
 
 def list_document(data: Sequence[bytes], links: bytes, meta: bytes) -> bytes:
+    """A document with a list."""
     return b"".join((LIST_HEAD, *listed(data), list_tail(links, meta)))
 
 
 def compound_document(data: Sequence[bytes], included: Sequence[bytes], links: bytes, meta: bytes) -> bytes:
+    """A document with a list and included resources."""
     tail = list_tail(links, meta)
     return b"".join((LIST_HEAD, *listed(data), b'],"included":[', *listed(included), tail))
 

@@ -9,10 +9,13 @@ from bench.floor.documents import document
 
 
 class Handler(RequestHandler):
+    """The base of the handlers."""
+
     def initialize(self, connections: Connections | Pooled) -> None:
         self.connections = connections
 
     def set_default_headers(self) -> None:
+        """Set the media type."""
         self.set_header("Content-Type", "application/vnd.api+json")
 
     def compute_etag(self) -> None:

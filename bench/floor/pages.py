@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-_PLACES = ("page[number]", "page[after]")
+_POSITIONS = ("page[number]", "page[after]")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -28,6 +28,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def offset(self) -> int:
+        """The number of rows before the page."""
         return (self.number - 1) * self.size
 
 
@@ -40,7 +41,7 @@ def asked_for(path: str, query: str) -> Asked:
     """
     parameters = dict(parse_qsl(query, keep_blank_values=True))
     sent = f"{path}?{_query_text(parameters)}"
-    others = _query_text({name: value for name, value in parameters.items() if name not in _PLACES})
+    others = _query_text({name: value for name, value in parameters.items() if name not in _POSITIONS})
     url = f"{path}?{others}&"
     size = int(parameters.get("page[size]", 30))
     first = url + ("page%5Bafter%5D=" if "page[after]" in parameters else "page%5Bnumber%5D=1")
@@ -72,6 +73,7 @@ def page_links(asked: Asked, total: int | None, *, has_more: bool) -> bytes:
 
 
 def page_meta(asked: Asked, count: int, total: int | None) -> bytes:
+    """The `meta` of a page."""
     if total is None:
         return b'{"count":%d}' % count
     return b'{"count":%d,"total":%d,"totalPages":%d}' % (count, total, -(-total // asked.size))
@@ -81,12 +83,13 @@ def read_cursor(text: str) -> tuple[str, int]:
     """The cursor of a list in the order of its ids: the server's mark of that list, and the id of the row before the
     page.
     """
-    held = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    mark, _, own_id = msgspec.json.decode(held, type=tuple[str, str, str])
+    decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    mark, _, own_id = msgspec.json.decode(decoded, type=tuple[str, str, str])
     return mark, int(own_id)
 
 
 def cursor_links(asked: Asked, mark: str, rows: list[Any], *, has_more: bool) -> bytes:
+    """The links of a page by cursor."""
     links = asked.links
     if rows:
         links += b',"prev":"%bpage%%5Bbefore%%5D=%b"' % (asked.url, _cursor(mark, rows[0][0]))

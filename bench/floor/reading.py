@@ -47,12 +47,16 @@ Part = tuple[Sequence[bytes], Sequence[bytes]]
 
 
 class DetailHandler(Handler):
+    """One user."""
+
     async def get(self, own_id: str) -> None:
         row = found(await self.connections.fetchrow(statements.DETAIL, int(own_id)))
         self.finish(document(user_object(row), b"/users/%d" % row[0]))
 
 
 class ListHandler(Handler):
+    """The base of handlers for lists."""
+
     async def answer(self, asked: Asked, texts: Statements, *values: Any) -> None:
         """Answers with a page of users."""
         rows = await self.page(asked, texts, *values)
@@ -96,6 +100,7 @@ def filtered(text: str) -> tuple[Statements, tuple[Any, ...]]:
 
 
 def like(begin: str) -> str:
+    """A LIKE pattern for a text that begins with this."""
     return begin.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
@@ -132,7 +137,7 @@ class UsersHandler(ListHandler):
         self.finish(compound_document(*with_computers(page, computers), links, page_meta(asked, len(page), total)))
 
     async def _everything(self, asked: Asked) -> None:
-        connection = await self.connections.take()
+        connection = await self.connections.acquire()
         try:
             count = await self._stream(connection)
         except BaseException:
@@ -140,7 +145,7 @@ class UsersHandler(ListHandler):
             self.detach().close()
             raise
         finally:
-            await self.connections.give_back(connection)
+            await self.connections.release(connection)
         self.finish(list_tail(page_links_of_all(asked), page_meta(asked, count, None)))
 
     async def _stream(self, connection: Connection) -> int:
@@ -157,6 +162,7 @@ class UsersHandler(ListHandler):
 
 
 def page_links_of_all(asked: Asked) -> bytes:
+    """The links of a list without pages."""
     return asked.links + b"}"
 
 
@@ -228,10 +234,13 @@ def with_owners_and_groups(rows: Sequence[Row]) -> Part:
 
 
 def computers_with_owners(rows: Sequence[Row]) -> list[bytes]:
+    """Computers with linkage to their owners."""
     linkage = [to_user(row[OWNER]) for row in rows]
     return linked_objects(COMPUTER_WITH_OWNER, ids_of(rows), computers_of(rows), linkage)
 
 
 class GroupUsersHandler(ListHandler):
+    """The users of a group."""
+
     async def get(self, own_id: str) -> None:
         await self.answer(asked_for(self.request.path, self.request.query), statements.RELATED, int(own_id))

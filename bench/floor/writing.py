@@ -87,6 +87,8 @@ LINKAGE = (
 
 
 class UserHandler(DetailHandler):
+    """One user: GET, PATCH and DELETE."""
+
     async def patch(self, own_id: str) -> None:
         change = read_change(self.request.body).data.attributes
         row = found(await self.connections.fetchrow(UPDATE_USER, int(own_id), change.age, change.email))
@@ -98,6 +100,8 @@ class UserHandler(DetailHandler):
 
 
 class UsersAndCreateHandler(UsersHandler):
+    """Users: GET and POST."""
+
     async def post(self) -> None:
         new = read_user(self.request.body).data
         row = found(await self.connections.fetchrow(INSERT_USER, *new.values))
@@ -110,14 +114,16 @@ class UsersAndCreateHandler(UsersHandler):
 
 
 class LinkageHandler(Handler):
+    """PATCH of a user's computers."""
+
     async def patch(self, own_id: str) -> None:
         owner_id = int(own_id)
         wanted = sorted({int(one.id) for one in read_linkage(self.request.body).data})
-        connection = await self.connections.take()
+        connection = await self.connections.acquire()
         try:
             await _replace(connection, owner_id, wanted)
         finally:
-            await self.connections.give_back(connection)
+            await self.connections.release(connection)
         path, count = b"/users/%d/relationships/computers" % owner_id, len(wanted)
         data = computers_linkage([b"%d" % one for one in wanted])
         self.finish(LINKAGE % (data, path, path, path, owner_id, count, count))

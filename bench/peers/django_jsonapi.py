@@ -10,17 +10,17 @@ from bench.peers.spelling import ending_in_id
 from bench.requests import Request
 
 MISSING = {
-    "deep-cursor": "its pages are by number or by offset; Django REST framework's cursors are no JSON:API pages",
+    "deep-cursor": "it has pages by number or by offset; Django REST framework's cursors are not JSON:API pages",
     "boolean-filter": "filters are joined by AND only",
     "operations-3": "no atomic operations",
     "operations-1000": "no atomic operations",
 }
-"""Why there is no such request. A name also stands for the request with an exact total."""
+"""The reasons for missing requests. A name is also for the request with an exact total."""
 
 NOTES = (
-    "The library counts always: `page[total]=none` is answered by a paginator that does not, as many users write one.",
-    "A relationship is shown when it is included or written, by serializers chosen for it; no links are made.",
-    "The any-filter is an EXISTS of its own: django-filter's join would give a user once for each computer.",
+    "The library always counts. `page[total]=none` uses a custom paginator that does not, as many users write one.",
+    "A relationship is only shown if it is included or written, by separate serializers. There are no links.",
+    "The any-filter is a custom EXISTS, because the join of django-filter would return a user once for each computer.",
     "The whole table is a page of a million rows.",
 )
 """Notes for the report on the requests and the server's settings."""
@@ -32,6 +32,7 @@ _FILTERS = {
 
 
 def translate(request: Request) -> Request | None:
+    """The request in the form of this library, or None if there is none."""
     name = request.name.removesuffix("-exact")
     if name in MISSING:
         return None

@@ -13,21 +13,22 @@ from bench.requests import Request
 
 MISSING = {
     "exact": "its `meta.count` is the number of rows on the page",
-    "deep-cursor": "it has pages by number only",
+    "deep-cursor": "it only has pages by number",
 }
-"""Why there is no such request; `exact` is for all requests with an exact total."""
+"""The reasons for missing requests; `exact` is for all requests with an exact total."""
 
 NOTES = (
-    "A page without `sort` comes in no order of rows, so `sort=id` is asked for.",
+    "A page without `sort` has no defined order, so the requests have `sort=id`.",
     "Related resources are at `/groups/{group}/relationships/users`.",
-    "No relationship route writes: a to-many is replaced by a PATCH of the user with `include=computers`.",
-    "3.0.0 documents `any` and lacks it: here it is a custom filter, the library's own means to add one.",
-    "It counts the rows of each page in a statement of its own, which is its default.",
+    "Relationship routes cannot write: a to-many is replaced by a PATCH of the user with `include=computers`.",
+    "3.0.0 documents `any` but does not have it. Here it is a custom filter, as the library supports them.",
+    "By default it counts the rows of each page with a separate statement.",
 )
 """Notes for the report on the requests and the server's settings."""
 
 
 def translate(request: Request) -> Request | None:
+    """The request in the form of this library, or None if there is none."""
     if request.total == "exact" or request.has_cursor:
         return None
     if request.name == "replace":

@@ -10,6 +10,7 @@ from bench.requests import Request
 
 
 def without_total(request: Request) -> Request:
+    """The request without `page[total]`."""
     path = re.sub(r"([?&])page\[total\]=\w+(&|$)", lambda found: found[1] if found[2] else "", request.path)
     return msgspec.structs.replace(request, path=path)
 
