@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 import pytest
@@ -22,6 +22,7 @@ from tests.property.filters import CORNER_TYPES, TO_MANY, TYPES, filters, sorts
 from tests.property.model import Row, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Served, served
+from tests.property.values import dump, near
 from tests.property.wild import quote_all, targets
 
 Hides = Mapping[str, tuple[Any, Callable[[Row, Rows], bool]]]
@@ -81,6 +82,12 @@ ALTER TABLE corner.articles ALTER author_id DROP NOT NULL; ALTER TABLE corner.pr
 """A key of a hidden row reads as null."""
 
 
+NEXT_IDS = """
+SELECT setval(s.oid, 1000) FROM pg_class s WHERE s.relkind = 'S' AND s.relnamespace::regnamespace::text IN
+    ('public', 'corner')
+"""
+
+
 def without_hidden(rows: Rows, hides: Hides) -> Rows:
     visible = dict(rows)
     for name, (_, is_visible) in hides.items():
@@ -109,13 +116,29 @@ def _nullable(resource: Resource) -> tuple[Any, ...]:
 
 
 class Pair(msgspec.Struct):
-    """hiding: the server whose context hides rows. bare: the server without these rows. ids: of all rows, by type."""
+    """hiding: the server whose context hides rows. bare: the server without these rows. rows: those of hiding.
+    visible: those of bare. fill: puts rows into the tables of a server."""
 
     hiding: Served
     bare: Served
     catalog: Catalog
     types: tuple[str, ...]
     rows: Rows
+    visible: Rows
+    fill: Callable[[Served, Rows], None]
+
+    def write(self, method: str, path: str, document: Any) -> tuple[Answer, Answer]:
+        """The answers of both."""
+        body = None if document is None else dump(document).encode()
+        headers = (*HEADERS, ("Content-Type", "application/vnd.api+json"))
+        hiding, bare = [server.raw(method, path.encode(), headers, body) for server in (self.hiding, self.bare)]
+        return hiding, bare
+
+    def reset(self) -> None:
+        """New ids are others than those of all rows."""
+        for server, rows in ((self.hiding, self.rows), (self.bare, self.visible)):
+            self.fill(server, rows)
+            server.sql((NEXT_IDS,))
 
     def check(self, target: bytes) -> Answer:
         """Both give the same answer."""
@@ -150,7 +173,7 @@ def pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
         visible = without_hidden(rows, hides)
         assert all(0 < len(visible[name]) < len(rows[name]) for name in hides), "something of each type is hidden"
         fill(bare, visible)
-        yield Pair(hiding, bare, catalog, types, rows)
+        yield Pair(hiding, bare, catalog, types, rows, visible, fill)
 
 
 def test_every_route_of_every_row(pair: Pair) -> None:
@@ -247,3 +270,124 @@ def test_streams(pair: Pair, data: DataObject) -> None:
         patch.setattr(execute, "FIRST_ROWS", 0)
         answer = pair.check(f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode())
     assert answer.status != 200 or not answer.ids or answer.headers["transfer-encoding"] == "chunked"
+
+
+HIDDEN = 3
+"""At least so many rows of each type are hidden from writes. No write makes one of them visible."""
+REQUIRED = (("post", "user_id"), ("user_bio", "user_id"), ("article", "author_id"), ("profile", "author_id"))
+"""The keys that are not null: what needs a hidden row is hidden as well."""
+
+
+def hidden_ids(rows: Rows, types: tuple[str, ...]) -> dict[str, list[Any]]:
+    found = {name: sorted(row["id"] for row in rows[name])[:HIDDEN] for name in types}
+    for name, key in REQUIRED:
+        if name in types:
+            found[name] += [row["id"] for row in rows[name] if row[key] in found[KEYS[name, key]]]
+    return found
+
+
+@pytest.fixture(scope="module", params=["people", "corner"])
+def written_pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    is_people = request.param == "people"
+    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
+    types = TYPES if is_people else CORNER_TYPES
+    rows = make_rows(1) if is_people else make_corner_rows(1)
+    ids = hidden_ids(rows, types)
+    hides: Hides = {
+        name: ({"name": "id", "op": "notin_", "val": some}, lambda row, _, some=some: row["id"] not in some)
+        for name, some in ids.items()
+    }
+    criteria = {name: one for name, (one, _) in hides.items()}
+    with served(postgres_url, catalog, ddl, criteria) as hiding, served(postgres_url, catalog, ddl) as bare:
+        visible, fill = without_hidden(rows, hides), store if is_people else store_corner
+        assert all(visible[name] for name in types)
+        yield Pair(hiding, bare, catalog, types, rows, visible, fill)
+
+
+@given(data=st.data())
+def test_writes(written_pair: Pair, data: DataObject) -> None:
+    """What is hidden is not there for a write either, and stays as it is."""
+    pair = written_pair
+    pair.reset()
+    before = hidden(pair)
+    has_deleted = False
+    for _ in range(3):
+        method, path, document = data.draw(writes(pair))
+        hiding, bare = pair.write(method, path, document)
+        assert hiding.status < 500, (method, path, document, hiding)
+        if 409 in (hiding.status, bare.status):
+            # A unique value or a foreign key of a hidden row refuses a write.
+            return
+        assert (hiding.status, hiding.body) == (bare.status, bare.body), (method, path, document)
+        has_deleted = has_deleted or method == "DELETE"
+    for type_name in pair.types:
+        resource = pair.catalog.by_type[type_name]
+        names = [relationship.name for relationship in resource.relationships]
+        include = f"&include={','.join(names)}" if names else ""
+        pair.check(f"{resource.path}?page[size]=0{include}".encode())
+    # The deletion of a visible row may take hidden ones with it, or their keys.
+    assert has_deleted or hidden(pair) == before
+
+
+def hidden(pair: Pair) -> list[Any]:
+    """The hidden rows in the tables."""
+    found: list[Any] = []
+    for type_name, ids in hidden_ids(pair.rows, pair.types).items():
+        resource = pair.catalog.by_type[type_name]
+        place = f'"{resource.schema or "public"}"."{resource.table}"'
+        sql = f'SELECT t::text FROM {place} t WHERE "{resource.id.column}"::text = ANY($1) ORDER BY 1'
+        found += [tuple(row) for row in pair.hiding.sql((sql, [str(one) for one in ids]))]
+    return found
+
+
+@st.composite
+def writes(draw: Any, pair: Pair) -> tuple[str, str, Any]:
+    resource = pair.catalog.by_type[draw(st.sampled_from([one for one in pair.types if one != "node"]))]
+    path = f"{resource.path}/{quote_all(draw(ids_of(pair, resource.type)))}"
+    relationship = draw(st.sampled_from(resource.relationships)) if resource.relationships else None
+    kind = draw(st.integers(0, 9 if relationship else 4))
+    if kind == 0 or relationship is None:
+        return draw(st.sampled_from([("DELETE", path, None), ("POST", resource.path, None)]))
+    if kind <= 2:
+        return "POST", resource.path, {"data": draw(resource_objects(pair, resource, is_new=True))}
+    if kind <= 4:
+        identified = {"id": unquote(path.rpartition("/")[2])}
+        return "PATCH", path, {"data": draw(resource_objects(pair, resource, is_new=False)) | identified}
+    if kind <= 7:
+        method = draw(st.sampled_from(("POST", "PATCH", "PATCH", "DELETE")))
+        return method, f"{path}/relationships/{relationship.name}", {"data": draw(linkages(pair, relationship))}
+    target = pair.catalog.by_type[relationship.target]
+    if relationship.is_to_many:
+        return "POST", f"{path}/{relationship.name}", {"data": draw(resource_objects(pair, target, is_new=True))}
+    path = f"{path}/{relationship.name}"
+    changed = draw(resource_objects(pair, target, is_new=False)) | {"id": draw(ids_of(pair, target.type))}
+    return draw(st.sampled_from([("DELETE", path, None), ("PATCH", path, {"data": changed})]))
+
+
+def ids_of(pair: Pair, type_name: str) -> Any:
+    return st.sampled_from([str(row["id"]) for row in pair.rows[type_name]] + ["77"])
+
+
+@st.composite
+def resource_objects(draw: Any, pair: Pair, resource: Resource, *, is_new: bool) -> dict[str, Any]:
+    attributes = {
+        attribute.name: draw(near(attribute))
+        for attribute in resource.attributes
+        if attribute.is_writable(on_create=is_new) and (attribute.required or draw(st.integers(0, 5)) == 0)
+    }
+    relationships = {}
+    for relationship in resource.relationships:
+        is_required = is_new and isinstance(relationship, ToOne) and relationship.is_required
+        if relationship.target in pair.types and (is_required or draw(st.integers(0, 2)) == 0):
+            relationships[relationship.name] = {"data": draw(linkages(pair, relationship))}
+    # An id that the database chooses by chance is another one on each server.
+    chosen = {"id": draw(st.sampled_from(("new", "newer")))} if is_new and resource.type == "article" else {}
+    return {"type": resource.type, "attributes": attributes, "relationships": relationships} | chosen
+
+
+@st.composite
+def linkages(draw: Any, pair: Pair, relationship: Any) -> Any:
+    one = ids_of(pair, relationship.target).map(lambda id_text: {"type": relationship.target, "id": id_text})
+    if relationship.is_to_many:
+        return draw(st.lists(one, max_size=3))
+    return draw(st.one_of(one, one, st.none()))
