@@ -27,7 +27,7 @@ SETTINGS = {
     "wal_level": "replica",
     "max_wal_size": "64MB",
     "min_wal_size": "32MB",
-    # A standby gives way at once to what the primary has cleaned up.
+    # A standby cancels conflicting statements at once.
     "max_standby_streaming_delay": "0",
     "wal_receiver_status_interval": "1",
     "wal_retrieve_retry_interval": "100ms",

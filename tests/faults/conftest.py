@@ -31,7 +31,7 @@ FAST = {
     "network_timeout_seconds": 0.5,
     "statement_timeout_seconds": 1.0,
     "acquire_timeout_seconds": 1.0,
-    # What a client that is gone has locked is locked until then: PostgreSQL has not heard of its end.
+    # Locks of a client that is gone stay until then, because PostgreSQL does not notice its end.
     "idle_transaction_timeout_seconds": 0.5,
 }
 
@@ -43,7 +43,7 @@ def io_loop() -> Iterator[IOLoop]:
     loop = uvloop.new_event_loop()
     yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
     with warnings.catch_warnings():
-        # A test that failed leaves transports open; as an error this keeps uvloop from ever closing them.
+        # A failed test leaves transports open. If this warning is an error, uvloop never closes them.
         warnings.simplefilter("ignore", ResourceWarning)
         loop.close()
 

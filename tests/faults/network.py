@@ -113,7 +113,7 @@ class Network:
         back: asyncio.Task[None] | None = None
         server: asyncio.StreamWriter | None = None
         try:
-            # Of a task that was cancelled asyncio's streams log an error.
+            # asyncio's streams log an error for a cancelled task.
             with suppress(OSError, asyncio.CancelledError):
                 server_reader, server = await asyncio.open_connection("127.0.0.1", self._to)
                 back = asyncio.ensure_future(self._pass_on(server_reader, writer))
@@ -132,7 +132,7 @@ class Network:
             while data := await reader.read(1 << 16):
                 await self._flows.wait()
                 if writer.is_closing():
-                    # uvloop's are no streams any more to write to.
+                    # uvloop's streams cannot be written to any more.
                     break
                 writer.write(data)
         writer.close()

@@ -77,7 +77,7 @@ def lost(word: Exception | None) -> Exception:
         # A warning may come after the commit.
         (lost(said("57P01", "WARNING", R="ProcessInterrupts")), False),
         (lost(said("57P02", "FATAL", R="quickdie")), False),
-        # A pooler's word has no function.
+        # A message of a pooler has no function.
         (lost(said("57P01", "FATAL")), False),
         (lost(said("08P01", "FATAL")), False),
         (lost(ConnectionResetError()), False),

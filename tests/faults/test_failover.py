@@ -96,7 +96,7 @@ async def test_the_first_host_is_silent(shop: Shop, standby: Cluster, network: N
         await load.until_good(cut)
         again = time.monotonic()
         await load.until_good(again)
-    # A statement that was under way has 1 second to end, and the network half of one.
+    # A statement in progress has 1 second to end, and the network half a second.
     assert load.recovery_seconds(cut) < 1.5 + RECOVERY_SECONDS
     assert {one.outcome[0] for one in load.answers if one.begin > again} <= {200, 201}
     await settled(load, lambda: names_at(standby, shop))
@@ -127,7 +127,7 @@ async def test_a_read_only_server(shop: Shop, serve_fast: Serve, monkeypatch: py
         await load.until_good(up)
     assert load.recovery_seconds(up) < RECOVERY_SECONDS
     assert {one.outcome for one in load.answers if one.client in ("read", "include")} == {(200, "")}
-    # As many as there are clients, each time.
+    # As many as clients, each time.
     assert sum(begin <= at <= looked for at in opened) <= len(load.clients) * (1 + math.ceil(looked - begin))
     await settled(load, shop.names)
 

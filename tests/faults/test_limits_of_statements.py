@@ -74,7 +74,7 @@ async def test_a_role_that_may_limit_its_temporary_files(clerk: Shop, serve_fast
         api = await serve_fast(clerk.url, temp_file_limit_bytes=10 * MIB)
         async with api.app.database.connection() as connection:
             assert await connection.fetchval("SHOW temp_file_limit") == "10MB"
-            # What custom code leaves behind is reset, and the limit stays.
+            # The session is reset after custom code, and the limit stays.
             await connection.execute("RESET ALL")
             assert await connection.fetchval("SHOW temp_file_limit") == "10MB"
     finally:

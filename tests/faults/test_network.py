@@ -54,7 +54,7 @@ async def test_nothing_gets_through(shop: Shop, network: Network, serve_fast: Se
     async with at_work(api) as load:
         cut = time.monotonic()
         getattr(network, how)()
-        # Each was under way when it began, and each has been told of it.
+        # Each request was in progress when the fault began, and each got this error.
         await load.until(lambda: {one.client for one in load.answers if one.end > cut + 0.5} == set(load.clients))
         network.mend(forgotten=forgotten)
         up = time.monotonic()

@@ -53,7 +53,7 @@ def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     configuration, owner = faults_folder / "pgbouncer.ini", clerk.cluster.folder.stat()
     configuration.write_text(CONFIGURATION.format(database=clerk.database, to=clerk.cluster.port, port=port))
-    # Who is root must not run it.
+    # root may not run it.
     user = owner.st_uid if os.geteuid() == 0 else None
     process = subprocess.Popen([PROGRAM, "-q", str(configuration)], stderr=subprocess.DEVNULL, cwd="/", user=user)
     try:

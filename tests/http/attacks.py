@@ -69,7 +69,7 @@ async def attacked(
 async def _connect(port: int, source: str) -> tuple[Reader, Writer]:
     """Connect with a small buffer, so that the server's buffer becomes full."""
     own = socket.socket()
-    # A port is chosen when it connects: so there are more than those that are free for all destinations.
+    # The port is chosen at the connect, so ports that are used for other destinations are available, too.
     own.setsockopt(socket.SOL_IP, _BIND_ADDRESS_NO_PORT, 1)
     own.bind((source, 0))
     own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -129,7 +129,7 @@ class Api:
         self._client.close()
         for connection in self._idle:
             connection.terminate()
-        # What is closed is gone in the loop's next turn.
+        # Closed sockets are gone in the next turn of the event loop.
         await asyncio.sleep(0)
 
 

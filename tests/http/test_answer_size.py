@@ -111,7 +111,7 @@ USER = {"data": {"type": "user", "id": "1"}}
             "/groups/1/relationships/users?include=users.computers",
             [{"type": "user", "id": str(number)} for number in range(40, 0, -1)],
         ),
-        # Each byte of it takes six in the answer.
+        # Each byte becomes six in the answer.
         ("PATCH", "/posts/1", {"type": "post", "id": "1", "attributes": {"body": "\u0001" * 20_000}}),
     ],
 )

@@ -36,7 +36,7 @@ class Answering(HTTPMessageDelegate):
 async def workers(count: int) -> AsyncIterator[tuple[list[Server], list[Balance], int]]:
     """Servers that share one listening socket like workers, and its port."""
     balance = Balance(2 * count)
-    # Of one process each in truth: the memory is the same.
+    # In reality each is in its own process; the memory is the same.
     balances = [copy.copy(balance) for _ in range(count)]
     with socket.create_server(("127.0.0.1", 0), backlog=CLIENTS) as listening:
         servers = [Server(Answering, balance=own) for own in balances]
@@ -80,7 +80,7 @@ async def test_connections_that_end_make_room() -> None:
         await until_taken(servers, CLIENTS // 2)
         async with connected(port, CLIENTS // 2):
             few, many = sorted(await until_taken(servers, CLIENTS))
-            # Which of the two has heard of an end first is the loop's affair.
+            # The event loop decides which of the two notices an end first.
             assert many - few <= 4
 
 
@@ -160,10 +160,10 @@ async def test_persistent_connections_move_to_a_later_worker() -> None:
                     given_away.append(first.shed_next)
                     await asyncio.gather(*(one.ask() for one in clients))
                     assert first.shed_next == 0
-                    # Those that were given away connect anew before anybody counts.
+                    # Shed clients reconnect before the next check.
                     await asyncio.gather(*(one.ask() for one in clients if one.writer is None))
                     await until_taken([first, second], CLIENTS)
-            # At the first look it may be chance.
+            # At the first check it may be chance.
             assert given_away[:2] == [0, 3]
             assert max(given_away) == 3
             assert sum(one.times_connected for one in clients) == CLIENTS + sum(given_away)

@@ -40,7 +40,7 @@ async def asked(api: Api, data: bytes, *, has_body: bool = True) -> Answer:
         return await wire.answer(has_body=has_body)
 
 
-# of every answer
+# headers of every answer
 
 
 class Bytes(CustomHandler):
@@ -157,7 +157,7 @@ async def test_only_options_accepts_the_asterisk(reader: Api, method: str) -> No
     assert (answer.status, answer.body) == (400, b"")
 
 
-# what is shown
+# values of clients
 
 
 async def test_values_of_a_request_in_logs(

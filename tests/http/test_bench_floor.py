@@ -132,7 +132,7 @@ async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
     """The answer, and the contents of the tables after it."""
     await connected(api.database_url, restore)
     if request.name == "delete":
-        # Two, of which one stays: without it what is left would be what was loaded.
+        # Create two and delete one. Otherwise the rows would equal the loaded ones.
         await connected(api.database_url, lambda connection: make_users(connection, NUMBER, 2))
     answer = await sent(api, request, NUMBER)
     return answer, await connected(api.database_url, fingerprint)

@@ -108,7 +108,7 @@ async def test_a_taken_id_at_the_end_of_bigint_does_not_prevent_creates(api: Api
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_nestloop = off', current_database()); END $$"
     )
     await api.sql("ANALYZE persons")
-    # The pool's first connection is older than the setting: two at once open another.
+    # The first connection of the pool is older than the setting: two concurrent requests open another one.
     created = await asyncio.gather(*(api.create("/persons", "person", {"name": "n"}) for _ in range(3)))
     assert len(set(created)) == 3
     assert await select(api, "SELECT count(*) FROM persons") == [(3004,)]

@@ -115,7 +115,7 @@ REFUSED: list[tuple[dict[str, Any], list[Error]]] = [
 async def test_values_that_a_column_refuses(api: Api, sent: dict[str, Any], expected: list[Error]) -> None:
     await api.sql("INSERT INTO items (name) VALUES ('Bea')")
     create = Refused("POST", "/items", document("item", sent), expected)
-    # The second is of a known form.
+    # The second request has a known form.
     await check_refused(api, [create, create, Refused("PATCH", "/items/2", document("item", sent, id="2"), expected)])
     operations = [*(add("item", {"short": "a"}) for _ in range(9)), add("item", sent)]
     answer = await extended(api, *operations)

@@ -70,7 +70,7 @@ ADA_AND_BEA = [("Ada", "Byron"), ("Bea", "Byron")]
         ("/groups/1/users", ["AB"], [[("Ada", "Byron")]]),
         ("/users/1?fields[user]=initials", ["AB"], [[("Ada", "Byron")]]),
         ("/users/1?fields[user]=initials,first_name", ["AB"], [[("Ada", "Byron")]]),
-        # a type that stands at two places of the document is asked for each
+        # a type at two places of the document is computed for each
         ("/users?include=computers.owner&sort=id", ["AB", "BB"], [ADA_AND_BEA, ADA_AND_BEA]),
         ("/users/1?fields[user]=last_name", None, []),
         ("/users?fields[user]=", None, []),
@@ -264,7 +264,7 @@ async def test_its_arguments_by_type(start: Start, corner_url: str) -> None:
     kinds = {name: type(found[name][0]) for name in ("days", "moments", "instants", "spans")}
     assert kinds == {"days": date, "moments": datetime, "instants": datetime, "spans": bytes}
     assert isinstance(found["tokens"][0], UUID)
-    # what custom code is made of is read in another way, and shown alike
+    # attributes that custom code depends on are read in another way, but shown in the same form
     shown = ",".join(("noted", *names))
     answer = await api.get(f"/samples/1?fields[sample]={shown}")
     assert answer.document["data"]["attributes"] == {"noted": "noted"} | {name: SAMPLE[name] for name in names}
@@ -292,7 +292,7 @@ async def test_its_results(start: Start, database_url: str) -> None:
     }
 
 
-# what it raises
+# exceptions
 
 
 def raising(error: Exception) -> Attribute:

@@ -46,7 +46,7 @@ async def test_two_requests_in_a_deadlock_are_both_answered(api: Api) -> None:
         await holder.execute("COMMIT")
         answers = await asyncio.gather(first, second)
         await until_deadlocks(watcher, 1)
-    # Whichever was rolled back was begun again, after the other.
+    # The one that was rolled back was retried after the other.
     left = [row["owner_id"] for row in await api.sql("SELECT owner_id FROM computers WHERE id IN (1, 2) ORDER BY id")]
     found = [answer.status for answer in answers], left
     assert found in (([200, 200], [None, 2]), ([200, 404], [None, None])), answers

@@ -61,7 +61,7 @@ def test_a_killed_postgresql_is_restarted(data: Path, workers: str) -> None:
         while not is_another_up(data, killed):
             answers.append(ask(address, "GET", "/computers"))
             assert len(answers) < 10_000
-        # Each worker has connections that broke, and takes none of them.
+        # Each worker has broken connections, and uses none of them.
         for _ in range(6):
             status, _, document = ask(address, "GET", "/computers")
             assert (status, document["meta"]["total"]) == (200, 4)

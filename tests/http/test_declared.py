@@ -40,7 +40,7 @@ async def test_filters_over_declared_resources(corner_reader: Api) -> None:
         ("/articles", [("filter", '{"name":"pages","op":"even","val":false}')], ["b"]),
         ("/articles", [("filter", '{"not":{"name":"pages","op":"even","val":false}}')], [ODD, "c"]),
         ("/authors", [("filter", '{"name":"articles.pages","op":"even","val":false}')], ["1"]),
-        # with a join: the title is the name of a tag that begins so
+        # with a join: the title is the name of a tag with this beginning
         ("/articles", [("filter", '{"name":"title","op":"named_as_tag","val":"x"}')], [ODD, "b"]),
         ("/articles", [("filter", '{"name":"title","op":"named_as_tag","val":"xy"}')], [ODD]),
         ("/articles", [("filter", '{"not":{"name":"title","op":"named_as_tag","val":"x"}}')], ["c"]),

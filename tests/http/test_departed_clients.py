@@ -70,7 +70,7 @@ async def test_a_client_that_stays(start: Start, database_url: str, monkeypatch:
         async with holder(api) as watcher:
             await wire.send_bytes(GET * (100_000 // len(GET)))
             await until_waiting(watcher, 1)
-            # More than the systems hold: it is read, and nothing of it is kept.
+            # More than the buffers of the systems: it is read and discarded.
             await wire.send_bytes(GET * (12_000_000 // len(GET)))
         answer = await wire.answer()
         assert (answer.status, answer.headers["Connection"]) == (200, "close")

@@ -226,7 +226,7 @@ def test_every_request_has_an_answer(page: str) -> None:
     assert requests == len(list(_EXAMPLE.finditer(text)))
 
 
-# the messages about declarations, as docs/resources.md quotes them
+# the messages about declarations that docs/resources.md quotes
 
 CONTRADICTORY = (
     Resource("author", "/authors", "authors", relationships=(ToMany("books", "bok", foreign_key="author_id"),)),

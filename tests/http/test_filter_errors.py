@@ -89,7 +89,7 @@ async def refusals(api: Api, path: str, pairs: Pairs, errors: list[dict[str, Any
             one("words", "jsonb_contains", None),
             "[0]: the value for “words” must be a JSON object or array, not null.",
         ),
-        # a pattern that would be refused only where a row comes to its end
+        # a pattern that PostgreSQL would only refuse if a row reaches its end
         *[
             (
                 "/users",

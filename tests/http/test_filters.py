@@ -104,7 +104,7 @@ def two(name: str, op: str, field: str) -> list[dict[str, Any]]:
         (one("email", "notlike", "kurt"), [1, 2, 6]),
         (one("status", "like", "ive"), [1, 2, 3, 5, 6]),
         (one("display_name", "ilike", "ADA l"), [1]),
-        # affixes are literal
+        # beginnings and ends are literal
         (one("first_name", "startswith", "A"), [1, 2]),
         (one("last_name", "startswith", "50%"), [6]),
         (one("last_name", "startswith", "5_%"), []),
@@ -117,7 +117,7 @@ def two(name: str, op: str, field: str) -> list[dict[str, Any]]:
         (one("first_name", "match", "^[Aa]da$"), [1, 6]),
         (one("last_name", "match", "\\d"), [6]),
         (one("last_name", "match", "x" * 200), []),
-        # an array holds, or overlaps
+        # an array contains a value, or overlaps
         (one("words", "in", "math"), [1, 2, 5]),
         (one("words", "in_", "math"), [1, 2, 5]),
         (one("words", "in_", ["navy", "running"]), [2, 3]),
@@ -217,7 +217,7 @@ ACE = {"name": "name", "op": "eq", "val": "Ace"}
         # one row that meets both, or two rows that meet one each
         (one("computers", "any", [ENGINE, ACE]), []),
         (one("computers.name", "eq", "Bombe") + one("computers.name", "eq", "Ace"), [2]),
-        # dotted names: an EXISTS a step, so rows never multiply
+        # dotted names: each step is an EXISTS, so rows are never repeated
         (one("group.name", "eq", "alpha"), [1, 2]),
         (one("computers.name", "ne", "nothing"), [1, 2, 4]),
         (one("bio.birth_city", "startswith", "Maida"), [2]),
@@ -225,14 +225,14 @@ ACE = {"name": "name", "op": "eq", "val": "Ace"}
         (one("group.users.id", "eq", "3"), [3, 4]),
         (one("posts.title", "in_", ["Notes", "Sketch"]), [1]),
         (one("bio.favourite_movies", "is_", None), [1]),
-        # a to-one's id: the key in the row itself, so null finds those that have none
+        # the id of a to-one with the key in its own row: null matches an empty relationship
         (one("group.id", "eq", "1"), [1, 2]),
         (one("group_id", "eq", 1), [1, 2]),
         (one("group", "eq", "1"), [1, 2]),
         (one("group.id", "is_", None), [5, 6]),
         (one("group_id", "is_", None), [5, 6]),
         (one("group", "isnot", None), [1, 2, 3, 4]),
-        # and null where the key is the other's and there is none
+        # and null matches if the key is in the other table and there is no related row
         (one("bio.id", "is_", None), [3, 4, 5, 6]),
         (one("bio_id", "isnot", None), [1, 2]),
         (one("bio.id", "isnot", 1), [2, 3, 4, 5, 6]),
@@ -307,7 +307,7 @@ async def test_other_resources(reader: Api, type_name: str, filters: Any, ids: l
         ([("filter[status]", "block")], [4]),
         ([("filter[id]", "3")], [3]),
         ([("filter[id][in]", "3,5")], [3, 5]),
-        # null is null for is_ and isnot alone
+        # the text null is only null for is_ and isnot
         ([("filter[email][is_]", "null")], [3, 5]),
         ([("filter[email][isnot]", "null")], [1, 2, 4, 6]),
         ([("filter[email]", "null")], []),
@@ -331,7 +331,7 @@ async def test_other_resources(reader: Api, type_name: str, filters: Any, ids: l
         ([("filter[group]", "2")], [3, 4]),
         ([("filter[group_id][is_]", "null")], [5, 6]),
         ([("filter[computers.serial][is_]", "null")], [2]),
-        # all that are present are one conjunction
+        # all filters of a request are one conjunction
         ([("filter[age][gt]", "36"), ("filter[age][lt]", "80")], [2, 4]),
         ([("filter[gender]", "male"), ("filter", json.dumps(one("status", "eq", "active")))], [2]),
         ([("filter", json.dumps(one("age", "gt", 36))), ("filter", json.dumps(one("age", "lt", 80)))], [2, 4]),

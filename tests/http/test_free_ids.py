@@ -40,7 +40,7 @@ async def create_six_at_a_time(api: Api, count: int) -> list[int]:
     return [number for made in await asyncio.gather(*(client() for _ in range(6))) for number in made]
 
 
-# which numbers are taken
+# taken ids
 
 
 async def test_the_first_and_last_ids_of_bigint_are_taken(api: Api) -> None:
@@ -97,7 +97,7 @@ async def test_a_create_never_moves_the_sequence_back(api: Api) -> None:
     assert await select(api, "SELECT nextval('persons_id_seq')") == [(52,)]
 
 
-# where ids come from
+# sources of ids
 
 
 IDS = {

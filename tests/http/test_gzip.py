@@ -177,7 +177,7 @@ async def test_custom_code_that_encodes_or_flushes_itself_is_not_compressed(star
         assert await reader.chunks() == (b"x" * 2000, True)
 
 
-# large ones, on the thread
+# large answers, compressed in the thread
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ async def test_no_message_names_it(api: Api) -> None:
         [
             Refused("POST", "/safes", document("safe", hidden), unknown),
             Refused("PATCH", "/safes/1", document("safe", hidden, id="1"), unknown),
-            # Its default is taken.
+            # Its default is used.
             Refused("POST", "/safes", document("safe", {"name": "b"}), [taken]),
-            # One that can be written is known.
+            # An attribute that can be written is known.
             Refused(
                 "PATCH",
                 "/safes/1",

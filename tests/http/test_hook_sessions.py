@@ -119,7 +119,7 @@ async def test_a_codec_is_only_set_for_one_request(start: Start, database_url: s
         assert {"a": 1} in answer.document["data"]["attributes"].values(), answer.body
 
 
-# transactions that are tried again
+# retried transactions
 
 
 class Attempts:
@@ -254,7 +254,7 @@ async def idle_in_transaction(api: Api) -> list[tuple[Any, ...]]:
     return await select(api, IDLE)
 
 
-# faults that are not the database's
+# faults outside of the database
 
 
 @pytest.mark.parametrize("error", [TimeoutError("mine"), FileNotFoundError("mine"), ConnectionRefusedError("mine")])
@@ -287,7 +287,7 @@ async def test_a_hook_cannot_continue_after_a_failed_statement(
     assert await select(api, "SELECT * FROM persons") == []
 
 
-# time, and clients that do not wait
+# timeouts, and clients that disconnect
 
 
 async def test_a_statement_of_a_hook_has_the_usual_timeout(start: Start, database_url: str) -> None:
@@ -325,7 +325,7 @@ async def test_a_client_that_disconnects_cancels_the_hook(start: Start, database
     await post_and_disconnect(api, begun)
     async with asyncio.timeout(SECONDS):
         await ended.wait()
-    # The one connection is free again, and clean.
+    # The only connection is free again, and its session is reset.
     assert (await api.post("/parents", document("parent", {"name": "p"}))).status == 201
     assert await idle_in_transaction(api) == []
     assert await select(api, "SELECT * FROM persons") == []
@@ -359,7 +359,7 @@ async def test_a_client_that_disconnects_during_the_commit(start: Start, databas
         await until_row(api, "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND wait_event_type = 'Lock'")
         commits.set()
         await sent
-        # The server has read the end of that connection when it answers on another.
+        # When the server answers on another connection, it has read the end of this one.
         assert (await api.get("/-/live")).status == 200
         await holder.execute("SELECT pg_advisory_unlock(42)")
     finally:

@@ -98,7 +98,7 @@ ROUTES: list[tuple[str, str, Any, Calls]] = [
     ),
     ("PATCH", "/users/1", document("user", id="1"), around("update", "user", [("1", None, {})], [1])),
     ("DELETE", "/computers/4", None, around("delete", "computer", [("4", None, {})], [4])),
-    # posts and the biography go with the user, by the foreign key
+    # the foreign key deletes posts and the biography with the user
     ("DELETE", "/users/1", None, around("delete", "user", [("1", None, {})], [1])),
     (
         "POST",
@@ -274,7 +274,7 @@ async def test_before_can_set_required_attributes(start: Start, database_url: st
 
     api = await start(database_url, hooked(user=Hooks(before_create=before)))
     assert (await api.post("/users", document("user"))).status == 201
-    # What a client's value is worth does not matter where the hook's stands above it.
+    # An invalid value of the client does not matter if the hook replaces it.
     assert (await api.post("/users", document("user", {"first_name": 1}))).status == 201
 
 

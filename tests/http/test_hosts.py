@@ -178,7 +178,7 @@ NAMES = ["localhost", "127.0.0.2", "10.0.0.5", "[2001:db8::1]", "api.example.org
     ("where", "statuses"),
     [
         ("127.0.0.1", [200, 200, 421, 421, 421]),
-        # Of all addresses each one is the server's; a name has to be told.
+        # A server on all addresses allows each address; names must be configured.
         ("0.0.0.0", [200, 200, 200, 200, 421]),
     ],
 )

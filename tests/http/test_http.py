@@ -317,7 +317,7 @@ async def test_the_same_route(reader: Api, path: str, same: str) -> None:
         ),
         ("/", "foo", "There is no parameter “foo”. This route has no parameters."),
         ("/computers/1/owner", "foo", "There is no parameter “foo”. This route accepts fields, include."),
-        # known, and of no use there
+        # known, but not accepted there
         ("/users/1", "filter", "This route does not accept “filter”."),
         ("/users/1", "filter[age]", "This route does not accept “filter”."),
         ("/users/1", "sort", "This route does not accept “sort”."),

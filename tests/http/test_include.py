@@ -148,7 +148,7 @@ async def test_two_paths_lead_to_the_same_resources(reader: Api) -> None:
 @pytest.mark.parametrize(
     ("path", "pairs", "included"),
     [
-        # in the order in which the primary resources name them
+        # in the order of the linkage of the primary resources
         (
             "/users",
             [("include", "group"), ("sort", "-id"), ("fields[group]", "name")],
@@ -168,7 +168,7 @@ async def test_two_paths_lead_to_the_same_resources(reader: Api) -> None:
             [("include", "computers"), ("sort", "-id"), ("fields[computer]", "")],
             [resource("computer", str(number), {}) for number in (5, 2, 3, 1)],
         ),
-        # named twice, and a chain with its own beginning
+        # named twice, and a path with its own beginning
         (
             "/users/1",
             [("include", "group,group"), ("fields[group]", "")],
@@ -313,7 +313,7 @@ TOO_MANY = "The answer would include too many resources: ask for a smaller page 
     [
         # four computers have an owner
         ("/users?include=computers", 4),
-        # the owners are in data, so nothing more is included
+        # the owners are primary, so nothing is included
         ("/users?include=computers.owner", 4),
         ("/users?include=computers.owner.computers", 4),
         ("/users/2?include=computers,posts,bio", 4),

@@ -158,7 +158,7 @@ def test_wrong_settings_are_refused_at_a_reload(folder: Path, seeded: str) -> No
 def test_a_worker_that_dies_or_hangs_is_replaced(database_url: str, count: int, number: signal.Signals) -> None:
     flags = ("--port", "0", "--workers", str(count), "--worker-timeout-seconds", "1.5", "--database-url", database_url)
     with serving(*flags) as (process, address):
-        # A worker that has not started yet has sent no report, and would not be killed for its silence.
+        # A worker that has not started yet has sent no report, so it would not be killed for a missing one.
         wait_until(
             lambda: get(port_of(address), "/-/metrics")[1].count(b"\nwaterspout_worker_resident_memory_bytes{") == count
         )
@@ -204,7 +204,7 @@ def test_the_last_response_of_a_connection_says_close(database_url: str) -> None
             response = client.getresponse()
             assert (response.status, response.getheader("Connection")) == (200, "close")
             assert response.read()
-        # Nobody is left to wait for.
+        # There is no client left to wait for.
         process.communicate(timeout=10)
         assert process.returncode == 0
 
@@ -220,7 +220,7 @@ def is_refused(port: int) -> bool:
 def test_an_idle_connection_is_closed_during_the_stop(database_url: str) -> None:
     flags = ("--port", "0", "--drain-seconds", "0.3", "--database-url", database_url)
     with serving(*flags) as (process, address), socket.create_connection(("127.0.0.1", port_of(address))) as idle:
-        # It has been accepted: another one, which came later, was answered.
+        # It has been accepted, because a later one was answered.
         assert get(port_of(address))[0] == 200
         began = time.monotonic()
         assert end(process, signal.SIGTERM)[0] == 0
@@ -338,5 +338,5 @@ def test_sockets_that_are_handed_over_are_used(database_url: str) -> None:
             assert get(port)[0] == 200
             process.terminate()
             assert process.wait(DEADLINE_SECONDS) == 0
-        # It is still open here: who connects waits for the next server.
+        # It is still open here: clients that connect wait for the next server.
         socket.create_connection(("127.0.0.1", port)).close()

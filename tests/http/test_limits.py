@@ -105,7 +105,7 @@ async def test_one_client_has_half_of_the_requests_in_progress(start: Start, dat
     assert (await api.get("/users", **client(1))).status == 200
 
 
-# whose connections
+# connections of clients
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def in_time(seconds: float) -> bool:
     return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
 
 
-# what does not come
+# requests that do not arrive
 
 
 async def test_a_connection_without_a_request_is_closed(strict: Program) -> None:
@@ -162,7 +162,7 @@ async def test_a_head_that_comes_in_time(strict: Program) -> None:
         assert (await wire.answer()).status == 200
 
 
-# what is not taken
+# answers that are not read
 
 
 async def test_an_answer_that_is_not_read(strict: Program) -> None:
@@ -172,10 +172,10 @@ async def test_an_answer_that_is_not_read(strict: Program) -> None:
     for _ in range(4):
         async with attacked(strict.port, 4, never_reads(LIST)):
             await until(lambda: clients(strict) == 4)
-            # The memory may be given back with the last of them.
+            # The memory may be released with the last of them.
             await until(lambda: max(memory.now(), memory.most) > LIST_BYTES and clients(strict) == 0)
         growth.append(memory.most)
-    # How many of the four are made at once is chance. Three rounds that are not given back are three times as much.
+    # It is chance how many of the four exist at once. Three rounds that leak are three times as much.
     assert growth[-1] < growth[0] + 4 * LIST_BYTES
 
 
@@ -320,7 +320,7 @@ async def test_a_client_that_sends_requests_keeps_its_connection(url: str) -> No
             for _ in range(10):
                 await wire.send("GET /groups/1 HTTP/1.1")
                 assert (await wire.answer()).status == 200
-                # By then those of before are settled, and go before this one.
+                # By then the earlier ones are complete, and are closed before this one.
                 await asyncio.sleep(0.25)
                 async with attacked(server.port, 4, slow_body(0.1), OTHER):
                     await asyncio.sleep(0)
@@ -452,7 +452,7 @@ def test_too_few_descriptors(url: str) -> None:
 async def test_no_descriptor_left(url: str) -> None:
     """The server neither spins nor fails: it answers open connections, and new ones when there is room."""
     with program(url) as server:
-        # Two for the first requests, whose connection to PostgreSQL is one of them.
+        # The first request needs two descriptors, one of them for its connection to PostgreSQL.
         assert await answered(server.port, "/groups/1") > 0
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (psutil.Process(server.pid).num_fds() + 2,) * 2)
         async with AsyncExitStack() as stack:
@@ -558,7 +558,7 @@ async def test_ten_thousand_incomplete_bodies_are_evicted(url: str, limits: tupl
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with program(url, *limits) as server:
         async with attacked(server.port, 10_050, slow_body(0.5)):
-            # The loop of ten thousand clients would be late to measure.
+            # An event loop with ten thousand clients would be too late to measure.
             asking = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", ASKING, str(server.port), source), stdout=asyncio.subprocess.PIPE
             )
@@ -622,7 +622,7 @@ async def test_concurrent_large_bodies_stay_within_the_limit(url: str) -> None:
     async def ask(port: int) -> None:
         for _ in range(10):
             async with connected(port) as wire:
-                # A server that refuses may close before all is sent.
+                # A server that refuses the body may close the connection before all is sent.
                 with suppress(ConnectionError):
                     await wire.send(*head, body=body)
                 statuses.add((await wire.answer()).status)

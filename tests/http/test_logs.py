@@ -88,7 +88,7 @@ async def test_every_way_to_run_a_statement(start: Start, database_url: str, lin
     await api.sql("INSERT INTO persons (name) SELECT n::text FROM generate_series(1, 1500) n")
     await api.request("GET", "/persons?page[size]=0", headers={"X-Request-Id": "reads"})
     rows = [line["sql"] for line in lines(request_id="reads") if line["sql"].startswith("SELECT")]
-    # The first rows, by which it was found that there are more, and each 250 of the stream, which say what they are of.
+    # The statement that found too many rows, and each batch of 250 of the stream, with its shape.
     assert len(rows) > 1500 / 250
     assert len([line for line in lines(request_id="reads") if "DECLARE part0" in line["sql"]]) == 1
     assert SECRET not in json.dumps(lines())

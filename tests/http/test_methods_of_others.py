@@ -53,7 +53,7 @@ async def test_rows_that_hold_the_key_are_not_updated(start: Start, database_url
             Refused("POST", "/users", user(computers=of("computer", 4)), refused[:1]),
             Refused("POST", "/users", user(bio=one("user_bio", 1)), refused[1:]),
             Refused("PATCH", "/users/2", document("user", id="2", relationships=both), refused),
-            # The key is in the row of its own.
+            # The key is in the resource's own row.
             Refused("PATCH", "/computers/1/relationships/owner", {"data": None}, [closed("owner", "computer")]),
             Refused(
                 "PATCH",
@@ -86,7 +86,7 @@ async def test_creates_and_deletes_by_relationships_are_refused(start: Start, da
             Refused("DELETE", "/users/1/bio", None, [shut("deleted", "user_bio")]),
         ],
     )
-    # What goes with another row by a foreign key is the database's business.
+    # Rows that a foreign key deletes with another row are deleted by the database.
     assert (await api.delete("/users/1")).status == 200
     assert await select(api, "SELECT count(*) FROM user_bios WHERE user_id = 1") == [(0,)]
 

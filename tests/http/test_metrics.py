@@ -167,7 +167,7 @@ async def test_a_connection_that_breaks_under_a_request(api: Api) -> None:
     await waiting
     found = await scrape(api)
     assert found["pool_connections_lost_total"][()] == 1
-    # PostgreSQL's last word, or the end of the connection, whichever is read first.
+    # The last message of PostgreSQL or the end of the connection, whichever is read first.
     [((_, sqlstate), count)] = found["database_errors_total"].items()
     assert (sqlstate in ("57", "08"), count) == (True, 1)
 

@@ -65,7 +65,7 @@ def test_sums(database_url: str) -> None:
         assert [len(found["worker_resident_memory_bytes"]) for found in scrapes] == [2] * 10
         assert [found["pool_max_connections"][()] for found in scrapes] == [12] * 10
         assert set(scrapes[0]["build_info"].values()) == {1}
-        # As many as the server has, of which each worker has seen some.
+        # The total of the server; each worker has answered some of them.
         assert max(found["worker_cpu_seconds_total"][("2",)] for found in scrapes) > 0
 
         workers_of(process.pid)[0].send_signal(signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_the_admin_port_during_a_stop(database_url: str) -> None:
             waiting.start()
             admin.until(lambda found: found["http_requests_in_flight"][()] == 1)
             os.kill(process.pid, signal.SIGTERM)
-            # One of the workers has nothing to finish, and goes.
+            # One of the workers has nothing to finish, and ends.
             admin.until(lambda found: found["workers"][()] == 1)
             assert admin.status("/-/ready") == 503
             assert admin.status("/-/live") == 200

@@ -31,7 +31,7 @@ ATOMIC = "https://jsonapi.org/ext/atomic"
         f"{MEDIA_TYPE}; charset=utf-8, {MEDIA_TYPE}",
         f"{MEDIA_TYPE};charset=utf-8;q=1, text/html, {MEDIA_TYPE};q=0.1",
         f'{MEDIA_TYPE};ext="{ATOMIC}", {MEDIA_TYPE}',
-        # profiles are ignored, whatever stands in their quotes
+        # profiles are ignored, with any content of their quotes
         f'{MEDIA_TYPE};profile="https://example.com/a"',
         f'{MEDIA_TYPE};profile="https://example.com/a https://example.com/b"',
         f'{MEDIA_TYPE};profile="a,b;c=d"',

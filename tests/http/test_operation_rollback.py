@@ -45,7 +45,7 @@ TIMEOUT = error(504, "statement_timeout", "Statement Timeout", "The database too
 BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")
 LOCK = "BEGIN; SELECT FROM computers WHERE id = 3 FOR UPDATE"
 
-# Each has written something when it comes to computer 3, on which it waits.
+# Each has written something before it waits for computer 3.
 WAITING: dict[str, list[Any]] = {
     "one write": [add("parent", {"name": "p"}), update("computer", {"name": "x"}, id="3")],
     "a batch": [
@@ -144,7 +144,7 @@ async def test_the_client_disconnects_while_it_waits_for_a_connection(start: Sta
         async with waiting(api, holder, watcher, "one write", MEDIA_TYPE) as (first, _):
             async with connected(api.port) as wire:
                 await wire.send(*lines, body=body)
-                # Answered after what was sent before it has been read.
+                # Its answer comes after the server has read everything that was sent before.
                 assert (await api.get("/-/live")).status == 200
             assert (await api.get("/-/live")).status == 200
         assert (await first).status == 200
@@ -192,7 +192,7 @@ async def test_the_connection_breaks(
         await own.close()
 
 
-# tried again
+# retries
 
 
 FAILING = """

@@ -290,7 +290,7 @@ BATCHES = {
 @pytest.mark.parametrize(
     ("kind", "expected", "expected_batches"),
     [
-        # Three new resources are one statement; of a thousand, 96 rows of one column are.
+        # Three creates are one statement. Of a thousand, 96 rows with one column are one.
         ("adds", [1, 6], [[], [10, 40]]),
         ("lids", [11, 14], [[3, 3, 3], [3, 45, 3, 45, 6, 45]]),
         ("updates", [6, 6], [[3], [1000]]),
@@ -366,7 +366,7 @@ async def test_ids_that_clients_have_taken_are_skipped(api: Api) -> None:
     for id_text in ("2", "3"):
         document = {"data": {"type": "person", "id": id_text, "attributes": {"name": "own"}}}
         assert (await api.post("/persons", document)).status == 201
-    # Of the batch, which was undone, the sequence keeps 1 to 3.
+    # The batch was rolled back, but the sequence has moved past 1 to 3.
     found = results(await operate(api, *(add("person", {"name": name}) for name in "abc")))
     assert found == [shown("person", id_text, name=name) for id_text, name in zip("456", "abc", strict=True)]
 

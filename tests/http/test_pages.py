@@ -148,7 +148,7 @@ async def test_all_rows_of_an_empty_list(reader: Api) -> None:
         ([], range(1, 31), "page[number]", {"first": "1", "next": "2"}),
         ([("page[number]", "2")], range(31, 61), "page[number]", {"first": "1", "prev": "1", "next": "3"}),
         ([("page[number]", "3")], range(61, 66), "page[number]", {"first": "1", "prev": "2"}),
-        # one row more is read to know next
+        # one row more is read, to know whether there is a next page
         ([("page[size]", "65")], range(1, 66), "page[number]", {"first": "1"}),
         ([("page[size]", "64")], range(1, 65), "page[number]", {"first": "1", "next": "2"}),
         ([("page[size]", "10000")], range(1, 66), "page[number]", {"first": "1"}),
@@ -262,7 +262,7 @@ UNKNOWN = (
             [("page[limit]", "0"), ("page[offset]", "2")],
             [refused("page[offset]", "page[limit]=0 requests all rows: it cannot be combined with page[offset].")],
         ),
-        # each fault is told
+        # all errors are reported
         (
             [("page[size]", "-5"), ("page[number]", "0"), ("page[foo]", "1"), ("page[total]", "x")],
             [

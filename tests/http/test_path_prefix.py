@@ -191,13 +191,13 @@ async def test_cross_origin_requests(start: Start, rows_url: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "path", "base"),
     [
-        # The proxy hands the path on as it is.
+        # The proxy forwards the path unchanged.
         ({"path_prefix": "/api"}, "/api/users/1", "/api"),
         ({"path_prefix": "/api", "public_url": "https://example.org/api"}, "/api/users/1", "https://example.org/api"),
-        # It takes the prefix away.
+        # The proxy removes the prefix.
         ({"public_url": "https://example.org/api"}, "/users/1", "https://example.org/api"),
         ({"public_url": "/api"}, "/users/1", "/api"),
-        # It has another one of its own.
+        # The proxy has another prefix.
         ({"path_prefix": "/v1", "public_url": "https://example.org/api"}, "/v1/users/1", "https://example.org/api"),
         ({"path_prefix": "/v1", "public_url": "https://api.example.org"}, "/v1/users/1", "https://api.example.org"),
     ],

@@ -256,7 +256,7 @@ async def test_all_open_connections_are_retired_when_one_breaks(database_url: st
         fresh = [await pool.acquire(SECONDS), await pool.acquire(SECONDS)]
         new = {await pid_of(one) for one in fresh}
         assert new.isdisjoint(old)
-        # That this one is broken too says nothing of those that are younger.
+        # This older one is broken, too, which says nothing about newer connections.
         assert not await pool.retire_all(used)
         for one in (broken, used, *fresh):
             await pool.release(one)
@@ -299,7 +299,7 @@ async def test_a_pool_that_cannot_grow_waits_for_its_open_connections(database_u
             [given] = [one for one in waiting if one.done()]
             waiting.remove(given)
             assert given.result() is first
-        # With none left there is nothing to wait for.
+        # No connection is left to wait for.
         first.terminate()
         await pool.release(first)
         with pytest.raises(asyncpg.TooManyConnectionsError):
@@ -388,7 +388,7 @@ async def test_a_client_of_short_requests_borrows_all(database_url: str, *, has_
         every = [await pool.acquire(SECONDS) for _ in range(6)]
         for one in every:
             await pool.keep(one)
-        # Nothing is known of the client's requests yet.
+        # The durations of the client's requests are not known yet.
         held = await taken(pool, "a", 6)
         assert len(held) == 3
         await pool.keep(held.pop(), "a")

@@ -91,7 +91,7 @@ def test_a_stop_sends_the_rest_of_a_response(database_url: str) -> None:
 def test_a_unix_socket_is_private_and_removed_at_the_end(database_url: str, folder: Path) -> None:
     path = folder / "socket"
     flags = ("--unix-socket", str(path), "--database-url", database_url)
-    # What a server that was killed left behind is in nobody's way.
+    # A socket that a killed server left behind does not matter.
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     with serving(*flags) as (process, address):
@@ -174,7 +174,7 @@ def test_the_access_log_as_json(database_url: str) -> None:
         "status": 400,
         "remote": "127.0.0.1",
     }
-    # Each is rounded for itself.
+    # Each is rounded separately.
     said = re.fullmatch(r"GET /users/1 400 (\d+\.\d)ms mine", line["message"])
     assert said is not None
     assert abs(float(said[1]) - line["milliseconds"]) < 0.06

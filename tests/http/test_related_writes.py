@@ -171,7 +171,7 @@ async def test_a_link_table_and_more_links_of_it(corners: Api) -> None:
     assert {pair for pair in await TAGS.pairs(corners) if pair[1] == "5"} == {("a", "5"), ("b", "5")}
 
 
-# the owner's key, whose holder is not declared; and what a declaration closes
+# the key of the owner is not a declared relationship; closed declarations
 
 TAG_TABLE = Link("article_tags", source="article_id", target="tag_id", schema="corner")
 READ_ONLY = frozenset({"list", "detail"})
@@ -269,7 +269,7 @@ async def test_disabled_writes(declared: Api) -> None:
     assert await select(declared, "SELECT count(*) FROM corner.desks") == [(3,)]
 
 
-# what is refused
+# refused requests
 
 
 def refused(path: str, sent: Any, *errors: Any, status: int | None = None) -> Refused:

@@ -258,7 +258,7 @@ SINGLES = [
         f"SELECT parent_id::text FROM corner.nodes WHERE id = '{SEED}'",
         ((SEED, [(SEED,)]), (LEAF, [(LEAF,)]), (None, [(None,)])),
     ),
-    # in the other's row, which may be without
+    # the key in the related row, nullable
     Single(
         "/authors/1/relationships/desk",
         "desk",
@@ -272,7 +272,7 @@ SINGLES = [
             ("1", [(1, 1), (2, None), (3, None)]),
         ),
     ),
-    # in the other's row, which may not
+    # the key in the related row, not nullable
     Single(
         "/authors/3/relationships/profile",
         "profile",

@@ -59,7 +59,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
     monkeypatch.setattr(Connection, "connection_made", connection_made)
     gc.collect()
     gc.disable()
-    # pytest keeps what is logged, and with it the tracebacks.
+    # pytest keeps log records with their tracebacks.
     logging.disable()
     tracemalloc.start()
     yield found

@@ -26,7 +26,7 @@ from waterspout import (
 
 Stored = dict[str, list[str]]
 
-# Of each column values in the order of PostgreSQL, as it reads them.
+# For each column, values in the order of PostgreSQL, in a form that it accepts.
 ORDERED: Stored = {
     "price": ["$3.00", "$12.00", "$100.00"],
     "ip": ["9.0.0.0/8", "10.0.0.1", "10.0.0.2", "::1"],
@@ -85,7 +85,7 @@ def things(serve: Serve, database_url: str) -> Api:
     inserts = [
         f"INSERT INTO odd.things ({name}) VALUES (E{quoted(value)}::{COLUMNS[name]})"
         for name, values in (ORDERED | UNORDERED).items()
-        # Not as they are sorted.
+        # They are not in their sort order.
         for value in (values[-1], *values[:-1])
     ]
     on_server(database_url, TABLES, *inserts)
@@ -200,7 +200,7 @@ async def test_not_a_number_and_declared_bounds(lists: Api) -> None:
     assert await status(least="-Infinity") == 422
 
 
-# As PostgreSQL reads them, of columns of tests/catalog.py.
+# Values for columns of tests/catalog.py, in a form that PostgreSQL accepts.
 STORED: list[tuple[str, str]] = [
     *(("exact", f"'{value}'") for value in ("NaN", "Infinity", "-Infinity", "0.00", "-1.10", "1e-20")),
     *(("price", f"'{value}'") for value in ("0.00", "-9999999999.99")),

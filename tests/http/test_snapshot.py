@@ -44,7 +44,7 @@ class Between:
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     hook = Between()
-    # What asyncpg's fetch, fetchrow, fetchval and execute all call.
+    # The methods that asyncpg's fetch, fetchrow, fetchval and execute call.
     execute: Any = Connection._execute  # type: ignore[attr-defined]
 
     async def hooked(connection: Any, *values: Any, **options: Any) -> Any:

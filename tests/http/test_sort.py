@@ -23,7 +23,7 @@ from tests.variables import VARIABLES
         ("user", "-age", [3, 4, 2, 1, 6, 5]),
         ("user", "birth_date", [1, 4, 3, 2, 6, 5]),
         ("user", "-birth_date", [6, 2, 3, 4, 1, 5]),
-        # the id has the last word, in the direction of the last key
+        # the id is the last key, in the direction of the key before
         ("user", "date_create", [1, 2, 3, 4, 5, 6]),
         ("user", "-date_create", [6, 5, 4, 3, 2, 1]),
         ("user", "status", [1, 2, 5, 6, 3, 4]),
@@ -57,7 +57,7 @@ from tests.variables import VARIABLES
         ("computer", "-owner.age,-owner.id,serial", [5, 3, 2, 1, 4]),
         ("post", "-user.bio.birth_city", [3, 2, 1]),
         ("parent-to-child-association", "child.name,-parent.name", [2, 1, 3]),
-        # <to-one>_id stands for that relationship's id
+        # <to-one>_id is the id of the related resource
         ("user", "-group_id", [4, 3, 2, 1, 6, 5]),
         ("user", "group_id,-age", [2, 1, 3, 4, 6, 5]),
         ("user", "-bio_id", [2, 1, 6, 5, 4, 3]),

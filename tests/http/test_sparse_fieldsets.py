@@ -14,13 +14,13 @@ from tests.http.expected import NO_DATA, Pairs, error, one, resource, target
     ("fields", "data"),
     [
         ("age", resource("user", "1", {}, age=36)),
-        # as declared, whatever the order asked for
+        # in the declared order, whatever order is requested
         ("words,age", resource("user", "1", {}, age=36, words=["math", "poetry"])),
         ("display_name", resource("user", "1", {}, display_name="Ada Lovelace")),
         ("age,age", resource("user", "1", {}, age=36)),
-        # empty means none
+        # an empty fieldset has no fields
         ("", resource("user", "1", {})),
-        # a relationship left out is left out wholly
+        # an omitted relationship has no links either
         ("group", resource("user", "1", {"group": NO_DATA})),
         ("bio,age,posts", resource("user", "1", {"posts": NO_DATA, "bio": NO_DATA}, age=36)),
     ],
@@ -67,7 +67,7 @@ async def test_detail(reader: Api, fields: str, data: dict[str, Any]) -> None:
                 )
             ],
         ),
-        # a type that is not in the answer is no fault
+        # a type that is not in the answer is allowed
         (
             [("fields[user]", "age,group"), ("fields[photo]", "name")],
             resource("computer", "1", {"owner": one("user", "1")}, name="Engine", serial="A-1"),

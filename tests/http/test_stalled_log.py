@@ -48,7 +48,7 @@ class Server(msgspec.Struct):
     def workers(self) -> list[int]:
         found = []
         for one in psutil.Process(self.process.pid).children(recursive=True):
-            # One that was killed may end while it is looked at.
+            # A killed process may end during this check.
             with suppress(psutil.NoSuchProcess):
                 found += [one.pid] if not one.children() else []
         return found

@@ -53,7 +53,7 @@ async def is_refused(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionError:
-        # Reset, where it was accepted at the last moment.
+        # It is reset if it was accepted at the last moment.
         return True
     writer.close()
     return False

@@ -289,7 +289,7 @@ async def test_computed_attributes(start: Start, rows_url: str, small_batches: N
     api = await start(rows_url, Catalog(known))
     answer = await api.get("/users?page[size]=0&fields[user]=letters&sort=id")
     assert [one["attributes"] for one in answer.document["data"]] == [{"letters": n} for n in (3, 4, 5, 4, 4, 3)]
-    # The first two tell that there are more than may be sent as a whole.
+    # The first two statements find that there are too many rows for a whole answer.
     assert batches == [2, 2, 2]
     included = await api.get("/computers?page[size]=0&fields[user]=letters&include=owner")
     assert [one["attributes"] for one in included.document["included"]] == [{"letters": n} for n in (3, 4, 4)]
@@ -310,7 +310,7 @@ async def test_head(api: Api, small_batches: None, monkeypatch: pytest.MonkeyPat
         status, headers = await reader.ask("/users?page[size]=0&include=computers", "HEAD")
         assert (status, len(read)) == (200, 1)
         assert not [line for line in headers if line.startswith("Content-Length")]
-        # Nothing of a body: what comes next is the next answer.
+        # There is no body: the next bytes are the next answer.
         status, _ = await reader.ask("/groups/1", "HEAD")
         assert status == 200
 
@@ -348,7 +348,7 @@ async def test_more_than_a_hundred_thousand_rows(api: Api) -> None:
     assert list(document) == ["jsonapi", "data", "included", "links", "meta"]
 
 
-# what can be said before the first byte
+# errors before the first byte
 
 
 async def test_a_value_that_postgresql_refuses(api: Api, small_batches: None) -> None:

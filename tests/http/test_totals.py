@@ -12,7 +12,7 @@ from tests.planning import filter_query
 @pytest.fixture
 def logged(sent: Sent, serve: Serve, rows_url: str, monkeypatch: pytest.MonkeyPatch) -> Api:
     """A list of statements. There are 65 persons, and 2 users in group 1."""
-    # So few are counted by keys nevertheless.
+    # With this setting even few rows are counted by keys.
     monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
     return serve(rows_url)
 
@@ -23,22 +23,22 @@ EXACT, ESTIMATED = "page[total]=exact", "page[total]=estimated"
 @pytest.mark.parametrize(
     ("query", "total", "riding", "alone"),
     [
-        # the exact total rides with the page, in one statement
+        # the exact total is in the statement of the page
         (f"persons?{EXACT}", 65, 1, 0),
         (f"persons?page[number]=2&{EXACT}", 65, 1, 0),
         (f"persons?page[after]=&page[size]=2&{EXACT}", 65, 1, 0),
         (f"groups/1/users?{EXACT}", 2, 1, 0),
-        # beyond the end there is no row that it could ride with
+        # after the last page there is no row with the total
         (f"persons?page[number]=9&{EXACT}", 65, 2, 1),
-        # a page without rows is the total
+        # the first page without rows shows the total
         (f"persons?filter[name]=nobody&{EXACT}", 0, 1, 0),
         (f"groups/3/users?{EXACT}", 0, 1, 0),
-        # and so is one that is not full
+        # and so does a page that is not full
         (f"persons?page[size]=100&{ESTIMATED}", 65, 0, 0),
         (f"persons?page[number]=3&{ESTIMATED}", 65, 0, 0),
         (f"groups/1/users?{ESTIMATED}", 2, 0, 0),
         (f"persons?filter[name]=nobody&{ESTIMATED}", 0, 0, 0),
-        # nobody asked
+        # not requested
         ("persons?page[total]=none", None, 0, 0),
         ("persons?page[after]=&page[size]=2", None, 0, 0),
         ("persons?page[number]=9&page[total]=none", None, 0, 0),
@@ -73,7 +73,7 @@ def any_computer(val: object) -> str:
         (any_computer({"name": "name", "op": "ne", "val": ""}), 3, 'SELECT DISTINCT "t1"."owner_id" FROM "computers"'),
         (any_computer({"name": "owner.age", "op": "gt", "val": 40}), 2, 'SELECT DISTINCT "t1"."owner_id" FROM'),
         (filter_query([{"name": "bio.birth_city", "op": "ne", "val": ""}]), 2, 'SELECT DISTINCT "t1"."user_id" FROM'),
-        # what else is asked of them only they can tell
+        # other conditions need the related rows
         (f"{any_computer({'name': 'name', 'op': 'ne', 'val': ''})}&filter[age]=36", 1, None),
         (
             filter_query([{"not": {"name": "computers", "op": "any", "val": {"name": "id", "op": "gt", "val": 0}}}]),
@@ -81,7 +81,7 @@ def any_computer(val: object) -> str:
             None,
         ),
         (filter_query([{"name": "group.name", "op": "ne", "val": ""}]), 4, None),
-        # what is theirs is held against what they have
+        # conditions on keys need only the link
         (filter_query([{"name": "computers.id", "op": "le", "field": "id"}]), 2, None),
         (filter_query([{"name": "bio.birth_city", "op": "ne", "field": "computers.name"}]), 2, None),
     ],

@@ -21,7 +21,7 @@ from server.settings import SETTINGS, Settings, StartError
 
 SECRET = "s3cr3t"
 COMMANDS: dict[str, tuple[list[str], dict[str, object]]] = {
-    # function: the command, what the function gets besides the settings
+    # function: the command, the arguments of the function besides the settings
     "serve": (["serve"], {}),
     "seed": (["seed"], {}),
     "check": (["check", "--json"], {"as_json": True}),

@@ -38,7 +38,7 @@ LENGTHS = [0, 1, INLINE_BYTES, INLINE_BYTES + 1, SLICE_BYTES, SLICE_BYTES + 1, 3
         ("identity, gzip", True),
         ("identity, gzip;q=0.9", False),
         ("identity;q=0.5, *;q=0.6", True),
-        # What cannot be read is not there.
+        # An invalid header is ignored.
         ("gzip;q=2", False),
         ("gzip;q=", False),
         ("gzip;q=0.1234", False),
@@ -48,7 +48,7 @@ LENGTHS = [0, 1, INLINE_BYTES, INLINE_BYTES + 1, SLICE_BYTES, SLICE_BYTES + 1, 3
         ("g zip", False),
         (";;;,,,", False),
         ("gzip;q=x, *;q=0.5", True),
-        # Nor what is too long to be read.
+        # So is one that is too long.
         ("gzip" + "," * 996, True),
         ("gzip" + "," * 997, False),
     ],

@@ -16,7 +16,7 @@ THING = 'Resource("thing", "/things", "things")'
 TWICE = f"CATALOG = Catalog([\n    {THING},\n    {THING},\n])\n"
 
 FAULTS: list[tuple[str, str]] = [
-    # the file from its line 3 on; what is told of it, F for its name
+    # the file from line 3 on; the message, with F for its name
     (
         'CATALOG = Resorce("thing")\n',
         "cannot be loaded: NameError: name 'Resorce' is not defined (F, line 3)",
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(HEAD + text, encoding="utf-8")
-    # Whoever has looked into the folder since it was made may hold it for empty.
+    # The import system may have cached that the folder is empty.
     importlib.invalidate_caches()
 
 

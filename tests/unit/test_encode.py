@@ -98,7 +98,7 @@ def test_ids_of_uuid() -> None:
 def test_attributes_by_type() -> None:
     names = "flag,large,exact,price,double,day,instant,span,blob,tree,flags,spans,trees,address"
     span = (3_600_000_000).to_bytes(8, "big") + (0).to_bytes(4, "big") + (14).to_bytes(4, "big")
-    # in declared order, whatever the order that was asked for
+    # in the declared order, whatever order is requested
     row = (
         *(1, True, 2**62, "1.50", "2.50", 0.1, date(2024, 2, 29), datetime(2024, 5, 31, 12, tzinfo=UTC), span),
         *(b"\0\xff", '{"b": 1, "a": [1.10]}', [True, None], [span, None], ["[1]", None], "10.0.0.1/8"),

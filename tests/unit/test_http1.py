@@ -265,7 +265,7 @@ async def test_100_continue_is_sent_unless_the_answer_has_begun(is_answered: boo
     await turns()
     assert transport.written.startswith(b"HTTP/1.1 200 OK" if is_answered else b"HTTP/1.1 100 Continue\r\n\r\n")
     assert transport.written.count(b"HTTP/1.1") == 1
-    # Who was answered may send the body or not: what follows cannot be told apart.
+    # After this answer the client may send the body or not, so the next bytes are ambiguous.
     assert transport.done == (["write_eof"] if is_answered else [])
 
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("querybuild", "serializers", "server", "migrations")
 
-# What a layer may import besides the standard library and itself.
+# What a layer may import, besides the standard library and itself.
 ALLOWED = {
     "querybuild": {"msgspec", "pypika"},
     "serializers": {"msgspec", "querybuild"},
@@ -51,7 +51,7 @@ FOLDERS: dict[str, set[str]] = {
 MODULES_AT_THE_TOP = 12
 MODULES_OF_A_FOLDER = 15
 
-# Of the standard library, what has no place below the server.
+# The modules of the standard library that only the server may import.
 HTTP_AND_IO = {"asyncio", "http", "socket", "ssl", "selectors", "subprocess", "threading", "logging"}
 
 
@@ -175,7 +175,7 @@ STATUSES = {200, 201, 202, 204, 301, 302, 304, *range(400, 432), 500, 501, 502, 
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_only_the_server_knows_status_codes(path: Path) -> None:
-    # Two bounds that are no statuses: of a regular expression's length, and of a number's digits.
+    # Two numbers that are not statuses: the limits for a regular expression and for the digits of a number.
     bounds = {"operators.py": {200}, "values.py": {400}}
     assert set(numbers(path)) & STATUSES <= bounds.get(path.name, set())
 

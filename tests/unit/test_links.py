@@ -58,10 +58,10 @@ def positions(page: Page, total: int | None, has_next: bool = False) -> dict[str
         # the total is not known
         ("number", 5, 5, None, True, {"first": "1", "prev": "1", "next": "3"}),
         ("number", 5, 0, None, False, {"first": "1"}),
-        # everything
+        # all rows
         ("number", 0, 0, 11, False, {}),
         ("offset", 0, 0, 11, False, {}),
-        # offsets, which need not be multiples: then the pages are those of their own grid
+        # offsets that are not multiples of the size: all pages are shifted
         ("offset", 5, 7, 20, True, {"first": "0", "last": "17", "prev": "2", "next": "12"}),
         ("offset", 5, 7, 22, True, {"first": "0", "last": "17", "prev": "2", "next": "12"}),
         ("offset", 5, 22, 20, False, {"first": "0", "last": "17", "prev": "17"}),

@@ -51,7 +51,7 @@ def pipe() -> Iterator[Pipe]:
     fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     made = Pipe(Output(writing), reading)
     yield made
-    # A thread that still writes gets an error, and goes on to the end.
+    # A thread that still writes gets an error, and then ends.
     os.close(reading)
     made.output.finish()
 

@@ -35,7 +35,7 @@ from tests.planning import LIMITS, limits, parsed, refused
         ("page%5Bsize%5D=5&page[number]=2", (("page[size]", "5"), ("page[number]", "2"))),
         ("sort=a+b%20c%2Bd", (("sort", "a b c+d"),)),
         ("filter[gr%C3%B6%C3%9Fe]=%F0%9F%A7%80", (("filter[größe]", "🧀"),)),
-        # raw bytes, which tornado hands over as Latin-1
+        # raw bytes, which tornado decodes as Latin-1
         ("filter[größe]=1".encode().decode("latin-1"), (("filter[größe]", "1"),)),
         ("a=%5B%7B%22b%22%3A+%2Fc%2C%20%C3%A9%7D%5D", (("a", '[{"b": /c, é}]'),)),
         ("a=%5b%2C%2522%%22%25%32%32", (("a", '[,%22%"%22'),)),

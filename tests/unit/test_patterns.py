@@ -21,10 +21,10 @@ from querybuild.values import ValueFault
         ("(a?){3}", 3),
         ("a{255}", 254),
         ("(ab|c)d", 3),
-        # A reference is compiled as its group is.
+        # A reference is compiled like its group.
         (r"(ab)\1", 3),
         (r"(a{10})(\1{10})", 109),
-        # What only looks like a repetition.
+        # Text that only looks like a repetition.
         (r"a\{0,100}", 7),
         ("[{0,100}]", 0),
         ("[]{0,100}]", 0),
@@ -35,7 +35,7 @@ from querybuild.values import ValueFault
         ("***=(.{0,100}){0,100}", 21),
         ("(?q)(.{0,100}){0,100}", 17),
         (r"\c(b{3}", 3),
-        # Edges that are repeated weigh more.
+        # Repeated edges cost more.
         (r"(\ya)+", 24),
     ],
 )
@@ -61,14 +61,14 @@ def test_the_cost_of_a_pattern(pattern: str, expected: int) -> None:
         r"(\y){1,20}",
         "(^|a){0,100}",
         "[[:<:]]" * 17,
-        # An edge that may be passed over.
+        # An optional edge.
         r"a?" + r"(\y)?" * 16 + "b?",
         r"(\y)*" * 9,
         r"(\y|a)" * 9,
         r"(?:\ya?)?" * 9,
         r"((\y)*(\y)*(\y)*(\y)*(\y)*){2}",
         "(((^|b*)*($|c*)*)*){8}",
-        # Behind what hides it from a reader that does not know the syntax.
+        # After syntax that would hide it from a simpler parser.
         "[]](.{0,100}){0,100}",
         "[^]](.{0,100}){0,100}",
         "[[.].]](.{0,100}){0,100}",
@@ -82,7 +82,7 @@ def test_the_cost_of_a_pattern(pattern: str, expected: int) -> None:
         "(.{0,100}?){0,100}?",
         "(.{0,100}){100,}",
         "a)(.{0,100}){0,100}",
-        # Other syntaxes are not read.
+        # Other syntaxes are not supported.
         r"(?b)\(.\{0,100\}\)\{0,100\}",
         r"(?e)[\](.{0,100}){0,100}]",
         "(?qe)(.{0,100}){0,100}",

@@ -264,7 +264,7 @@ def test_include_depth_by_settings() -> None:
     [
         ("articles,edited,desk", 3, 3),
         ("articles,edited,desk", 2, 3),
-        # What several paths have in common is counted once, and what they lead over on their way as well.
+        # A common part of several paths counts once, and the relationships on the way count, too.
         ("articles.tags.articles,articles.tags,articles", 3, 3),
         ("articles.tags.articles,articles.author", 3, 4),
         ("articles.author.articles,edited.author.articles", 5, 6),

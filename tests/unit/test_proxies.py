@@ -73,20 +73,20 @@ def told(*lines: str) -> Sender:
         ([], NOBODY),
         (["X-Forwarded-For: 192.0.2.1"], Sender("192.0.2.1")),
         (["X-Forwarded-For: [2001:db9::1]:99"], Sender("2001:db9::1")),
-        # what a client sends itself is on the left
+        # values that the client sent itself are on the left
         (["X-Forwarded-For: 6.6.6.6, 192.0.2.1"], Sender("192.0.2.1")),
         (["X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.7"], Sender("192.0.2.1")),
         (["X-Forwarded-For: 6.6.6.6", "X-Forwarded-For: 192.0.2.1", "X-Forwarded-For: 10.0.0.7"], Sender("192.0.2.1")),
         (["X-Forwarded-For: 10.0.0.9, 192.0.2.1"], Sender("192.0.2.1")),
-        # all are ours: the farthest
+        # all are trusted: the farthest one
         (["X-Forwarded-For: 10.0.0.9,2001:db8::1,10.0.0.7"], Sender("10.0.0.9")),
-        # what cannot be read ends the walk
+        # an invalid entry ends the search
         (["X-Forwarded-For: unknown"], NOBODY),
         (["X-Forwarded-For:"], NOBODY),
         (["X-Forwarded-For: 192.0.2.1, nonsense"], NOBODY),
         (["X-Forwarded-For: 192.0.2.1, nonsense, 10.0.0.7"], Sender("10.0.0.7")),
         (["X-Forwarded-For: 192.0.2.1,"], NOBODY),
-        # no longer than a list of proxies is
+        # at most as long as a list of proxies can be
         ([f"X-Forwarded-For: 192.0.2.1{', 10.0.0.7' * 19}"], Sender("192.0.2.1")),
         ([f"X-Forwarded-For: 192.0.2.1{', 10.0.0.7' * 20}"], Sender("10.0.0.7")),
         # the protocol and the host
@@ -103,12 +103,12 @@ def told(*lines: str) -> Sender:
             ["X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: a.org"],
             Sender("192.0.2.1", "https", "a.org"),
         ),
-        # one for each hop, or as the first of them wrote it
+        # one for each hop, or only that of the first one
         (["X-Forwarded-For: 192.0.2.1, 10.0.0.7", "X-Forwarded-Proto: https, http"], Sender("192.0.2.1", "https")),
         (["X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: http, https"], Sender("192.0.2.1", "https")),
         (["X-Forwarded-For: 192.0.2.1, 10.0.0.7", "X-Forwarded-Proto: https"], Sender("192.0.2.1", "https")),
         (["X-Forwarded-For: 192.0.2.1, 10.0.0.7", "X-Forwarded-Host: a, b"], Sender("192.0.2.1", None, "a")),
-        # of others nothing is believed
+        # other peers are not trusted
         (["X-Real-Ip: 192.0.2.1", "Client-Ip: 192.0.2.1", "X-Scheme: https", "Via: 1.1 a"], NOBODY),
     ],
 )
@@ -133,7 +133,7 @@ def test_x_forwarded(lines: list[str], expected: Sender) -> None:
         ('for="_gazonk"', NOBODY),
         (f"for=192.0.2.1;x={'y' * 3984}", Sender("192.0.2.1")),
         (f"for=192.0.2.1;x={'y' * 3985}", NOBODY),
-        # a list that cannot be read to its end
+        # a list with an invalid entry
         ("", NOBODY),
         ("for", NOBODY),
         ("for=", NOBODY),

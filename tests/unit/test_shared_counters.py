@@ -23,7 +23,7 @@ def worker(work: Callable[[], None]) -> Iterator[int]:
     """A process that does the work, and then waits until it is killed. Yields its pid."""
     done, tell = os.pipe()
     with warnings.catch_warnings():
-        # It warns of the threads of this process. The child uses none of them.
+        # The warning is about threads of this process. The child uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:

@@ -68,7 +68,7 @@ def test_a_client_with_a_long_use_borrows_nothing(clock: Clock) -> None:
     use_shortly(turns, "a")
     assert taken(turns, "a") == 2
     turns.give_back("a", "slow")
-    # It had taken long, and is over: the short one before it still counts.
+    # The long one has ended: the short one before it still counts.
     assert taken(turns, "a") == 3
 
 

@@ -60,7 +60,7 @@ def test_an_invalid_target(target: str) -> None:
         ("/...", "/..."),
         ("/.well-known/x", "/.well-known/x"),
         ("/a/..b/.c", "/a/..b/.c"),
-        # no path of the server
+        # not a path of this server
         ("", None),
         ("*", None),
         ("users", None),

@@ -254,7 +254,7 @@ def test_refused(column_type: ColumnType, expected: str, value: Any) -> None:
     [
         (JSONB, [Decimal("1e399")] * 10512),
         (JSONB, [10**399, -(10**399), Decimal("1e-399")]),
-        # What is written in full takes no more room than it was sent in.
+        # Numbers without an exponent take no more space than in the request.
         (JSONB, [10**399] * 20_000),
         (array(NUMERIC), ["9" * 131072] * 33),
         (array(NUMERIC), ["1e131071"] * 32),
@@ -308,7 +308,7 @@ def test_array_refused(value: Any) -> None:
         (array(INT), [[[[[[1]]]]]], [[[[[[1]]]]]]),
         (array(TEXT), [["a", "b"]], [["a", "b"]]),
         (array(NUMERIC), ["NaN", None], [Decimal("NaN"), None]),
-        # A list is a value of JSON, and so is null.
+        # A list and null are JSON values.
         (array(JSONB), [[1], None, {"a": []}], ["[1]", "null", '{"a":[]}']),
     ],
 )

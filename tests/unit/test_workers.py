@@ -252,7 +252,7 @@ def test_signals_add_and_remove_a_worker() -> None:
         one_fewer(running, 1, pid)
         assert running.ask() == first[1]
         running.process.terminate()
-        # A worker that was removed counts as no failure, and is not replaced.
+        # A removed worker is not a failure, and is not replaced.
         assert [line for line in running.end() if line.startswith("log")] == []
 
 
