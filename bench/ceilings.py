@@ -140,9 +140,9 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
 def _script(sent: Sequence[tuple[str, Sequence[Any]]]) -> Script:
     lines: list[str] = []
     variables: dict[str, str] = {}
-    for place, (sql, values) in enumerate(sent):
-        variables |= {f"v{place}_{number}": _text(value) for number, value in enumerate(values, 1)}
-        lines.append(re.sub(r"\$(\d+)", rf":v{place}_\1", sql.rstrip().rstrip(";")) + ";")
+    for index, (sql, values) in enumerate(sent):
+        variables |= {f"v{index}_{number}": _text(value) for number, value in enumerate(values, 1)}
+        lines.append(re.sub(r"\$(\d+)", rf":v{index}_\1", sql.rstrip().rstrip(";")) + ";")
     return Script("\n".join(lines) + "\n", variables)
 
 

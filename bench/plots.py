@@ -166,10 +166,10 @@ def _best(row: Row) -> bool:
 def _draw_libraries(axes: Axes, rows: Sequence[Row], others: Sequence[str], labels: dict[str, str]) -> None:
     _bare(axes)
     height = 0.78 / max(1, len(others))
-    for place, row in enumerate(rows):
+    for y, row in enumerate(rows):
         for turn, name in enumerate(others):
             ratio, goal = row.ratio(OURS, name), goal_for(row, name)
-            at = place + (turn - (len(others) - 1) / 2) * height
+            at = y + (turn - (len(others) - 1) / 2) * height
             if ratio is not None:
                 axes.barh(at, ratio.middle - 1, height * 0.86, left=1, color=_colour(name))
                 # After the goal's tick if they would overlap.
@@ -193,9 +193,9 @@ def _draw_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
     exact = {row.request.removesuffix("-exact"): row for row in figures.rows if row.total == "exact"}
     floors = [server.name for server in figures.servers if server.name in FLOORS]
     height = 0.78 / max(1, len(floors))
-    for place, row in enumerate(rows):
+    for y, row in enumerate(rows):
         for turn, name in enumerate(floors):
-            at = place + (turn - (len(floors) - 1) / 2) * height
+            at = y + (turn - (len(floors) - 1) / 2) * height
             ratio = row.ratio(OURS, name)
             other = exact[row.request].ratio(OURS, name) if row.request in exact else None
             if ratio is not None:
@@ -208,7 +208,7 @@ def _draw_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
                 )
         goal = goal_for(row, FLOOR)
         if goal is not None:
-            _goal(axes, goal, place, 0.78)
+            _goal(axes, goal, y, 0.78)
     axes.axvline(1, color=INK, linewidth=0.9)
     axes.set_xlim(0, max(1.25, axes.get_xlim()[1]))
     axes.set_title("relative to hand-written Tornado handlers", pad=24)
@@ -216,8 +216,8 @@ def _draw_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
     _legend(axes, [*bars, ("exact total", INK, "●"), ("goal", MET, "|")])
 
 
-def _goal(axes: Axes, goal: float, place: float, height: float) -> None:
-    axes.plot([goal, goal], [place - height / 2, place + height / 2], color=MET, linewidth=2.2, solid_capstyle="butt")
+def _goal(axes: Axes, goal: float, y: float, height: float) -> None:
+    axes.plot([goal, goal], [y - height / 2, y + height / 2], color=MET, linewidth=2.2, solid_capstyle="butt")
 
 
 def _log(axes: Axes) -> None:
@@ -267,10 +267,10 @@ def _latencies(axes: Axes, row: Row) -> None:
         if points:
             levels, middles, highs = zip(*points, strict=True)
             # Side by side, so that the lines can be distinguished.
-            places = [level * 1.09 ** (turn - (len(row.cells) - 1) / 2) for level in levels]
+            xs = [level * 1.09 ** (turn - (len(row.cells) - 1) / 2) for level in levels]
             over = 3 if name == OURS else 2
-            axes.plot(places, middles, marker="o", color=_colour(name), linewidth=2, markersize=5, zorder=over)
-            axes.vlines(places, middles, highs, color=_colour(name), linewidth=1.2, alpha=0.75, zorder=over)
+            axes.plot(xs, middles, marker="o", color=_colour(name), linewidth=2, markersize=5, zorder=over)
+            axes.vlines(xs, middles, highs, color=_colour(name), linewidth=1.2, alpha=0.75, zorder=over)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(LEVELS, [f"{level}" for level in LEVELS])
@@ -301,12 +301,12 @@ def _sizes(axes: Axes, figures: Figures, users: Sequence[int]) -> None:
     kinds = list(dict.fromkeys((each.request, each.label) for each in figures.sizes))
     servers = [server.name for server in figures.servers]
     step = 0.8 / max(4, len(servers))
-    for place, (request, _) in enumerate(kinds):
-        if place % 2:
-            axes.axhspan(place - 0.5, place + 0.5, color=GRID, alpha=0.35, linewidth=0)
+    for y, (request, _) in enumerate(kinds):
+        if y % 2:
+            axes.axhspan(y - 0.5, y + 0.5, color=GRID, alpha=0.35, linewidth=0)
         for turn, name in enumerate(servers):
             times = [found[request, name, size] for size in users if (request, name, size) in found]
-            at, colour = place + (turn - (len(servers) - 1) / 2) * step, _colour(name)
+            at, colour = y + (turn - (len(servers) - 1) / 2) * step, _colour(name)
             axes.plot(times, [at] * len(times), color=colour, linewidth=1.6, alpha=0.6)
             if len(times) == len(users):
                 axes.plot(times[0], at, "o", color="white", markeredgecolor=colour, markersize=6)
@@ -353,8 +353,8 @@ def time(figures: Figures) -> Figure | None:
         return None
     figure, axes = pyplot.subplots(figsize=(11, 0.5 * len(stages) + 1.0), layout="constrained")
     _bare(axes)
-    for place, each in enumerate(stages):
-        _stacked(axes, place, each)
+    for y, each in enumerate(stages):
+        _stacked(axes, y, each)
     axes.set_yticks(range(len(stages)), [each.label for each in stages])
     axes.set_ylim(len(stages) - 0.5, -0.5)
     axes.set_xlim(0, 1.16)
@@ -365,13 +365,13 @@ def time(figures: Figures) -> Figure | None:
     return figure
 
 
-def _stacked(axes: Axes, place: int, stages: Stages) -> None:
+def _stacked(axes: Axes, y: int, stages: Stages) -> None:
     """One bar made of the parts, because their medians do not add up exactly to the median of the whole."""
     begin, whole = 0.0, sum(getattr(stages, name) for name in STAGE_COLOURS)
     by_hand = None if stages.floor is None else stages.floor / stages.round_trip
     for name, colour in STAGE_COLOURS.items():
         share = getattr(stages, name) / whole
-        axes.barh(place, share, 0.62, left=begin, color=colour)
+        axes.barh(y, share, 0.62, left=begin, color=colour)
         if share > 0.07:
             middle = begin + share / 2
             # Beside the tick of the floor, not under it.
@@ -379,8 +379,8 @@ def _stacked(axes: Axes, place: int, stages: Stages) -> None:
             at = begin + share / 4 if is_under else middle
             ink = "white" if name == "execute" else INK
             if share > 0.12 or not is_under:
-                axes.text(at, place, number(getattr(stages, name)), ha="center", va="center", fontsize=9.5, color=ink)
+                axes.text(at, y, number(getattr(stages, name)), ha="center", va="center", fontsize=9.5, color=ink)
         begin += share
     if by_hand is not None:
-        axes.plot([by_hand, by_hand], [place - 0.4, place + 0.4], color=INK, linewidth=2.2)
-    axes.text(1.02, place, f"{number(stages.round_trip)} µs", va="center", fontsize=10, fontweight="bold")
+        axes.plot([by_hand, by_hand], [y - 0.4, y + 0.4], color=INK, linewidth=2.2)
+    axes.text(1.02, y, f"{number(stages.round_trip)} µs", va="center", fontsize=10, fontweight="bold")

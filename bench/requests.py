@@ -66,7 +66,7 @@ class Request(msgspec.Struct, frozen=True):
 def _values(number: int) -> dict[str, str]:
     """The values of the placeholders in the `number`-th request. load.lua has the same code."""
     user = number % USERS + 1
-    computers = {f"c{place}": str(3 * (user - 1) + place) for place in (1, 2, 3)}
+    computers = {f"c{index}": str(3 * (user - 1) + index) for index in (1, 2, 3)}
     turns = {"group": number % GROUPS + 1, "age": MIN_AGE + number % AGES, "digit": number % 10}
     return {"n": str(number), "user": str(user), **computers, **{name: str(turn) for name, turn in turns.items()}}
 
@@ -154,13 +154,13 @@ _TREE = _json(
     ]
 )
 _UPDATE = {"type": "user", "id": "{user}", "attributes": {"age": 37, "email": "updated.{n}@example.com"}}
-_THREE = [{"type": "computer", "id": f"{{c{place}}}"} for place in (1, 2, 3)]
+_THREE = [{"type": "computer", "id": f"{{c{index}}}"} for index in (1, 2, 3)]
 _OWNER = {"owner": {"data": {"type": "user", "lid": "owner"}}}
 _COMPUTERS = [
     {"type": "computer", "attributes": {"name": name, "serial": "NEW-{n}"}, "relationships": _OWNER}
     for name in ("desk", "field")
 ]
-_MANY = [user_object(f"{{n}}.{place}") for place in range(ADDS)]
+_MANY = [user_object(f"{{n}}.{index}") for index in range(ADDS)]
 
 REQUESTS: tuple[Request, ...] = (
     _get("detail", "one resource", "/users/{user}"),

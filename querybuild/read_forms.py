@@ -70,14 +70,14 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
     """Split a query into its form and its values. Returns None if the planner has to plan the whole query."""
     key: list[Hashable] = []
     vals: list[Any] = []
-    size, place, least = limits.page_size, None, 0
+    size, position, minimum = limits.page_size, None, 0
     cursor_text, cursor = "", None
     try:
         for name, value in pairs:
             if name == "filter" or name.startswith("filter["):
                 key.append((name, _filter_form(name, value, vals, limits)))
             elif name in POSITIONS:
-                place, least = _whole(value), POSITIONS[name]
+                position, minimum = _whole(value), POSITIONS[name]
                 key.append(name)
             elif name in CURSORS:
                 cursor_text, cursor = value, decode_cursor(value) if value else None
@@ -89,12 +89,12 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
                 key.append((name, value))
     except (_NoForm, JsonFault, ValueFault):
         return None
-    if place is None:
+    if position is None:
         return Asked(tuple(key), vals, 0, cursor_text, cursor)
-    if place < least:
+    if position < minimum:
         return None
-    offset = (place - 1) * size if least else place
-    key.append((place > least, offset > 0, offset >= FAR_ROWS))
+    offset = (position - 1) * size if minimum else position
+    key.append((position > minimum, offset > 0, offset >= FAR_ROWS))
     return Asked(tuple(key), vals, offset, cursor_text, cursor)
 
 

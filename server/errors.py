@@ -267,7 +267,7 @@ ERRORS: dict[type[Exception], ErrorRow] = {
 }
 
 INTERNAL = ErrorRow(500, "internal_error", "Internal Server Error")
-INTERNAL_DETAIL = "The server failed on this request. Its id is with the server's log."
+INTERNAL_DETAIL = "The server failed to answer this request. Its log has the details under the id of the request."
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):

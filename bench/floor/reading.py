@@ -129,7 +129,7 @@ class UsersHandler(ListHandler):
     async def _with_computers(self, asked: Asked) -> None:
         text = statements.WITH_COMPUTERS[asked.is_counted] % (asked.size + 1, asked.offset, asked.size)
         rows = await self.connections.fetch(text)
-        count = next((place for place, row in enumerate(rows) if row[-1] is not None), len(rows))
+        count = next((index for index, row in enumerate(rows) if row[-1] is not None), len(rows))
         users, computers = rows[:count], rows[count:]
         page = users[: asked.size]
         total = page[0][-2] if asked.is_counted else None

@@ -399,7 +399,7 @@ async def test_a_fault_has_no_internal_details(corners: Api, caplog: pytest.LogC
     """A 500 with the id of the request, and a log line with the details."""
     await corners.sql("DROP TABLE corner.rules")
     answer = await corners.get("/rules", **{"X-Request-Id": "fault"})
-    detail = "The server failed on this request. Its id is with the server's log."
+    detail = "The server failed to answer this request. Its log has the details under the id of the request."
     assert (answer.status, answer.document) == (
         500,
         {

@@ -73,7 +73,7 @@ def any_computer(val: object) -> str:
         (any_computer({"name": "name", "op": "ne", "val": ""}), 3, 'SELECT DISTINCT "t1"."owner_id" FROM "computers"'),
         (any_computer({"name": "owner.age", "op": "gt", "val": 40}), 2, 'SELECT DISTINCT "t1"."owner_id" FROM'),
         (filter_query([{"name": "bio.birth_city", "op": "ne", "val": ""}]), 2, 'SELECT DISTINCT "t1"."user_id" FROM'),
-        # other conditions need the related rows
+        # other conditions on users need their rows
         (f"{any_computer({'name': 'name', 'op': 'ne', 'val': ''})}&filter[age]=36", 1, None),
         (
             filter_query([{"not": {"name": "computers", "op": "any", "val": {"name": "id", "op": "gt", "val": 0}}}]),
@@ -81,7 +81,7 @@ def any_computer(val: object) -> str:
             None,
         ),
         (filter_query([{"name": "group.name", "op": "ne", "val": ""}]), 4, None),
-        # conditions on keys need only the link
+        # the related row is compared with its parent
         (filter_query([{"name": "computers.id", "op": "le", "field": "id"}]), 2, None),
         (filter_query([{"name": "bio.birth_city", "op": "ne", "field": "computers.name"}]), 2, None),
     ],
