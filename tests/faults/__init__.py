@@ -1,1 +1,1 @@
-"""What the server answers while its database fails, with clients at work."""
+"""Tests of the server while its database fails and clients send requests."""

@@ -24,13 +24,13 @@ ROWS = """
 """
 
 AGAIN = {(503, "unavailable"), (503, "busy"), (504, "statement_timeout")}
-"""Nothing was done."""
+"""Errors after which nothing was written, so the client may try again."""
 
 MAYBE = {(503, "outcome_unknown")}
 
 Fate = Literal["done", "not done", "maybe"]
 Outcome = tuple[int, str]
-"""Status, and the code of the error where there is one."""
+"""The status, and the code of the error if there is one."""
 
 
 class Answered(msgspec.Struct, frozen=True):

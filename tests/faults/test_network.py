@@ -17,8 +17,8 @@ from tests.waiting import until
 
 RECOVERY_SECONDS = 2.0
 LONGEST_SECONDS = 3.5
-"""A statement has 1 second, the network half of one; a read that was lost is asked once more, on a connection that has
-1 second to open."""
+"""A statement has 1 second, the network half a second. A lost read is retried once, on a connection that has 1 second
+to open."""
 
 
 async def test_connections_are_reset(shop: Shop, network: Network, serve_fast: Serve) -> None:

@@ -20,8 +20,8 @@ from tests.http.wire import connected
 
 SLOWER = 10
 BEARABLE_SECONDS = 0.15
-"""The others may be so many times slower while the server is attacked, or as slow as this: the machine that runs the
-tests runs the attack as well."""
+"""The latency of other clients that is always acceptable during an attack, because the machine of the tests also runs
+the attack."""
 
 PIECE = b" " * 0x40000
 

@@ -151,8 +151,8 @@ _ROWS = " UNION ALL ".join(
     )
 )
 _SCHEMA_MARK = f"SELECT md5(string_agg(x, '' ORDER BY x)) FROM ({_ROWS}) r(x)"
-"""Alike in each clone of a template, until a definition is changed there; 16384 is the first oid that is not
-PostgreSQL's own."""
+"""Equal in each clone of a template, until a definition is changed there. 16384 is the first oid that PostgreSQL does
+not use itself."""
 
 
 async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSchema:

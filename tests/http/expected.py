@@ -58,7 +58,7 @@ def error(
 
 
 NO_DATA = object()
-"""A relationship that only links."""
+"""A relationship with links and without data."""
 
 
 def resource(type_name: str, id_text: str, relationships: dict[str, Any], **attributes: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ TITLES = {
     "related_not_found": (404, "Related Resource Not Found"),
     "resource_not_found": (404, "Resource Not Found"),
 }
-"""code -> status and title, as docs/errors.md has them."""
+"""code -> status and title, as in docs/errors.md."""
 
 
 def error(code: str, detail: str, pointer: str | None = None, *, parameter: str | None = None) -> Error:

@@ -16,7 +16,7 @@ from tests.http.conftest import Api
 from tests.waiting import until
 
 SECONDS = 20.0
-"""More than any wait here takes: a test that waits for it fails."""
+"""The limit for any wait. A test that reaches it fails."""
 
 MANY_ROWS = """
     INSERT INTO groups (name) SELECT 'group ' || n FROM generate_series(1, 10) n;

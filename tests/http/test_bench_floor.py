@@ -28,7 +28,7 @@ from tests.waiting import until
 Result = TypeVar("Result")
 ROOT = Path(__file__).parents[2]
 NUMBER = 4_000_000
-"""Of the first request that writes."""
+"""The number of the first request that writes."""
 
 BOTH = pytest.mark.parametrize("is_plain", [False, True], ids=["sharpest", "plain"])
 IS_WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -24,10 +24,10 @@ SECONDS = 10.0
 CLIENTS = 200
 POOL_SIZE = 10
 WARM_UP = 0.4
-"""The share of the time after which memory is looked at first: by then every statement is compiled, and prepared on
-every connection of the pool."""
+"""The share of the time before memory is measured first. By then every statement is compiled, and prepared on every
+connection of the pool."""
 GROWTH_BYTES = 4 * 2**20
-"""What fragments and buffers may still add to it."""
+"""How much fragmentation and buffers may add."""
 
 ROWS = """
     INSERT INTO groups (name) SELECT 'g' || n FROM generate_series(1, 5) n;

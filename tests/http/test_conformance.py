@@ -22,7 +22,7 @@ COLLECTIONS = (
     "photos",
 )
 MEMBER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
-"""Of the names that JSON:API allows, those that are safe in a URL."""
+"""The names that JSON:API allows and that are safe in a URL."""
 
 
 def resources(found: Any) -> list[Any]:

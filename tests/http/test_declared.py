@@ -256,7 +256,7 @@ async def test_a_fault_of_a_declaration_in_a_filter(own: Api, name: str) -> None
     assert (answer.status, [found["code"] for found in answer.errors]) == (500, ["internal_error"])
 
 
-async def test_a_fault_of_a_declaration_beside_a_cursor(own: Api) -> None:
+async def test_a_fault_of_a_declaration_with_a_cursor(own: Api) -> None:
     count = (await own.get("/broken?fields[broken]=name")).document["meta"]["total"]
     first = await own.get(f"/broken?fields[broken]=name&sort=-id&page[size]={count - 1}&page[after]=")
     following = unquote(first.document["links"]["next"])

@@ -21,7 +21,7 @@ __all__ = ["io_loop"]
 
 GET = b"GET /groups HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NOTICED_SECONDS = 10.0
-"""It takes about one second; the rest is for a machine with much to do. The statement would wait for longer."""
+"""It takes about one second; the rest is for a busy machine. The statement would wait longer."""
 
 
 async def sent(port: int, data: bytes) -> socket.socket:

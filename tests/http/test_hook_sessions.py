@@ -177,7 +177,7 @@ WAITS_FOR_LONG = """
     SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'
         AND query_start < clock_timestamp() - 1.2 * current_setting('deadlock_timeout')::interval
 """
-"""It has looked for a deadlock, which each does once: the one that comes then is another's to find."""
+"""It has looked for a deadlock, which each backend does once, so another backend must find the next one."""
 
 
 async def test_a_deadlock(start: Start, database_url: str) -> None:

@@ -251,7 +251,7 @@ async def test_a_relationship_of_an_operation(noted: Api, journal: Journal) -> N
 # what a hook changes
 
 
-async def test_before_changes_what_is_written(start: Start, database_url: str) -> None:
+async def test_before_can_change_the_written_attributes(start: Start, database_url: str) -> None:
     """Attributes that the client sent, attributes that it did not send, and attributes that it may not send."""
 
     async def before(writing: Writing, changes: list[Change]) -> list[Change]:
@@ -369,7 +369,7 @@ async def test_headers_in_any_case(start: Start, database_url: str) -> None:
 # after the commit
 
 
-async def test_after_commit_comes_once_and_after_the_commit(start: Start, database_url: str) -> None:
+async def test_after_commit_runs_once_after_the_commit(start: Start, database_url: str) -> None:
     seen: list[Any] = []
 
     async def after_commit(written: list[Written]) -> None:

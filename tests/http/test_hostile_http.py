@@ -22,9 +22,9 @@ GET = b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 REFUSED = {("400",), ("431",), ("505",)}
-"""A bare status and the end."""
+"""A status without a document, and the end of the connection."""
 EMPTY = {("422", "next", "last")}
-"""Understood: `[]` is no resource document; what follows are requests of their own."""
+"""Understood: `[]` is not a resource document, and the next bytes are separate requests."""
 SWALLOWED = {("200", "last")}
 """Understood: the next request is the body of this one."""
 

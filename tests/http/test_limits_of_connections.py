@@ -155,7 +155,7 @@ async def test_a_slow_head_times_out(strict: Program, attack: Attack) -> None:
     assert in_time(asyncio.get_running_loop().time() - begin)
 
 
-async def test_a_head_that_comes_in_time(strict: Program) -> None:
+async def test_a_slow_head_that_is_complete_in_time(strict: Program) -> None:
     async with connected(strict.port) as wire:
         for byte in b"GET /groups/1 HTTP/1.1\r\nHost: localhost\r\n\r\n":
             await wire.send_bytes(bytes([byte]))
@@ -275,7 +275,7 @@ CLOSING = 3
 """States of closed connections that the system still shows."""
 
 ANSWERED_SECONDS = 2.0
-"""Within which a new client is answered, whatever the others do; most of it is for a machine with much to do."""
+"""The limit for the answer to a new client, whatever others do. Most of it is for a busy machine."""
 
 
 async def test_one_connection_too_many(url: str) -> None:
@@ -574,7 +574,7 @@ async def test_ten_thousand_incomplete_bodies_are_evicted(url: str, limits: tupl
 
 BODY_BYTES = 3_900_000
 BODIES = 120
-"""Some 470 MB of bodies; with an emoji in them Python needs five times as much for a moment each."""
+"""About 470 MB of bodies. With an emoji in each, Python needs five times as much for a moment."""
 
 
 def large_document(text: str) -> bytes:

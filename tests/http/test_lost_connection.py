@@ -23,7 +23,7 @@ UNKNOWN = error(
 GONE = error(503, "unavailable", "Database Unavailable", "The database cannot be reached; try again.")
 MOMENTS = get_args(Moment)
 COMMIT = b"COMMIT;"
-"""Not that of READ COMMITTED."""
+"""The statement, and not the word in READ COMMITTED."""
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.waiting import until
 
 SECONDS = 10.0
 ID = "2000004711"
-"""Digits that no sum of durations has by chance."""
+"""Digits that do not occur in a sum of durations by chance."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 

@@ -423,7 +423,7 @@ async def test_the_spare_connection_is_for_a_client_that_has_none(database_url: 
         assert pool._places == 2
 
 
-async def test_nobody_gets_the_spare_connection_while_nobody_has_borrowed(database_url: str) -> None:
+async def test_the_spare_connection_is_not_used_while_no_client_has_borrowed(database_url: str) -> None:
     async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
         held = [await pool.acquire(SECONDS, client) for client in "ab"]
         with pytest.raises(TimeoutError):

@@ -22,7 +22,7 @@ __all__ = ["corners"]
 ROUNDS = 20
 ROUNDS_OF_EIGHT = 8
 ROUNDS_WITH_DEADLOCKS = 3
-"""PostgreSQL takes a second to see each."""
+"""PostgreSQL needs a second to detect each deadlock."""
 METHODS = ("POST", "PATCH", "DELETE")
 
 

@@ -143,7 +143,7 @@ STEPS = [
     ("PATCH", [2]),
     ("POST", [3, 2, 1, 0]),
 ]
-"""Methods, and which of the four targets each names. Every one is done twice in a row somewhere."""
+"""Methods, each with the targets that it names, of four. Each method occurs twice in a row."""
 
 
 def after(kind: Kind, pairs: Pairs, owner: str, method: str, ids: Sequence[str]) -> Pairs:

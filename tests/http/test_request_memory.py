@@ -30,10 +30,11 @@ from waterspout import BadRequest, CustomHandler, Hooks
 __all__ = ["io_loop", "small_batches"]
 
 TEXT = "x" * 1_000_000 + "\N{GRINNING FACE}"
-"""One character beyond the Basic Multilingual Plane makes Python keep the whole text at four bytes a character."""
+"""Because of one character beyond the Basic Multilingual Plane, Python stores the whole text with four bytes a
+character."""
 
 LEFT_BYTES = 400_000
-"""Less than any form of TEXT takes. Each connection to PostgreSQL keeps what it has read last, up to 256 KiB."""
+"""Less than any form of TEXT takes. Each connection to PostgreSQL keeps its last received bytes, up to 256 KiB."""
 
 Alive = weakref.WeakSet[Any]
 

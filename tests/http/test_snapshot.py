@@ -116,8 +116,8 @@ TURN_ROUND = """
     UPDATE users SET group_id = CASE WHEN group_id = 1 THEN 2 ELSE 1 END;
     UPDATE computers SET owner_id = CASE WHEN owner_id = 1 THEN 2 ELSE 1 END;
 """
-"""Every user changes group and every computer its owner: a statement that sees the other state cannot agree. It
-takes no lock that a write of the server holds, and is one transaction."""
+"""Every user changes the group and every computer its owner, so a statement that sees the other state is inconsistent.
+It takes no lock that a write of the server holds, and is one transaction."""
 
 
 async def create_two_groups(api: Api) -> None:

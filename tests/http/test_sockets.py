@@ -12,7 +12,7 @@ from tests.http.expected import error
 from tests.http.wire import connected
 
 LARGE = 3 * 1024 * 1024
-"""A body that is announced and of which little comes; below the limit of 4 MiB."""
+"""The announced length of a body of which only a part is sent; below the limit of 4 MiB."""
 TOO_LARGE = error(413, "body_too_large", "Body Too Large", "A body has at most 4194304 bytes.")
 
 

@@ -24,10 +24,10 @@ from tests.http.wire import connected
 from tests.waiting import until
 
 STOP_SECONDS = 10.0
-"""More than an idle server takes to stop, and less than anything that hangs."""
+"""More than an idle server needs to stop, and less than any timeout of a part that hangs."""
 
 PIPE_BYTES = 4096
-"""The pipe is full soon."""
+"""A small pipe, which is full soon."""
 
 
 class Server(msgspec.Struct):

@@ -29,11 +29,11 @@ from waterspout import INT, Attribute
 __all__ = ["small_batches"]
 
 USERS = 30_000
-"""More than the buffers on the way hold of them."""
+"""More than fit into the buffers on the way."""
 PATH = "/users?page[size]=0&include=computers"
 IS_IDLE = "bool_and(state = 'idle')"
 GROWTH_BYTES = 24 * 2**20
-"""Of a worker that streams 40 MB; a whole answer of it takes several times that."""
+"""The growth of a worker that streams 40 MB. A whole answer would need several times this."""
 
 
 class Pieces:

@@ -356,7 +356,7 @@ async def test_attributes_and_relationships_in_one_request(api: Api) -> None:
     assert computer["links"]["self"] == "/computers/3"
 
 
-async def test_include_shows_what_the_write_left(api: Api) -> None:
+async def test_include_shows_the_state_after_the_write(api: Api) -> None:
     await create_household(api)
     answer = await api.patch("/users/1?include=computers,group", patch_user(computers=of("computer", "4", "1")))
     assert [(item["type"], item["id"]) for item in answer.document["included"]] == [

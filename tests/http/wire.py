@@ -13,7 +13,7 @@ from tornado.httputil import HTTPHeaders
 from tests.http.conftest import Answer
 
 SECONDS = 10.0
-"""More than any answer here takes: a test that waits for it fails."""
+"""The limit for any answer. A test that reaches it fails."""
 
 
 class Wire:

@@ -73,7 +73,7 @@ FIRST = {
     "bio": {"1": "1", "2": "2"},
     "owner": {"1": "1", "2": "2"},
 }
-"""What each to-one names before the writes: their documents mostly name it."""
+"""The initial target of each to-one. Most documents of the writes name it."""
 
 
 def related(chance: random.Random, collection: str, id_text: str, relationship: str, **members: Any) -> Write:

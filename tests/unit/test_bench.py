@@ -134,7 +134,7 @@ def test_new_ids_are_ignored() -> None:
     )
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_calculated_round_by_round() -> None:
     cells = {
         "waterspout": Cell([sample(1000, cpu_us=50), sample(3000, cpu_us=50), sample(10, connections=1)]),
         "floor": Cell([sample(2000), sample(2000), sample(20, connections=1)]),
@@ -282,7 +282,7 @@ def test_a_reason_is_one_line() -> None:
     assert len(short("x" * 500)) == 80
 
 
-def test_statements_become_a_script() -> None:
+def test_statements_are_converted_to_a_script() -> None:
     script = _script([("SELECT $1, $2, $1", (True, [1, 2])), ("SELECT 'a' LIKE $1", ("b%",))])
     assert script == Script(
         "SELECT :v0_1, :v0_2, :v0_1;\nSELECT 'a' LIKE :v1_1;\n", {"v0_1": "t", "v0_2": "{1,2}", "v1_1": "b%"}

@@ -98,7 +98,7 @@ def test_a_key_is_kept_when_it_is_put_for_the_second_time() -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
-def test_keys_that_come_once_evict_nothing_and_take_little_memory() -> None:
+def test_keys_that_are_put_once_evict_nothing_and_take_little_memory() -> None:
     cache: SecondUseCache[str] = SecondUseCache(100, 1000)
     for key in (0, 0, 1, 1):
         cache.put(key, "x", 1)
@@ -125,7 +125,7 @@ def test_a_key_is_remembered_for_at_least_as_many_others_as_there_may_be_entries
     assert kept(cache, 0) == ([0] if is_kept else [])
 
 
-def test_keys_that_come_twice_are_bounded_as_well() -> None:
+def test_keys_that_are_put_twice_are_bounded_too() -> None:
     cache: SecondUseCache[int] = SecondUseCache(10, 35)
     for key in range(1000):
         cache.put(key, key, 4)
@@ -224,7 +224,7 @@ def test_a_query_string_that_was_sent_twice_is_not_even_parsed() -> None:
     assert (engine.caches.prepared_reads.misses, engine.caches.prepared_reads.hits) == (2, 2)
 
 
-def test_query_strings_that_come_once_evict_none_that_came_twice() -> None:
+def test_query_strings_that_occur_once_evict_none_that_occurred_twice() -> None:
     engine = Engine(Settings(statement_cache_entries=20), CATALOG, LiveSchema())
     for _ in range(2):
         useful = read(engine, ARTICLE, "filter[pages]=7")

@@ -22,7 +22,8 @@ MODULES = sorted(
 )
 
 GIVEN = {**vars(waterspout), "catalog": built_in(), "limits": LIMITS}
-"""What an example may name beside what its own module has: all that a declaration is written with, and the server's."""
+"""The names that an example may use besides those of its module: the public names for declarations, and some of the
+server."""
 
 
 @pytest.mark.parametrize("name", MODULES)

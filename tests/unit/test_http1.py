@@ -538,7 +538,7 @@ async def test_writes_wait_for_a_slow_reader() -> None:
 # ends
 
 
-async def test_a_client_that_goes_is_reported_to_its_handler() -> None:
+async def test_a_client_that_disconnects_is_reported_to_its_handler() -> None:
     """The handler is told once, while it works or receives the body, but not after its answer."""
     request, connection, _ = asked()
     connection.connection_lost(None)

@@ -118,7 +118,7 @@ async def cancelled_work(cancel_scope: CancelScope, how: str, *, is_statement: b
     return result
 
 
-async def test_work_is_cancelled_when_the_client_goes() -> None:
+async def test_work_is_cancelled_when_the_client_disconnects() -> None:
     assert type(await cancelled_work(CancelScope(), "cancel")) is ClientGone
     assert type(await cancelled_work(CancelScope(), "cancel", is_statement=True)) is ClientGone
 

@@ -27,7 +27,7 @@ def path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sys.path
 
 
-def test_folders_come_last_and_once(path: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_appended_once(path: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = list(path)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

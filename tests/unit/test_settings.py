@@ -146,7 +146,7 @@ def test_a_data_folder_with_a_database_url_is_a_warning(
         ("database_url", "postgresql://ann:a%40b@[::1]:1,two:2/s", "postgresql://ann:a%40b@[::1]:1,two:2/s"),
     ],
 )
-def test_text_becomes_a_value(name: str, text: str, value: object) -> None:
+def test_text_is_converted_to_a_value(name: str, text: str, value: object) -> None:
     from_flag = getattr(load({name: text}, {}).settings, name)
     from_variable = getattr(load({}, {BY_NAME[name].variable: text}).settings, name)
     assert (from_flag, from_variable) == (value, value)

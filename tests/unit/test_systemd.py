@@ -42,7 +42,7 @@ def test_a_value_cannot_begin_another_field(manager: socket.socket) -> None:
     assert manager.recv(4096) == b"STATUS=a reload failed: line 1 MAINPID=1 READY=1\nWATCHDOG=1"
 
 
-def test_reloading_comes_with_the_time(manager: socket.socket) -> None:
+def test_reloading_is_sent_with_the_time(manager: socket.socket) -> None:
     before = time.monotonic_ns() // 1000
     assert systemd.notify(RELOADING=1)
     first, second = manager.recv(4096).decode().split("\n")

@@ -526,7 +526,7 @@ def test_families() -> None:
         (time.min, time(23, 59), False),
     ],
 )
-def test_the_end_of_a_day_comes_after_every_time(low: time | None, high: time | None, is_taken: bool) -> None:
+def test_the_end_of_a_day_is_after_every_time(low: time | None, high: time | None, is_taken: bool) -> None:
     attribute = Attribute("clock", TIME, minimum=low, maximum=high)
     taken: list[object] = []
     with nullcontext() if is_taken else pytest.raises(ValueFault):
