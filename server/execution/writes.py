@@ -123,8 +123,9 @@ class Transaction:
     async def read_rows(self, resource: Resource, ids: Sequence[Any]) -> dict[Any, Row]:
         """The rows with those ids, id and readable attributes, in one batch."""
         read = self._engine.prepare_read(ReadShape("resource", resource), "")
-        sql = read.compiled.statements.primary.sql
-        rows = await self.connection.fetch_batch(sql, [(one,) for one in ids], self._most_bytes)
+        statement, context = read.compiled.statements.primary, self._engine.context.values
+        values = [arguments(statement, (), one, context=context) for one in ids]
+        rows = await self.connection.fetch_batch(statement.sql, values, self._most_bytes)
         return {row[0]: row for row in rows}
 
     async def _custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
