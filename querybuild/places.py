@@ -17,10 +17,14 @@ Place = str | Attribute | Id
 class Pointers(Protocol):
     """Writes the pointers to parts of an object. pointer: to that object, usually a resource object."""
 
-    def member_pointer(self, pointer: str, name: str) -> str: ...
+    def member_pointer(self, pointer: str, name: str) -> str:
+        """Return the pointer to a member."""
 
-    def attribute_pointer(self, pointer: str, name: str) -> str: ...
+    def attribute_pointer(self, pointer: str, name: str) -> str:
+        """Return the pointer to an attribute."""
 
-    def relationship_pointer(self, pointer: str, name: str) -> str: ...
+    def relationship_pointer(self, pointer: str, name: str) -> str:
+        """Return the pointer to a relationship."""
 
-    def place_pointer(self, pointer: str, place: Place) -> str: ...
+    def place_pointer(self, pointer: str, place: Place) -> str:
+        """Return the pointer to a place."""

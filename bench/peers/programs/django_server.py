@@ -1,11 +1,10 @@
-"""Django REST framework JSON:API over the tables of the benchmark, as its documentation sets it up, on gunicorn.
+"""Runs Django REST framework JSON:API over the tables of the benchmark, as its documentation sets it up, on gunicorn.
 
-In: the URL of a migrated database, a port, the size of the pool. Out: a server on that port. It is run by the Python of
+In: the URL of a migrated database, a port, the size of the pool. Out: a server on that port. It runs in the Python of
 its own environment, and must not import the project.
 
-One worker of gunicorn's threads, as many as the pool is to have connections: each thread keeps one. The `sync` worker
-would end every connection after one answer.
-"""
+gunicorn has one worker with as many threads as the pool has connections; each thread keeps one. The `sync` worker would
+close every connection after one answer."""
 
 import argparse
 import secrets
@@ -29,7 +28,7 @@ REST_FRAMEWORK = {
         f"{LIBRARY}.filters.OrderingFilter",
         f"{LIBRARY}.django_filters.DjangoFilterBackend",
     ],
-    # Nobody signs in.
+    # There is no authentication.
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "UNAUTHENTICATED_USER": None,
 }
@@ -43,7 +42,7 @@ LOGGING = {
 
 
 def database(url: str) -> dict[str, Any]:
-    """Django's words for the parts of a URL. A socket's folder and port come as `host` and `port` behind the `?`."""
+    """The parts of a URL as Django's settings. The folder and port of a socket are `host` and `port` in the query."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     return {
@@ -54,12 +53,13 @@ def database(url: str) -> dict[str, Any]:
         "HOST": options.pop("host", None) or parts.hostname or "",
         "PORT": options.pop("port", None) or str(parts.port or ""),
         "OPTIONS": options,
-        # Kept for good.
+        # Connections are kept without a limit of time.
         "CONN_MAX_AGE": None,
     }
 
 
 def configure(url: str) -> None:
+    """Set up Django."""
     settings.configure(
         DEBUG=False,
         SECRET_KEY=secrets.token_urlsafe(),
@@ -78,7 +78,7 @@ def configure(url: str) -> None:
 
 
 class Server(BaseApplication):
-    """gunicorn, told by this program instead of its own command line."""
+    """gunicorn, configured by this program instead of its command line."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -93,6 +93,7 @@ class Server(BaseApplication):
 
 
 def main() -> None:
+    """Parse the command line and run the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--database-url", required=True)
     parser.add_argument("--port", type=int, required=True)

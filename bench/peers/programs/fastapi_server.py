@@ -1,14 +1,13 @@
-"""FastAPI-JSONAPI over the tables of the benchmark, as its documentation sets it up for production.
+"""Runs FastAPI-JSONAPI over the tables of the benchmark, as its documentation sets it up for production.
 
-In: the URL of a migrated database, a port, the size of the pool. Out: a server on that port. It is run by the Python of
+In: the URL of a migrated database, a port, the size of the pool. Out: a server on that port. It runs in the Python of
 its own environment, and must not import the project.
 
-Beyond the documentation's own example: a session handler that is a coroutine, since a plain one goes through a thread
-in every request; no trailing slashes; `any` over a to-many relationship, which 3.0.0 has in its documentation and not
-in its code, as one of its custom filters.
-"""
+Differences to the example of the documentation: the session dependency is a coroutine, because a plain function runs in
+a thread for every request; there are no trailing slashes; and `any` over a to-many relationship is a custom filter,
+because 3.0.0 documents it but does not have it."""
 
-# The lists and dictionaries of classes are the library's way to declare.
+# The library declares with lists and dictionaries of classes.
 # ruff: noqa: RUF012
 
 import argparse
@@ -85,7 +84,7 @@ class Computer(Table):
 
 
 class AnyFilter(CustomFilterSQLA):
-    """Some related resource matches the filter in `val`."""
+    """A custom filter: a related row matches the filter in `val`."""
 
     def get_expression(self, schema_field: Any, model_column: Any, value: Any, operator: str) -> Any:
         related = model_column.property.mapper.class_
@@ -184,6 +183,7 @@ RESOURCES = (
 
 
 def make_app(url: str, pool_size: int) -> FastAPI:
+    """The application."""
     dialect = make_url(url).set(drivername="postgresql+asyncpg")
     engine = create_async_engine(dialect, pool_size=pool_size, max_overflow=0)
     sessions.configure(bind=engine)
@@ -203,6 +203,7 @@ def make_app(url: str, pool_size: int) -> FastAPI:
 
 
 def main() -> None:
+    """Parse the command line and run the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--database-url", required=True)
     parser.add_argument("--port", type=int, required=True)

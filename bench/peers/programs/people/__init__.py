@@ -1,4 +1,3 @@
-"""The Django application of `django_server`: users, groups and computers by Django REST framework JSON:API.
+"""The Django application of `django_server`: users, groups and computers with Django REST framework JSON:API.
 
-It is imported in that server's own environment, and must not import the project.
-"""
+It is imported in the environment of that server, and must not import the project."""

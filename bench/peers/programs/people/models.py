@@ -1,6 +1,5 @@
-"""The tables of the benchmark as Django sees them: not its own to migrate. What a delete does to the rows that refer to
-it is PostgreSQL's business, as the migrations have it.
-"""
+"""The tables of the benchmark as Django models without migrations. PostgreSQL handles rows that refer to deleted ones,
+as the migrations define it."""
 
 from datetime import UTC, date, datetime
 

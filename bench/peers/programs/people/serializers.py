@@ -1,8 +1,7 @@
-"""What a resource object shows. A relationship is there in the serializers that are named for it, which the views take
-when it is included or written; without it no linkage is read that nobody asked for.
-"""
+"""The serializers. A relationship is only in the serializers that are named for it. The views use them if it is
+included or written, so that no other linkage is read."""
 
-# The lists and dictionaries of classes are the library's way to declare.
+# The library declares with lists and dictionaries of classes.
 # ruff: noqa: RUF012
 
 from rest_framework_json_api import serializers

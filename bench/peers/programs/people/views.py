@@ -1,6 +1,7 @@
-"""The views: what is included is read with the page, pages may go uncounted, filters are django-filter's."""
+"""The views: included resources are read with the page, pages can be uncounted, and filters are those of
+django-filter."""
 
-# The lists and dictionaries of classes are the library's way to declare.
+# The library declares with lists and dictionaries of classes.
 # ruff: noqa: RUF012
 
 from typing import Any
@@ -22,7 +23,7 @@ READS = ("list", "retrieve")
 
 
 class UncountedPaginator(Paginator):
-    """Knows that there is a next page by one row more, and not how many pages there are."""
+    """A paginator that reads one row more to find a next page, and does not count pages."""
 
     @cached_property
     def count(self) -> int:
@@ -38,7 +39,7 @@ class UncountedPaginator(Paginator):
 
 
 class Pages(JsonApiPageNumberPagination):
-    """The library's pages of any size, counted unless `page[total]=none` is asked for."""
+    """The library's pages of any size, counted unless `page[total]=none` is requested."""
 
     max_page_size = None
 
@@ -61,7 +62,7 @@ class Pages(JsonApiPageNumberPagination):
 
 
 class Users(filters.FilterSet):
-    # A join would give a user once for each computer that matches.
+    # A join would return a user once for each matching computer.
     computers__serial__startswith = filters.CharFilter(method="own")
 
     class Meta:
@@ -126,6 +127,6 @@ class ComputerView(View):
 
 @method_decorator(transaction.atomic, name="patch")
 class UserRelationships(RelationshipView):
-    """The library replaces a to-many row by row; together or not at all is for its user to say."""
+    """The library replaces a to-many row by row. Its users must decide whether this is one transaction."""
 
     queryset = User.objects.all()
