@@ -34,7 +34,7 @@ from querybuild.places import Place, Pointers
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.rowsets import hides, open_written
+from querybuild.rowsets import open_written
 from querybuild.values import ValueFault, dump_json
 
 
@@ -91,7 +91,7 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, Lock
     for assignment in plan.assignments:
         owner, owner_id = assignment.owner, write.values[assignment.slot]
         if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
-            yield owner, owner.id.column, owner_id, LockStrength.KEY_SHARE
+            yield owner.resource, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
         key = link.relationship.foreign_key
         strength = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE
@@ -354,6 +354,7 @@ class _WritePlanner:
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)
+        rows = open_written(target, self.context)
         ids: dict[Any, str] = {}
         for identifier in linkage.identifiers:
             id_value = self._linked_id(identifier, target, linkage)
@@ -363,14 +364,13 @@ class _WritePlanner:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(self._null_refused(own, linkage.pointer))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            owner = target if self.catalog.is_written_from_owner(self.resource, own) else None
-            allowed = open_written(target, self.context) if hides(target, self.context) else None
+            owner = rows if self.catalog.is_written_from_owner(self.resource, own) else None
+            allowed = rows if rows.criteria else None
             self._assignments.append(Assignment(own.column_name, slot, owner=owner, target=allowed))
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
-            rows = open_written(target, self.context)
             link = LinkWrite(self.resource, relationship, rows, slot, linkage.mode, is_detachable)
             self._links.append(self._in_order(link))
 

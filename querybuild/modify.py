@@ -311,7 +311,7 @@ def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
     """`SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
     for assignment in plan.assignments:
         if assignment.owner is not None:
-            yield _lock_named(Rows(assignment.owner, assignment.owner.table), assignment.slot)
+            yield _lock_named(assignment.owner, assignment.slot)
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
@@ -334,9 +334,9 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     `COALESCE((SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE),$1)`. The foreign key refuses what is not there.
 
     The foreign key would lock it after the row, and two writes from both sides would wait for each other."""
-    owner = assignment.owner
-    if owner is None:
+    if assignment.owner is None:
         return value
+    owner = assignment.owner.resource
     rows = table(owner)
     id_column = rows.field(owner.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)

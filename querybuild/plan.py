@@ -319,13 +319,13 @@ class LockStrength(IntEnum):
 
 class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value; attribute is None for a key of a relationship and
-    for the id. owner: of a key whose links may be taken away from the other side, the resource there. target: of a key
+    for the id. owner: of a key whose links may be taken away from the other side, the rows there. target: of a key
     the rows that it may refer to, if others may be hidden."""
 
     column: str
     slot: int
     attribute: Attribute | None = None
-    owner: Resource | None = None
+    owner: Rows | None = None
     target: Rows | None = None
 
 
