@@ -55,7 +55,7 @@ class Merged(msgspec.Struct, gc=False):
 
 def has_repeated_types(root: Node) -> bool:
     """Whether two levels may contain the same resource, as with `users?include=computers.owner`. Then the levels must
-    be by_identity."""
+    be merged."""
     resources = [node.resource for node, branch in nodes(root) if branch is None or branch.is_included]
     return len(resources) != len(set(resources))
 
