@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import assert_never
 
-from pypika import PostgreSQLQuery, Table
+from pypika import Field, PostgreSQLQuery, Table
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
@@ -35,7 +35,7 @@ from querybuild.plan import (
     Test,
 )
 from querybuild.resource import Attribute, Link, Resource, link_of, own_key_of
-from querybuild.terms import Field, Template, ordered
+from querybuild.terms import Template, ordered
 from querybuild.types import OPAQUE
 
 PATH = Slot("path")

@@ -16,7 +16,7 @@ import msgspec
 from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
-from pypika.terms import Criterion, ExistsCriterion
+from pypika.terms import Criterion, ExistsCriterion, Field
 
 from querybuild.binds import Binds
 from querybuild.clauses import column, columns, from_rows, join, link_table, table
@@ -24,7 +24,7 @@ from querybuild.plan import Branch, Node, ReadPlan, Rows, Slot, Statement, node_
 from querybuild.resource import Resource
 from querybuild.rowsets import moved_rows
 from querybuild.select import KEYS, compile_read, matching
-from querybuild.terms import Field, Template, equals_any
+from querybuild.terms import Template, equals_any
 
 INCLUDED = "i0"
 """The alias of included rows. Those on the way from the primary rows to them are i1, i2, ..."""

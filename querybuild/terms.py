@@ -9,26 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pypika import Table
-from pypika.terms import JSON, Criterion, Term
-
-
-class Field(Criterion, JSON):
-    """A column of rows that have an alias: `"t0"."age"`. It stands for PyPika's Field, which made a quarter of the cost
-    of a statement: a select hashes the table of each field, and a hash writes the SQL of the table."""
-
-    def __init__(self, name: str, table: Table) -> None:
-        super().__init__()
-        assert table.alias
-        self.name, self.table = name, table
-        self._sql = f"{_quoted(table.alias)}.{_quoted(name)}"
-
-    def get_sql(self, secondary_quote_char: str = "'", **kwargs: Any) -> str:
-        return f"{self._sql} {_quoted(self.alias)}" if kwargs.get("with_alias") and self.alias else self._sql
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+from pypika import Field
+from pypika.terms import Criterion, Term
 
 
 class Template(Criterion):
@@ -85,5 +67,5 @@ def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
         'SELECT {1} FROM generate_subscripts({0},2) AS "j") FROM generate_subscripts({0},1) AS "i") '
         'WHEN {0} IS NULL THEN NULL ELSE ARRAY(SELECT {2} FROM unnest({0}) AS "x") END'
     )
-    element = select(Template('"x"'))
+    element = select(Field("x"))
     return lambda array: Template(text, array, select(Template('({})["i"]["j"]', array)), element)

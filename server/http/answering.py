@@ -135,7 +135,8 @@ class Exchange(HTTPConnection):
         were announced.
         """
         assert isinstance(start_line, ResponseStartLine)
-        assert isinstance(headers, Headers)
+        if not isinstance(headers, Headers):
+            headers = Headers.of(headers)
         if self._wire is None:
             return closed_future()
         head = self._head(start_line, headers)
@@ -195,7 +196,7 @@ class Exchange(HTTPConnection):
             self.is_last = self.is_last or "close" in headers.pop("Connection").lower()
         lines = [f"{name}: {value}\r\n" for name, values in by_name.items() for value in values]
         lines.insert(0, _status_line(status, line.reason))
-        length = int(by_name["Content-Length"][0]) if "Content-Length" in by_name else None
+        length = int(",".join(by_name["Content-Length"])) if "Content-Length" in by_name else None
         if self._is_head or status in BODILESS:
             length = 0
         elif length is None:

@@ -23,6 +23,19 @@ class Headers(HTTPHeaders):
         self.by_name = self._as_list = {} if by_name is None else by_name
         self._combined_cache = {}
 
+    @classmethod
+    def of(cls, headers: HTTPHeaders) -> Headers:
+        """The same headers, from tornado's."""
+        made = cls()
+        for name, value in headers.get_all():
+            made.add(name, value)
+        return made
+
+    def copy(self) -> Headers:
+        return Headers({name: list(values) for name, values in self.by_name.items()})
+
+    __copy__ = copy
+
 
 def usual_name(name: bytes) -> str:
     """A name as tornado writes it.

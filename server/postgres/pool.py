@@ -160,7 +160,11 @@ class Pool:
         long as another client has borrowed."""
         if self._places > 0:
             return self._may_grow()
-        return self._places > self._least_places and self._turns.is_crowded_out(client) and self._may_grow()
+        return self._has_spare_place and self._turns.is_crowded_out(client) and self._may_grow()
+
+    @property
+    def _has_spare_place(self) -> bool:
+        return self._places == 0 and self._least_places < 0
 
     def _may_grow(self) -> bool:
         return not (self._current or self._opening) or time.monotonic() >= self._grows_at
@@ -186,18 +190,22 @@ class Pool:
         return connection
 
     def _hand_on(self) -> None:
-        """Hands an idle connection, or a place, to the next request that may have it."""
+        """Hands an idle connection or a place to the next request that may have it, and the spare place to one whose
+        client is crowded out."""
         is_ready = bool(self._ready)
-        if not is_ready and not (self._places > 0 and self._may_grow()):
-            return
-        turn = self._turns.next()
-        if turn is None:
-            return
-        if is_ready:
-            turn.set_result(self._ready.pop())
-        else:
-            self._places -= 1
-            turn.set_result(None)
+        if is_ready or (self._places > 0 and self._may_grow()):
+            turn = self._turns.next()
+            if turn is not None and is_ready:
+                turn.set_result(self._ready.pop())
+            elif turn is not None:
+                self._places -= 1
+                turn.set_result(None)
+        # The client of this turn may have borrowed now, so that another one is crowded out.
+        if self._has_spare_place and self._turns.waiting and self._may_grow():
+            turn = self._turns.next(of_crowded_out=True)
+            if turn is not None:
+                self._places -= 1
+                turn.set_result(None)
 
     async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
         """Waits for a turn. Returns a connection, or None for a place. The client then holds it."""

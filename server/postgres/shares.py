@@ -45,6 +45,8 @@ class Shares:
         self._most = most
         self._most_borrowing = most_borrowing
         self._shares: dict[str, Share] = {}
+        # How many clients hold more than their share.
+        self._borrowers = 0
         self.waiting: dict[str | None, dict[Turn, None]] = {}
 
     def __len__(self) -> int:
@@ -56,9 +58,12 @@ class Shares:
         return client is None or client not in self._shares or self._shares[client].held < self._most
 
     def is_crowded_out(self, client: str | None) -> bool:
-        """Whether the client holds nothing while another one holds more than its share."""
-        held = 0 if client is None or client not in self._shares else self._shares[client].held
-        return not held and any(share.held > self._most for share in self._shares.values())
+        """Whether the client holds nothing while another one holds more than its share. Never true of the server
+        itself."""
+        if not self._borrowers or client is None:
+            return False
+        share = self._shares.get(client)
+        return share is None or not share.held
 
     def take(self, client: str | None) -> bool:
         """Takes one for the client. Returns false if the client may not have one more."""
@@ -70,6 +75,8 @@ class Shares:
         elif share.held >= self._most and not self._may_borrow(share):
             return False
         share.held += 1
+        if share.held == self._most + 1:
+            self._borrowers += 1
         return True
 
     def _add(self, client: str) -> Share:
@@ -97,6 +104,8 @@ class Shares:
         if client is None:
             return
         share = self._shares[client]
+        if share.held == self._most + 1:
+            self._borrowers -= 1
         share.held -= 1
         since = share.since.pop(thing, None)
         if since is not None and (now := time.monotonic()) - since < SHORT_SECONDS:
@@ -119,8 +128,9 @@ class Shares:
             if not turns:
                 del self.waiting[client]
 
-    def next(self) -> Turn | None:
-        """The next turn, with one taken for its client; None if no waiting client may take one."""
+    def next(self, *, of_crowded_out: bool = False) -> Turn | None:
+        """The next turn, with one taken for its client; None if no waiting client may take one. of_crowded_out: only of
+        the clients that `is_crowded_out` is true of."""
         if not self.waiting:
             return None
         for client in list(self.waiting):
@@ -129,7 +139,7 @@ class Shares:
                 del turns[next(iter(turns))]
             if not turns:
                 del self.waiting[client]
-            elif self.take(client):
+            elif (not of_crowded_out or self.is_crowded_out(client)) and self.take(client):
                 turn = next(iter(turns))
                 # The other clients come before this client's next request.
                 del self.waiting[client], turns[turn]

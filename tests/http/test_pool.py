@@ -423,6 +423,63 @@ async def test_the_spare_connection_is_for_a_client_that_has_none(database_url: 
         assert pool._places == 2
 
 
+async def borrowed(pool: Pool, client: str) -> list[Connection]:
+    """Both connections of a pool of two, whose share is one."""
+    for one in [await pool.acquire(SECONDS) for _ in range(2)]:
+        await pool.keep(one)
+    await pool.keep(await pool.acquire(SECONDS, client), client)
+    found = await taken(pool, client, 2)
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.parametrize("how", ["released", "kept", "kept for the 1000th time"])
+async def test_a_spare_connection_that_is_given_back_goes_to_the_next_client(database_url: str, how: str) -> None:
+    async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
+        held = await borrowed(pool, "a")
+        spare = await pool.acquire(SECONDS, "b")
+        waiting = asyncio.create_task(pool.acquire(SECONDS, "c"))
+        await asyncio.sleep(0)
+        if how == "released":
+            await pool.release(spare, "b")
+        else:
+            pool._kept = 0 if how == "kept" else pools.KEPT_TIMES - 1
+            await pool.keep(spare, "b")
+        held.append(await asyncio.wait_for(waiting, 2))
+        assert below.get_size() == 3
+        for client, one in zip("aac", held, strict=True):
+            await pool.release(one, client)
+
+
+async def test_a_spare_connection_that_postgresql_refuses_is_opened_later(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "GROW_AGAIN_SECONDS", 0.1)
+    async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
+        held = await borrowed(pool, "a")
+        connect, below._connect = below._connect, refuse
+        waiting = asyncio.create_task(pool.acquire(SECONDS, "b"))
+        await until(lambda: pool._grows_at > 0)
+        below._connect = connect
+        held.append(await asyncio.wait_for(waiting, 2))
+        for client, one in zip("aab", held, strict=True):
+            await pool.release(one, client)
+
+
+async def test_a_client_that_is_crowded_out_while_it_waits_gets_the_spare_connection(database_url: str) -> None:
+    async with opened(database_url, 2, 1, has_spare=True) as (pool, _):
+        for client in "ab":
+            await pool.keep(await pool.acquire(SECONDS, client), client)
+        held = [await pool.acquire(SECONDS, client) for client in "ab"]
+        waiting = [asyncio.create_task(pool.acquire(SECONDS, client)) for client in "ac"]
+        await asyncio.sleep(0)
+        # The client a waits first, and borrows.
+        await pool.keep(held.pop(), "b")
+        held += await asyncio.wait_for(asyncio.gather(*waiting), 2)
+        for client, one in zip("aac", held, strict=True):
+            await pool.release(one, client)
+
+
 async def test_the_spare_connection_is_not_used_while_no_client_has_borrowed(database_url: str) -> None:
     async with opened(database_url, 2, 1, has_spare=True) as (pool, below):
         held = [await pool.acquire(SECONDS, client) for client in "ab"]
