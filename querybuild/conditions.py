@@ -189,7 +189,8 @@ class ConditionPlanner:
         """Whether the id at the other end is a value of the row, null where there is none. Where null and false are
         alike, an EXISTS says the same of a key that is the other's, and PostgreSQL can begin with the other's row."""
         matches_null = node.field is not None or node.op in _MATCH_NULL
-        return relationship.is_own_key or self._is_negated or matches_null
+        is_own = relationship.is_own_key and not self.hides(relationship)
+        return is_own or self._is_negated or matches_null
 
     def id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
         """The id at the other end of a to-one: null where there is none, whichever row has the key. A key that may be

@@ -98,22 +98,15 @@ class Create(msgspec.Struct, frozen=True):
 
 def compile_write(plan: WritePlan) -> WriteStatements:
     is_update = plan.kind == "update"
-    has_lock = is_update and bool(plan.links or plan.unchanged or not plan.assignments)
+    targets = tuple(_targets(plan))
+    has_lock = is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
     statements = WriteStatements(
         owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
         row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
-        targets=tuple(
-            [
-                TargetStatement(
-                    assignment.target.resource, assignment.slot, _lock_named(assignment.target, assignment.slot)
-                )
-                for assignment in plan.assignments
-                if assignment.target is not None
-            ]
-        ),
+        targets=targets,
         is_limited=plan.is_limited,
         free_ids=_free_ids(plan) if may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
@@ -312,6 +305,13 @@ def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
     for assignment in plan.assignments:
         if assignment.owner is not None:
             yield _lock_named(assignment.owner, assignment.slot)
+
+
+def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
+    for assignment in plan.assignments:
+        if assignment.target is not None:
+            lock = _lock_named(assignment.target, assignment.slot)
+            yield TargetStatement(assignment.target.resource, assignment.slot, lock)
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:

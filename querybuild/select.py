@@ -236,7 +236,8 @@ def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
     it plans once. A filter's values are worth a plan of their own: a plan for any value may walk a million rows."""
     if plan.limit is None:
         return None
-    is_fixed = plan.usual_limit is not None and plan.scope is None and not plan.conditions
+    is_filtered = plan.scope is not None or plan.conditions or plan.node.rows.criteria
+    is_fixed = plan.usual_limit is not None and not is_filtered
     limit = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.limit)
     return Template("{}-1", limit) if is_page and plan.reads_one_more else limit
 

@@ -304,7 +304,8 @@ class Engine:
         has_computed = any(node.computed for node, _ in nodes(plan.node))
         statements = compile_read(plan)
         has_parts = any(branch.needs_rows for branch in plan.node.branches)
-        is_one_row = plan.scope is None and not has_parts and not reads_other_rows(plan.node)
+        # RETURNING sees other rows as they were before the statement.
+        is_one_row = plan.scope is None and not (has_parts or plan.node.targets or reads_other_rows(plan.node))
         encoder = DocumentEncoder(plan, self.base_url)
         return CompiledRead(statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 

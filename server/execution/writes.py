@@ -329,11 +329,16 @@ async def run_write(
         if locked is None:
             raise resource_not_found(plan.resource.type, str(row_id), write.id_pointer)
         _check_unchanged(write, locked)
+    for target in statements.targets:
+        await _check_target(connection, write, values[target.slot], target, bound)
+    if statements.is_limited:
+        # What is hidden is decided before the row is written, which may change it.
+        for place, one in enumerate(statements.links):
+            if one.lock is not None and place not in related:
+                related[place] = await connection.fetch(one.lock.sql, *bound(one.lock, row_id=row_id))
     if statements.row is not None:
         row = await _write_row(connection, write, bound, statements, is_sequence_exhausted)
         row_id = row_id if row is None else row[0]
-    for target in statements.targets:
-        await _check_target(connection, write, values[target.slot], target, bound)
     for place, (link, link_statements) in enumerate(zip(plan.links, statements.links, strict=True)):
         try:
             await write_link(connection, write, values, link, link_statements, row_id, related.get(place), bound)
@@ -348,8 +353,11 @@ async def run_write(
 async def _check_target(
     connection: Connection, write: PlannedWrite, key: Any, target: TargetStatement, bound: Bound
 ) -> None:
-    """A key that was written must be that of a row that is not hidden. Raises RelatedNotFound."""
-    if key is None:
+    """A key must be that of a row that is there and not hidden. A new row may refer to itself. Raises
+    RelatedNotFound."""
+    plan = write.plan
+    is_itself = plan.kind == "create" and plan.id_slot is not None and write.values[plan.id_slot] == key
+    if key is None or (is_itself and target.resource is plan.resource):
         return
     if await connection.fetchval(target.lock.sql, *bound(target.lock)) is None:
         raise related_not_found(target.resource, str(key), slot_pointer(write, target.slot))

@@ -21,3 +21,14 @@ def test_tornados_methods_see_and_change_the_same_headers() -> None:
     assert (headers["VARY"], headers.get("accept"), "content-Length" in headers) == ("Accept,Origin", None, True)
     del headers["vary"]
     assert list(headers.copy().get_all()) == [("Content-Length", "2")]
+
+
+def test_tornados_own_headers_become_ours() -> None:
+    headers = HTTPHeaders({"content-type": "a/b"})
+    headers.add("Set-Cookie", "a=1")
+    headers.add("Set-Cookie", "b=2")
+    made = Headers.of(headers)
+    assert made.by_name == {"Content-Type": ["a/b"], "Set-Cookie": ["a=1", "b=2"]}
+    copied = made.copy()
+    copied.add("Set-Cookie", "c=3")
+    assert (type(copied), made.by_name["Set-Cookie"]) == (Headers, ["a=1", "b=2"])

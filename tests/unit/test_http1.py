@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-from tornado.httputil import HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPOutputError, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
 from server.http.answering import JOINED_BYTES, Exchange
@@ -491,6 +491,23 @@ async def test_an_answer_longer_than_its_content_length_is_reset(line: ResponseS
         request.exchange.write(b"abc")
     assert transport.done == ["abort"]
     assert transport.written.endswith(b"\r\n\r\n")
+
+
+async def test_an_answer_with_two_lengths_is_refused() -> None:
+    """A proxy might believe the other one."""
+    request, _, transport = asked()
+    headers = fields({"Content-Length": "2"})
+    headers.add("Content-Length", "5")
+    with pytest.raises(ValueError, match="2,5"):
+        request.exchange.write_headers(OK, headers, b"ab")
+    assert transport.written == b""
+
+
+async def test_an_answer_with_tornados_own_headers_is_written() -> None:
+    request, _, transport = asked()
+    request.exchange.write_headers(OK, HTTPHeaders({"content-length": "2"}), b"ab")
+    request.exchange.finish()
+    assert transport.written.endswith(b"Content-Length: 2\r\n\r\nab")
 
 
 async def test_an_answer_shorter_than_its_content_length_is_reset() -> None:
