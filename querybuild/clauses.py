@@ -28,6 +28,7 @@ from querybuild.plan import (
     Logic,
     Node,
     OrderKey,
+    Pair,
     Place,
     Rows,
     Scope,
@@ -67,7 +68,7 @@ def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
     for attribute in node.read:
         term = column_term(alias, attribute)
         yield term if attribute.type.select is None else attribute.type.select(term)
-    for key, target in zip(node.keys, node.targets or (None,) * len(node.keys), strict=True):
+    for key, target in node.keys_and_targets:
         yield column(alias, key) if target is None else _key_of_visible(column(alias, key), target, binds)
 
 
@@ -115,7 +116,11 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
 
 def attached(rows: Rows) -> Criterion:
     """`"t1"."id"="t0"."group_id"`, of rows without a link table."""
-    return _all([Template("{}={}", column(rows.alias, far), column(rows.parent, near)) for near, far in rows.pairs])
+    return _paired(rows.parent, rows.alias, rows.pairs)
+
+
+def _paired(near_alias: str, far_alias: str, pairs: tuple[Pair, ...]) -> Criterion:
+    return _all([Template("{}={}", column(far_alias, far), column(near_alias, near)) for near, far in pairs])
 
 
 def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) -> QueryBuilder:
@@ -295,10 +300,7 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
         query = query.where(attached(rows))
     else:
         query = join_links(query, rows)
-        links = rows.through.alias
-        query = query.where(
-            _all([Template("{}={}", column(links, far), column(rows.parent, near)) for near, far in rows.through.near])
-        )
+        query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
     found = ExistsCriterion(where(where(query, rows.criteria, binds), exists.conditions, binds))
     # A CASE is what the planner does not look into.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found

@@ -8,6 +8,7 @@ Declarations in a plan compare by identity: one catalogue, one set of plans.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, Literal
 
@@ -178,6 +179,10 @@ class Node(msgspec.Struct, frozen=True):
     @property
     def resource(self) -> Resource:
         return self.rows.resource
+
+    @property
+    def keys_and_targets(self) -> Iterator[tuple[str, Rows | None]]:
+        return zip(self.keys, self.targets or (None,) * len(self.keys), strict=True)
 
     def position_of_key(self, column: str) -> int:
         return 1 + len(self.read) + self.keys.index(column)

@@ -111,13 +111,9 @@ def _with_linkage(places: Sequence[Place]) -> Node:
         for branch in node.branches
         if branch.relationship in first.relationships
     }
-    keys = {key: target for node in nodes for key, target in _keys(node)}
+    keys = {key: target for node in nodes for key, target in node.keys_and_targets}
     shown = first.attributes, first.relationships
     return node_of(first.rows, *shown, tuple(keys), tuple(branches.values()), tuple(keys.values()))
-
-
-def _keys(node: Node) -> Iterator[tuple[str, Rows | None]]:
-    return zip(node.keys, node.targets or (None,) * len(node.keys), strict=True)
 
 
 def _data(plan: ReadPlan, places: Sequence[Place]) -> Part:

@@ -20,7 +20,7 @@ from asyncpg import exceptions as pg
 from server.observing.supervision import Supervised
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection, is_open, retire
-from server.postgres.shares import Shares
+from server.postgres.shares import Shares, Turn
 from server.postgres.turn_timeouts import TurnTimeouts
 
 UNUSED_CONNECTION_SECONDS = 300
@@ -198,14 +198,16 @@ class Pool:
             if turn is not None and is_ready:
                 turn.set_result(self._ready.pop())
             elif turn is not None:
-                self._places -= 1
-                turn.set_result(None)
+                self._hand_place(turn)
         # The client of this turn may have borrowed now, so that another one is crowded out.
         if self._has_spare_place and self._turns.waiting and self._may_grow():
             turn = self._turns.next(of_crowded_out=True)
             if turn is not None:
-                self._places -= 1
-                turn.set_result(None)
+                self._hand_place(turn)
+
+    def _hand_place(self, turn: Turn) -> None:
+        self._places -= 1
+        turn.set_result(None)
 
     async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
         """Waits for a turn. Returns a connection, or None for a place. The client then holds it."""
