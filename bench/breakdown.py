@@ -79,9 +79,11 @@ def read_shape(request: Request, engine: Engine) -> ReadShape:
     route = match_route(request.path.partition("?")[0], engine.catalog, engine.fixed_paths)
     assert route is not None
     assert route.resource is not None
+    accepts = route.methods["GET"].accepts
     if route.shape is Shape.RELATED:
-        return ReadShape("related", route.resource, route.relationship)
-    return ReadShape("collection" if route.shape is Shape.COLLECTION else "resource", route.resource)
+        return ReadShape("related", route.resource, route.relationship, accepts=accepts)
+    is_collection = route.shape is Shape.COLLECTION
+    return ReadShape("collection" if is_collection else "resource", route.resource, accepts=accepts)
 
 
 def first_plan_us(request: Request, cursor: str) -> float:

@@ -30,6 +30,7 @@ from server.handlers import (
     UnknownHostHandler,
 )
 from server.handlers.base import Handler
+from server.handlers.custom import defined_methods
 from server.health import Health
 from server.http import compression, cors
 from server.http.allowed_hosts import AllowedHosts
@@ -43,7 +44,7 @@ from server.limits.per_worker import ConnectionLimits, admin_limits, connection_
 from server.limits.running import Running
 from server.observing.metrics import CLOSED
 from server.postgres.database import Database
-from server.routes import ADMIN, Route, Shape, below_prefix, match_route
+from server.routes import ADMIN, Methods, Route, Shape, below_prefix, match_route, methods_of
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
@@ -62,7 +63,7 @@ PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
 UNKNOWN_HOST, FOREIGN_ORIGIN = Match(UnknownHostHandler), Match(ForeignOriginHandler)
 PROBES = (LiveHandler, ReadyHandler)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK))
+SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK, methods=methods_of(Shape.SERVER)))
 
 
 class Routes:
@@ -71,7 +72,7 @@ class Routes:
 
     def __init__(self, engine: Engine, database: Database, routes: CustomRoutes) -> None:
         self.engine = engine
-        self.routes = [(re.compile(pattern_text(one.pattern), one.flags), handler) for one, handler in routes]
+        self.routes = [_custom_route(pattern, handler) for pattern, handler in routes]
         self.database = database
         settings = engine.settings
         self.running = Running(
@@ -104,18 +105,20 @@ class Routes:
 
     def _match_custom(self, path: str) -> Match | None:
         text = path_text(path)
-        for pattern, handler in self.routes:
+        for pattern, handler, methods in self.routes:
             found = pattern.fullmatch(text)
             if found is not None:
                 arguments = tuple([unquote_to_bytes(group or "") for group in found.groups()])
-                return Match(handler, Route(Shape.CUSTOM, path), arguments)
+                return Match(handler, Route(Shape.CUSTOM, path, methods=methods), arguments)
         return None
 
     def find_admin_handler(self, request: HTTPServerRequest) -> HTTPMessageDelegate:
         """Return the delegate for a request on the admin port, which only has health and metrics."""
         path = self._read_path(request)
         shape = None if path is None else ADMIN.get(path)
-        match = Match(Handler) if path is None or shape is None else Match(HANDLERS[shape], Route(shape, path))
+        match = Match(Handler)
+        if path is not None and shape is not None:
+            match = Match(HANDLERS[shape], Route(shape, path, methods=methods_of(shape)))
         return self._delegate(request, self._admitted(request, match, self._admin_hosts))
 
     def _admitted(self, request: HTTPServerRequest, match: Match, hosts: AllowedHosts) -> Match:
@@ -142,6 +145,13 @@ class Routes:
             context |= {"health": self.health, "gauges": self.gauges}
         assert isinstance(request, Request)
         return HandlerDelegate(self.application, request, match.handler, context, match.arguments)
+
+
+def _custom_route(
+    pattern: re.Pattern[str], handler: type[CustomHandler]
+) -> tuple[re.Pattern[str], type[CustomHandler], Methods]:
+    methods = methods_of(Shape.CUSTOM, defined_methods(handler))
+    return re.compile(pattern_text(pattern.pattern), pattern.flags), handler, methods
 
 
 def make_app(

@@ -22,7 +22,7 @@ from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import vals_of
 from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
-from querybuild.parse import FAMILIES, parse, split_pairs
+from querybuild.parse import parse, split_pairs
 from querybuild.plan import LockStrength, Node, ReadPlan, Scope, Statement, Values, WritePlan, node_of
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Page, Query
@@ -38,17 +38,12 @@ from serializers import pointers
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.links import PageQueries, Pairs, page_queries
 from serializers.streams import StreamEncoder
-from server.routes import fixed_paths
+from server.routes import NO_PARAMETERS, fixed_paths
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 
 ROW_BODIES = 16
 """The assumed size of the largest row, in bodies of the largest size."""
-
-NO_PARAMETERS: frozenset[str] = frozenset()
-ON_COLLECTION = frozenset(FAMILIES)
-ON_RESOURCE = frozenset({"include", "fields"})
-ON_LINKAGE = frozenset({"page", "include", "fields"})
 
 _ENTRY_BYTES, _BYTES_PER_CHARACTER = 4096, 12
 """The assumed bytes of a cache entry, and those that each character of a query string adds: nodes, plan, values,
@@ -90,19 +85,13 @@ class Bare(msgspec.Struct, frozen=True, eq=False):
 
 class ReadShape(msgspec.Struct, frozen=True):
     """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
-    shows."""
+    shows. accepts: the parameter families of the route."""
 
     kind: Literal["collection", "resource", "related", "linkage"]
     resource: Resource
     relationship: Relationship | None = None
     written: tuple[str, ...] = ()
-
-    @property
-    def accepts(self) -> frozenset[str]:
-        """The parameter families that the route accepts."""
-        if self.kind == "resource" or not (self.relationship is None or self.relationship.is_to_many):
-            return ON_RESOURCE
-        return ON_LINKAGE if self.kind == "linkage" else ON_COLLECTION
+    accepts: frozenset[str] = NO_PARAMETERS
 
 
 class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
@@ -201,11 +190,11 @@ class Engine:
         nodes_shown = [part.node for part in statements.parts]
         return CompiledStream(statements, StreamEncoder(plan, nodes_shown, self.base_url))
 
-    def check_no_parameters(self, query_string: str) -> None:
-        """Refuse parameters, for routes that accept none. Raises ParameterError."""
+    def check_parameters(self, query_string: str, accepts: frozenset[str]) -> None:
+        """Check the parameters of a request that reads nothing. Raises ParameterError."""
         if query_string:
             errors = Errors()
-            parse(split_pairs(query_string, errors), NO_PARAMETERS, self.limits, errors)
+            parse(split_pairs(query_string, errors), accepts, self.limits, errors)
             raise_all(errors)
 
     def prepare_write(self, resource: Resource, change: Change, errors: list[ApiError]) -> PreparedWrite:

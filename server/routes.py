@@ -1,18 +1,29 @@
-"""The route shapes as a table, and how a canonical path (`server/http/target.py`) is matched to one. Collections are
-looked up in the catalogue and not in tornado's route table, so that another catalogue is another lookup and nothing
-else.
+"""The route table: what each method of each route shape accepts and answers with. And how a canonical path
+(`server/http/target.py`) is matched to a route. Collections are looked up in the catalogue and not in tornado's route
+table, so that another catalogue is another lookup and nothing else.
+
+It must not know: how a request is answered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import cache
 from urllib.parse import unquote
 
 import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.resource import Relationship, Resource
+from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
+from server.observing.exposition import OPENMETRICS, TEXT
+
+NO_PARAMETERS: frozenset[str] = frozenset()
+ON_ONE = frozenset({"include", "fields"})
+ON_LINKAGE = frozenset({"page", "include", "fields"})
+ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
 
 
 class Shape(StrEnum):
@@ -29,14 +40,105 @@ class Shape(StrEnum):
     SERVER = ASTERISK
 
 
+class Method(msgspec.Struct, frozen=True):
+    """One method of a route shape: a row of the route table.
+
+    accepts: the parameter families. body: the media type of its body; without it, a body that is sent is ignored.
+    answers: the media types of its answer. needs: which of the methods that the declaration allows it needs, if any.
+    is_to_many: whether only a to-many relationship has it, or only a to-one; None where both have it.
+    """
+
+    name: str
+    accepts: frozenset[str] = NO_PARAMETERS
+    body: MediaType | None = None
+    answers: tuple[MediaType, ...] = (JSON_API,)
+    needs: str | None = None
+    is_to_many: bool | None = None
+
+
+Methods = Mapping[str, Method]
+"""The methods of a route by name, in the order of Allow."""
+
+METRICS = (MediaType(TEXT), MediaType(OPENMETRICS))
+
+# Routes below /-/ and custom routes ignore parameters: their handlers do not check them.
+TABLE: dict[Shape, tuple[Method, ...]] = {
+    Shape.ROOT: (Method("GET"),),
+    Shape.LIVE: (Method("GET"),),
+    Shape.READY: (Method("GET"),),
+    Shape.METRICS: (Method("GET", answers=METRICS),),
+    Shape.COLLECTION: (
+        Method("GET", ON_MANY, needs="list"),
+        Method("POST", ON_ONE, JSON_API),
+    ),
+    Shape.RESOURCE: (
+        Method("GET", ON_ONE, needs="detail"),
+        Method("PATCH", ON_ONE, JSON_API),
+        Method("DELETE"),
+    ),
+    Shape.RELATED: (
+        Method("GET", ON_MANY, needs="read", is_to_many=True),
+        Method("GET", ON_ONE, needs="read", is_to_many=False),
+        Method("POST", ON_ONE, JSON_API, is_to_many=True),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False),
+        Method("DELETE", is_to_many=False),
+    ),
+    Shape.RELATIONSHIP: (
+        Method("GET", ON_LINKAGE, needs="read", is_to_many=True),
+        Method("GET", ON_ONE, needs="read", is_to_many=False),
+        Method("POST", body=JSON_API, is_to_many=True),
+        Method("PATCH", ON_LINKAGE, JSON_API, is_to_many=True),
+        Method("PATCH", ON_ONE, JSON_API, is_to_many=False),
+        Method("DELETE", body=JSON_API, is_to_many=True),
+    ),
+    Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
+    # What is declared here is the class of the user, with its methods.
+    Shape.CUSTOM: (
+        Method("GET", answers=(ANY,), needs="GET"),
+        Method("POST", body=ANY, answers=(ANY,), needs="POST"),
+        Method("PUT", body=ANY, answers=(ANY,), needs="PUT"),
+        Method("PATCH", body=ANY, answers=(ANY,), needs="PATCH"),
+        Method("DELETE", body=ANY, answers=(ANY,), needs="DELETE"),
+    ),
+    # `OPTIONS *` (RFC 9110, 9.3.7) lists the methods of all routes together.
+    Shape.SERVER: (Method("GET"), Method("POST"), Method("PATCH"), Method("DELETE")),
+}
+"""The methods of each shape, in the order of Allow. HEAD is added where GET is, and OPTIONS everywhere."""
+
+NOT_ALLOWED = Method("")
+"""Stands for a method that a route does not have."""
+
+_OPTIONS = Method("OPTIONS", answers=())
+
+
+@cache
+def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many: bool | None = None) -> Methods:
+    """Return the methods of a route. declared: those that its resource or relationship allows. is_to_many: of its
+    relationship.
+
+    >>> list(methods_of(Shape.COLLECTION, frozenset({"create"})))
+    ['POST', 'OPTIONS']
+    """
+    methods = {
+        row.name: row
+        for row in TABLE[shape]
+        if (row.needs is None or row.needs in declared) and row.is_to_many in (None, is_to_many)
+    }
+    if "GET" in methods:
+        methods["HEAD"] = methods["GET"]
+    return methods | {"OPTIONS": _OPTIONS}
+
+
 class Route(msgspec.Struct, frozen=True):
-    """shape: what the path looks like. path: the canonical one, below the prefix. id: decoded."""
+    """shape: what the path looks like. path: the canonical one, below the prefix. id: decoded. methods: those that it
+    has, with HEAD and OPTIONS."""
 
     shape: Shape
     path: str
     resource: Resource | None = None
     id: str = ""
     relationship: Relationship | None = None
+    methods: Methods = {}
 
 
 ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.READY, Shape.METRICS)}
@@ -57,10 +159,10 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
     """
     if path in fixed:
-        return Route(fixed[path], path)
+        return Route(fixed[path], path, methods=methods_of(fixed[path]))
     resource = catalog.by_path.get(path)
     if resource is not None:
-        return Route(Shape.COLLECTION, path, resource)
+        return Route(Shape.COLLECTION, path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
     segments = path.split("/")
     for length in (len(segments) - 1, len(segments) - 2, len(segments) - 3):
         resource = catalog.by_path.get("/".join(segments[:length])) if length > 1 else None
@@ -86,11 +188,13 @@ def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
     except UnicodeError:
         return None
     if not names:
-        return Route(Shape.RESOURCE, path, resource, id_text)
+        methods = methods_of(Shape.RESOURCE, resource.methods)
+        return Route(Shape.RESOURCE, path, resource, id_text, methods=methods)
     if len(names) == 2 and names[0] != "relationships":
         return None
     relationship = resource.relationship(names[-1])
     if relationship is None:
         return None
     shape = Shape.RELATED if len(names) == 1 else Shape.RELATIONSHIP
-    return Route(shape, path, resource, id_text, relationship)
+    methods = methods_of(shape, relationship.methods, relationship.is_to_many)
+    return Route(shape, path, resource, id_text, relationship, methods)

@@ -37,12 +37,12 @@ from server.handlers.receiving import Receiving
 from server.http import compression
 from server.http.answering import Exchange, http_date
 from server.http.headers import Headers
-from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
+from server.http.negotiation import ANY, MEDIA_TYPE, MediaType, check_accept, check_content_type
 from server.http.request import Request
 from server.limits.clients import client_key, current_client
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
-from server.routes import Route
+from server.routes import NOT_ALLOWED, Route
 
 HALF_BODY_SECONDS = 2.0
 """How long the server waits for the rest of a body when it stops."""
@@ -69,11 +69,8 @@ def _timing(stages: list[tuple[str, float]]) -> str:
 
 @stream_request_body
 class Handler(Receiving):
-    """The base of all handlers. methods: those of the route, in the order of Allow; HEAD and OPTIONS are added to them.
-    extensions: the URIs that the route accepts as `ext` of a media type."""
+    """The base of all handlers. applied_extensions: the URIs that the body has as `ext` of its media type."""
 
-    methods: tuple[str, ...] = ("GET",)
-    extensions: frozenset[str] = frozenset()
     applied_extensions: frozenset[str] = frozenset()
     request: Request
     resource: Resource
@@ -89,6 +86,7 @@ class Handler(Receiving):
         self.database = database
         self.telemetry = database.telemetry
         self.route = route
+        self._method = NOT_ALLOWED if route is None else route.methods.get(self.request.method or "", NOT_ALLOWED)
         if route is not None and route.resource is not None:
             self.resource = route.resource
         self._running = running
@@ -112,9 +110,9 @@ class Handler(Receiving):
         self.check_method()
         if method == "OPTIONS":
             return
-        check_accept(", ".join(headers.by_name.get("Accept", ())), self.extensions)
+        check_accept(", ".join(headers.by_name.get("Accept", ())), self._method.answers)
         if method in WRITES:
-            self._prepare_write(method)
+            self._prepare_write()
 
     def _begin_work(self) -> None:
         """Check the limits. A request counts for them when all of it has arrived. Raises Overloaded,
@@ -139,9 +137,12 @@ class Handler(Receiving):
 
     def check_method(self) -> None:
         """Check that the route has the method. Raises MethodNotAllowed."""
-        method, allowed = self.request.method, self.allowed()
-        if method not in (*allowed, "HEAD", "OPTIONS") or (method == "HEAD" and "GET" not in allowed):
+        if self._method is NOT_ALLOWED:
             raise self._not_allowed()
+
+    def check_parameters(self) -> None:
+        """Check the parameters, if no read does. Raises ParameterError."""
+        self.engine.check_parameters(self.request.query, self._method.accepts)
 
     def _refuse_headers(self) -> None:
         """Answer headers that are too large with a status and without a document, as invalid HTTP."""
@@ -150,28 +151,26 @@ class Handler(Receiving):
         self.exchange.end_after_answer()
         self.finish()
 
-    def _prepare_write(self, method: str) -> None:
+    def _prepare_write(self) -> None:
         headers, settings = self.request.headers, self.engine.settings
         if settings.read_only:
             raise ReadOnlyServer("This server only answers reads.")
         for name in ("If-Match", "If-Unmodified-Since"):
             if name in headers.by_name:
                 raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
-        if method in self.body_methods:
-            self.check_media_type()
+        body = self._method.body
+        if body is not None:
+            if body is not ANY:
+                self._check_media_type(body)
             self.check_length()
 
-    def check_media_type(self) -> None:
+    def _check_media_type(self, accepted: MediaType) -> None:
         """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""
         headers = self.request.headers
         if self.content_length() or "Transfer-Encoding" in headers.by_name or "Content-Type" in headers.by_name:
-            self.applied_extensions = check_content_type(headers.get("Content-Type"), self.extensions)
+            self.applied_extensions = check_content_type(headers.get("Content-Type"), accepted)
         if "Content-Encoding" in headers.by_name and headers["Content-Encoding"].lower() != "identity":
             raise UnsupportedMediaType("A body must not be compressed.", header="Content-Encoding")
-
-    def allowed(self) -> tuple[str, ...]:
-        """Return the methods of this route that the declarations allow."""
-        return self.methods
 
     def _not_allowed(self) -> MethodNotAllowed:
         allow = self.allow()
@@ -184,8 +183,9 @@ class Handler(Receiving):
 
     def allow(self) -> tuple[str, ...]:
         """Return the methods for the header Allow. A read-only server has no writes."""
-        methods = [one for one in self.allowed() if not (self.engine.settings.read_only and one in WRITES)]
-        return (*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS")
+        assert self.route is not None
+        is_read_only = self.engine.settings.read_only
+        return tuple([name for name in self.route.methods if not (is_read_only and name in WRITES)])
 
     async def options(self, *_: Any) -> None:
         self.set_status(204)
@@ -454,8 +454,6 @@ class Handler(Receiving):
 
 class NotFoundHandler(Handler):
     """Answers paths without a route."""
-
-    methods = ()
 
     def _no_route(self) -> RouteNotFound:
         path, settings = self.request.sent_path, self.engine.settings

@@ -11,13 +11,8 @@ from server.handlers.writing import WritingHandler
 class CollectionHandler(WritingHandler):
     """Lists a collection and creates resources in it."""
 
-    methods = ("GET", "POST")
-
-    def allowed(self) -> tuple[str, ...]:
-        return self.methods if "list" in self.resource.methods else ("POST",)
-
     async def get(self) -> None:
-        await self.answer_read(ReadShape("collection", self.resource))
+        await self.answer_read(ReadShape("collection", self.resource, accepts=self._method.accepts))
 
     async def post(self) -> None:
         check_method(self.resource, "create")

@@ -15,9 +15,7 @@ from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
-from server.routes import Route
-
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+from server.routes import TABLE, Route, Shape
 
 
 class CustomHandler(Handler):
@@ -28,7 +26,6 @@ class CustomHandler(Handler):
     catalog and the settings. finish_document: sends bytes as a JSON:API document.
     """
 
-    body_methods = frozenset(METHODS[1:])
     database: Any
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
@@ -37,14 +34,6 @@ class CustomHandler(Handler):
 
     def client_gone(self) -> None:
         """Do nothing: custom code is not cancelled, because it may do more than answer."""
-
-    def allowed(self) -> tuple[str, ...]:
-        """Return the methods that the class defines."""
-        own = [method for method in METHODS if getattr(type(self), method.lower()) is not _inherited(method)]
-        return tuple(own)
-
-    def check_media_type(self) -> None:
-        """Accept any media type."""
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Finish the answer. A large one may be compressed while other requests are answered."""
@@ -59,5 +48,10 @@ class CustomHandler(Handler):
         return self.compress_and_finish(body)
 
 
-def _inherited(method: str) -> object:
-    return getattr(RequestHandler, method.lower())
+def defined_methods(handler: type[Handler]) -> frozenset[str]:
+    """Return the methods that a handler class defines, of those that a custom route may have."""
+    return frozenset([row.name for row in TABLE[Shape.CUSTOM] if _is_defined(handler, row.name.lower())])
+
+
+def _is_defined(handler: type[Handler], name: str) -> bool:
+    return getattr(handler, name) is not getattr(RequestHandler, name)

@@ -32,9 +32,8 @@ from server.engine import PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, ErrorAnswer, Overload, error_objects
 from server.execution.writes import Transaction
 from server.handlers.writing import WritingHandler
-from server.http.negotiation import MEDIA_TYPE
+from server.http.negotiation import ATOMIC, MEDIA_TYPE
 
-ATOMIC = "https://jsonapi.org/ext/atomic"
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 
 Item = tuple[Operation, PreparedWrite]
@@ -44,13 +43,10 @@ Refusal = ApiError | HTTPError
 class OperationsHandler(WritingHandler):
     """Runs a list of operations in one transaction."""
 
-    methods = ("POST",)
-    extensions = frozenset({ATOMIC})
-
     _operations: list[Operation] | None = None
 
     async def post(self) -> None:
-        self.engine.check_no_parameters(self.request.query)
+        self.check_parameters()
         errors = Errors()
         self._operations = operations = list[Operation]()
         self.stage("parse")

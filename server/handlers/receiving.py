@@ -1,7 +1,7 @@
 """Receives the body of a request, within its limit and within the memory of the worker for all bodies. What comes in:
 chunks. What goes out: the body, or an error.
 
-It must not know: routes, documents, the database.
+It must not know: documents, the database.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from server.errors import BodyTooLarge, Overloaded
 from server.http.request import Request
 from server.limits.running import Running
 from server.observing.telemetry import ObservedHandler
+from server.routes import Method
 
 MAX_CHUNKS = 1024
 """How many chunks of a body are kept before they are joined. A chunk takes 33 bytes more than its content, which may be
@@ -22,12 +23,12 @@ a single byte."""
 
 
 class Receiving(ObservedHandler):
-    """The base of handlers that read a body. body_methods: the methods with a body. body_bytes: see
-    `server.limits.bodies`."""
+    """The base of handlers that read a body. body_bytes: see `server.limits.bodies`."""
 
-    body_methods: frozenset[str] = frozenset({"POST", "PATCH"})
     request: Request
     engine: Engine
+    _method: Method
+    """The row of the route table for the method of the request."""
     # A request without a body never sets the following.
     body_bytes = 0
     _running: Running
@@ -46,7 +47,7 @@ class Receiving(ObservedHandler):
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Keep a chunk, or refuse the request if the body becomes too large."""
         self._received_bytes = received = self._received_bytes + len(chunk)
-        if self._is_refused or self.request.method not in self.body_methods:
+        if self._is_refused or self._method.body is None:
             return None
         if received > self.engine.settings.max_body_bytes:
             self.answer_error(self._too_large())

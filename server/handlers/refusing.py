@@ -10,8 +10,6 @@ from server.handlers.base import Handler
 class UnknownHostHandler(Handler):
     """Refuses requests whose host is not a name of this server."""
 
-    methods = ()
-
     def _no_route(self) -> UnknownHost:
         name = quoted(str(self.request.host_name))
         detail = f"{name} is not a name of this server. Add it to the setting allowed_hosts if it should be one."
@@ -20,8 +18,6 @@ class UnknownHostHandler(Handler):
 
 class ForeignOriginHandler(Handler):
     """Refuses writes from pages of another origin."""
-
-    methods = ()
 
     def _no_route(self) -> ForeignOrigin:
         origin = self.request.headers["Origin"]

@@ -23,19 +23,14 @@ from server.handlers.writing import WritingHandler
 class RelatedHandler(WritingHandler):
     """Reads and writes related resources."""
 
-    methods = ("GET", "POST", "PATCH", "DELETE")
-
-    def allowed(self) -> tuple[str, ...]:
-        reading = ("GET",) if "read" in self.relationship.methods else ()
-        return (*reading, *(("POST",) if self.relationship.is_to_many else ("PATCH", "DELETE")))
-
     @property
     def target(self) -> Resource:
         """The resource at the other end of the relationship."""
         return self.engine.catalog.target(self.relationship)
 
     async def get(self) -> None:
-        await self.answer_read(ReadShape("related", self.resource, self.relationship), self.path_id(self.resource))
+        shape = ReadShape("related", self.resource, self.relationship, accepts=self._method.accepts)
+        await self.answer_read(shape, self.path_id(self.resource))
 
     async def post(self) -> None:
         assert self.route is not None
@@ -66,7 +61,7 @@ class RelatedHandler(WritingHandler):
     async def delete(self) -> None:
         check_method(self.target, "delete")
         path_id = self.path_id(self.resource)
-        self.engine.check_no_parameters(self.request.query)
+        self.check_parameters()
         self.stage("execute")
         await self.writer.transaction(lambda transaction: self._delete(transaction, path_id))
         self.finish_document(DELETED)

@@ -18,13 +18,6 @@ REMOVED = message_document(UPDATED)
 class RelationshipHandler(WritingHandler):
     """Reads and writes linkage."""
 
-    methods = ("GET", "POST", "PATCH", "DELETE")
-    body_methods = frozenset({"POST", "PATCH", "DELETE"})
-
-    def allowed(self) -> tuple[str, ...]:
-        methods = self.methods if self.relationship.is_to_many else ("GET", "PATCH")
-        return methods if "read" in self.relationship.methods else methods[1:]
-
     async def get(self) -> None:
         await self.answer_read(self._shape, self.path_id(self.resource), self._related_link())
 
@@ -46,7 +39,7 @@ class RelationshipHandler(WritingHandler):
     async def _change_linkage(self, mode: LinkMode, answer: bytes) -> None:
         self.path_id(self.resource)
         errors = Errors()
-        self.engine.check_no_parameters(self.request.query)
+        self.check_parameters()
         change = self._decoded(mode, errors)
         self.stage("plan")
         write = None if change is None else self.engine.prepare_write(self.resource, change, errors)
@@ -66,7 +59,7 @@ class RelationshipHandler(WritingHandler):
 
     @property
     def _shape(self) -> ReadShape:
-        return ReadShape("linkage", self.resource, self.relationship)
+        return ReadShape("linkage", self.resource, self.relationship, accepts=self._method.accepts)
 
     def _related_link(self) -> dict[str, str]:
         assert self.route is not None

@@ -15,14 +15,10 @@ DELETED = message_document("Object successfully deleted")
 class ResourceHandler(WritingHandler):
     """Reads, updates and deletes one resource."""
 
-    methods = ("GET", "PATCH", "DELETE")
-
-    def allowed(self) -> tuple[str, ...]:
-        return self.methods if "detail" in self.resource.methods else self.methods[1:]
-
     async def get(self) -> None:
         resource = self.resource
-        await self.answer_read(ReadShape("resource", resource), self.path_id(resource))
+        shape = ReadShape("resource", resource, accepts=self._method.accepts)
+        await self.answer_read(shape, self.path_id(resource))
 
     async def patch(self) -> None:
         assert self.route is not None
@@ -43,7 +39,7 @@ class ResourceHandler(WritingHandler):
         assert self.route is not None
         check_method(self.resource, "delete")
         self.stage("plan")
-        self.engine.check_no_parameters(self.request.query)
+        self.check_parameters()
         self.path_id(self.resource)
         errors = Errors()
         write = self.engine.prepare_write(self.resource, Change(kind="delete", type=None, id=self.route.id), errors)

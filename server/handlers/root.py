@@ -12,7 +12,7 @@ class RootHandler(Handler):
     """Answers with links to every collection."""
 
     async def get(self) -> None:
-        self.engine.check_no_parameters(self.request.query)
+        self.check_parameters()
         base = self.engine.base_url
         links = {"self": f"{base}/"}
         listed = [resource for resource in self.engine.catalog if "list" in resource.methods]
@@ -25,6 +25,4 @@ class RootHandler(Handler):
 
 
 class ServerHandler(Handler):
-    """Answers `OPTIONS *` (RFC 9110, 9.3.7). methods: those of all routes together."""
-
-    methods = ("GET", "POST", "PATCH", "DELETE")
+    """Answers `OPTIONS *` (RFC 9110, 9.3.7)."""

@@ -60,7 +60,7 @@ class WritingHandler(ReadingHandler):
     def answer_shape(self, resource: Resource, change: Change | None) -> ReadShape:
         """Return the shape of the read that answers a write of this resource."""
         written = () if change is None else written_relationships(change, resource, self.engine.catalog)
-        return ReadShape("resource", resource, written=written)
+        return ReadShape("resource", resource, written=written, accepts=self._method.accepts)
 
     async def answer_create(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> None:
         """Create the resource and answer with it. errors: those of the body."""

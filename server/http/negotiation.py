@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+import msgspec
 from tornado.httputil import HTTPHeaders
 
 from server.errors import NotAcceptable, UnsupportedMediaType
 
 MEDIA_TYPE = "application/vnd.api+json"
+ATOMIC = "https://jsonapi.org/ext/atomic"
 
 _PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
 _QUOTED_PAIR = re.compile(r"\\(.)")
@@ -21,6 +23,18 @@ _QUOTED_PAIR = re.compile(r"\\(.)")
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))++')
 
 Parameters = dict[str, str]
+
+
+class MediaType(msgspec.Struct, frozen=True, eq=False):
+    """A media type of bodies and answers. extensions: the URIs that it may have as `ext`."""
+
+    name: str
+    extensions: frozenset[str] = frozenset()
+
+
+JSON_API = MediaType(MEDIA_TYPE)
+ATOMIC_OPERATIONS = MediaType(MEDIA_TYPE, frozenset({ATOMIC}))
+ANY = MediaType("*/*")
 
 CACHED_HEADERS = 16
 """How many values of each header are cached: clients repeat the same ones, and parsing one takes up to 4 us. Refused
@@ -33,8 +47,8 @@ def add_vary(headers: HTTPHeaders, name: str) -> None:
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def check_content_type(value: str | None, extensions: frozenset[str]) -> frozenset[str]:
-    """The extensions that a request with a body applies. Raises UnsupportedMediaType."""
+def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]:
+    """The extensions that a request with a JSON:API body applies. Raises UnsupportedMediaType."""
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")
     media_type, parameters = _parsed(value)
@@ -42,18 +56,19 @@ def check_content_type(value: str | None, extensions: frozenset[str]) -> frozens
         return frozenset()
     if media_type != MEDIA_TYPE:
         raise UnsupportedMediaType(f"The Content-Type must be {MEDIA_TYPE}.", header="Content-Type")
-    unknown = _unsupported_parameter(parameters, extensions)
+    unknown = _unsupported_parameter(parameters, accepted.extensions)
     if unknown is not None:
         raise UnsupportedMediaType(f"The Content-Type has {unknown}.", header="Content-Type")
     return frozenset(parameters.get("ext", "").split())
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
-def check_accept(value: str | None, extensions: frozenset[str]) -> None:
+def check_accept(value: str | None, answers: tuple[MediaType, ...]) -> None:
     """Raises NotAcceptable if the JSON:API media type is listed, and each time with a parameter that this route does
-    not support."""
+    not support. answers: the media types of the route."""
     if not value or MEDIA_TYPE not in value.lower():
         return
+    extensions = frozenset[str]().union(*(one.extensions for one in answers))
     problems = []
     for element in _ELEMENT.findall(value):
         media_type, parameters = _parsed(element)

@@ -17,6 +17,7 @@ from querybuild.errors import ApiError, Several
 from querybuild.resource import Resource
 from server.engine import Engine, PreparedRead, ReadShape
 from server.resources import built_in
+from server.routes import ON_MANY, ON_ONE, Shape, methods_of
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests import catalog as corner
@@ -39,6 +40,7 @@ FORMS = 10
 
 KINDS: tuple[Literal["collection", "related", "linkage", "resource"], ...]
 KINDS = ("collection", "collection", "collection", "related", "linkage", "resource")
+SHAPES = {"related": Shape.RELATED, "linkage": Shape.RELATIONSHIP}
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -61,10 +63,14 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 def shape_of(random: Random, catalog: Catalog, resource: Resource) -> ReadShape:
     """A route whose answer shows rows of the resource."""
     kind = random.choice(KINDS)
-    if kind in ("collection", "resource"):
-        return ReadShape(kind, resource)
+    if kind == "resource":
+        return ReadShape(kind, resource, accepts=ON_ONE)
     found = [(one, by) for one in catalog for by in one.relationships if catalog.target(by) is resource]
-    return ReadShape(kind, *random.choice(found)) if found else ReadShape("collection", resource)
+    if kind == "collection" or not found:
+        return ReadShape("collection", resource, accepts=ON_MANY)
+    owner, by = random.choice(found)
+    methods = methods_of(SHAPES[kind], frozenset({"read"}), by.is_to_many)
+    return ReadShape(kind, owner, by, accepts=methods["GET"].accepts)
 
 
 def query_string(filling: Filling, mark: str) -> str:

@@ -14,6 +14,7 @@ from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.errors import SortError
 from querybuild.resource import Resource
 from server.engine import Engine, PreparedRead, ReadShape
+from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.catalog import ARTICLE, AUTHOR, CATALOG
@@ -134,7 +135,7 @@ def test_keys_that_are_put_twice_are_bounded_too() -> None:
 
 
 def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
-    return engine.prepare_read(ReadShape("collection", resource), query)
+    return engine.prepare_read(ReadShape("collection", resource, accepts=ON_MANY), query)
 
 
 def shapes(engine: Engine, start: int, count: int) -> None:

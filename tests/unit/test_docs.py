@@ -18,6 +18,7 @@ from querybuild.types import ColumnType
 from server.engine import Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
 from server.resources import built_in
+from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import SETTINGS, Settings
 from server.settings.groups import Setting
@@ -168,7 +169,7 @@ def test_statements_of_the_walkthrough() -> None:
     target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     path, query = re.sub(r"\n +", "", target).split("?")
     engine = Engine(Settings(), built_in(), LiveSchema())
-    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path]), query)
+    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path], accepts=ON_MANY), query)
     compiled = read.compiled.statements
     branches = [branch.sql for branch in compiled.branches if branch is not None]
     assert squeezed(statements) == squeezed(";".join([compiled.primary.sql, *branches, ""]))

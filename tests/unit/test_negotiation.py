@@ -7,11 +7,15 @@ import time
 import pytest
 
 from server.errors import NotAcceptable, UnsupportedMediaType
-from server.http.negotiation import MEDIA_TYPE, check_accept, check_content_type
-
-NONE: frozenset[str] = frozenset()
-ATOMIC = "https://jsonapi.org/ext/atomic"
-WITH_ATOMIC = frozenset({ATOMIC})
+from server.http.negotiation import (
+    ANY,
+    ATOMIC,
+    ATOMIC_OPERATIONS,
+    JSON_API,
+    MEDIA_TYPE,
+    check_accept,
+    check_content_type,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +34,7 @@ WITH_ATOMIC = frozenset({ATOMIC})
     ],
 )
 def test_content_type_accepted(value: str) -> None:
-    check_content_type(value, NONE)
+    check_content_type(value, JSON_API)
 
 
 @pytest.mark.parametrize(
@@ -51,16 +55,19 @@ def test_content_type_accepted(value: str) -> None:
 )
 def test_content_type_refused(value: str | None) -> None:
     with pytest.raises(UnsupportedMediaType) as raised:
-        check_content_type(value, NONE)
+        check_content_type(value, JSON_API)
     assert raised.value.header == "Content-Type"
 
 
 def test_extension_of_the_route() -> None:
-    check_content_type(f'{MEDIA_TYPE}; ext="{ATOMIC}"', WITH_ATOMIC)
-    check_accept(f'{MEDIA_TYPE}; ext="{ATOMIC}"', WITH_ATOMIC)
-    for check, refusal in ((check_content_type, UnsupportedMediaType), (check_accept, NotAcceptable)):
-        with pytest.raises(refusal) as raised:
-            check(f'{MEDIA_TYPE}; ext="{ATOMIC} https://example.com/x"', WITH_ATOMIC)
+    assert check_content_type(f'{MEDIA_TYPE}; ext="{ATOMIC}"', ATOMIC_OPERATIONS) == {ATOMIC}
+    check_accept(f'{MEDIA_TYPE}; ext="{ATOMIC}"', (ATOMIC_OPERATIONS,))
+    two = f'{MEDIA_TYPE}; ext="{ATOMIC} https://example.com/x"'
+    with pytest.raises(UnsupportedMediaType) as of_body:
+        check_content_type(two, ATOMIC_OPERATIONS)
+    with pytest.raises(NotAcceptable) as of_answer:
+        check_accept(two, (ATOMIC_OPERATIONS,))
+    for raised in (of_body, of_answer):
         assert "an `ext` that this route does not have: https://example.com/x" in raised.value.detail
 
 
@@ -84,7 +91,7 @@ def test_extension_of_the_route() -> None:
     ],
 )
 def test_accept_accepted(value: str | None) -> None:
-    check_accept(value, NONE)
+    check_accept(value, (JSON_API,))
 
 
 @pytest.mark.parametrize(
@@ -114,13 +121,20 @@ def test_accept_accepted(value: str | None) -> None:
 )
 def test_accept_refused(value: str, problem: str) -> None:
     with pytest.raises(NotAcceptable) as raised:
-        check_accept(value, NONE)
+        check_accept(value, (JSON_API,))
     assert (raised.value.header, raised.value.detail) == ("Accept", f"Every {MEDIA_TYPE} of Accept has {problem}.")
+
+
+def test_an_extension_belongs_to_one_of_the_media_types_of_the_route() -> None:
+    extended = f'{MEDIA_TYPE}; ext="{ATOMIC}"'
+    check_accept(extended, (ANY, ATOMIC_OPERATIONS))
+    with pytest.raises(NotAcceptable):
+        check_accept(extended, (ANY, JSON_API))
 
 
 def test_an_unclosed_quote_is_parsed_in_linear_time() -> None:
     """A head may contain 64 KB of it. A search for the end from each position would take half a minute."""
     begin = time.monotonic()
     with pytest.raises(NotAcceptable):
-        check_accept(f'{MEDIA_TYPE};a="' + '\\"' * 30_000, frozenset())
+        check_accept(f'{MEDIA_TYPE};a="' + '\\"' * 30_000, (JSON_API,))
     assert time.monotonic() - begin < 2

@@ -10,6 +10,7 @@ import pytest
 from querybuild.cursors import encode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, Several
 from server.engine import Engine, PreparedRead, ReadShape
+from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.catalog import CATALOG
@@ -23,7 +24,7 @@ def engine() -> Engine:
 
 
 def read(asked: Engine, query: str) -> PreparedRead:
-    return asked.prepare_read(ReadShape("collection", ARTICLE), quote(query, safe="=&[]"))
+    return asked.prepare_read(ReadShape("collection", ARTICLE, accepts=ON_MANY), quote(query, safe="=&[]"))
 
 
 def facts(prepared: PreparedRead) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from server.routes import Route, Shape, below_prefix, fixed_paths, match_route
@@ -38,7 +39,9 @@ ARTICLES = AUTHOR.relationship("articles")
     ],
 )
 def test_route(path: str, route: Route) -> None:
-    assert match_route(path, CATALOG, fixed_paths("/operations")) == route
+    found = match_route(path, CATALOG, fixed_paths("/operations"))
+    assert found is not None
+    assert msgspec.structs.replace(found, methods={}) == route
 
 
 @pytest.mark.parametrize(
