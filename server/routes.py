@@ -27,6 +27,8 @@ ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
 
 
 class Shape(StrEnum):
+    """What a path looks like. The values are labels in metrics and traces."""
+
     ROOT = "/"
     LIVE = "/-/live"
     READY = "/-/ready"
@@ -130,8 +132,8 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
 
 
 class Route(msgspec.Struct, frozen=True):
-    """shape: what the path looks like. path: the canonical one, below the prefix. id: decoded. methods: those that it
-    has, with HEAD and OPTIONS."""
+    """A path that the server answers. path: the canonical one, below the prefix. id: decoded. methods: those that the
+    declarations allow, and HEAD and OPTIONS."""
 
     shape: Shape
     path: str
@@ -158,8 +160,9 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
     >>> match_route("/users/7/relationships/group", catalog, fixed_paths("/operations")).shape
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
     """
-    if path in fixed:
-        return Route(fixed[path], path, methods=methods_of(fixed[path]))
+    shape = fixed.get(path)
+    if shape is not None:
+        return Route(shape, path, methods=methods_of(shape))
     resource = catalog.by_path.get(path)
     if resource is not None:
         return Route(Shape.COLLECTION, path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
