@@ -23,7 +23,8 @@ from bench.requests import Request, rendered
 from bench.servers import Cpus, pin_own
 from server.embedded.cluster import find_software
 from server.embedded.folder import SoftwareMissing
-from server.engine import Engine
+from server.engine import ANYBODY, Engine
+from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
 from server.postgres.database import open_database
 from server.resources import built_in
@@ -121,7 +122,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
     path, _, query_string = rendered(request, 1, cursor)[0].partition("?")
     route = match_route(path, engine.catalog, engine.fixed_paths)
     assert route is not None
-    prepared = engine.prepare_read(read_shape(request, engine), query_string)
+    prepared = engine.prepare_read(read_shape(request, engine), query_string, ANYBODY)
     database = await open_database(url, settings, 1)
     sent: list[tuple[str, Sequence[Any]]] = []
     try:
@@ -131,7 +132,7 @@ async def _sent(url: str, request: Request, cursor: str) -> list[tuple[str, Sequ
         # In the first execution the driver also looks up types.
         for _ in range(2):
             sent.clear()
-            await execute_read(database, prepared, path_id, engine)
+            await execute_read(database, prepared, Arguments(prepared.values, path=path_id), engine)
     finally:
         await database.close()
     return sent

@@ -31,7 +31,7 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Unchanged, Values, WritePlan
+from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.rowsets import open_written
@@ -80,26 +80,46 @@ def plan_write(
     return planner.planned(id_slot, owner)
 
 
-def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Resource, str, Any, LockStrength]]:
+def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, str, Any, LockStrength]]:
     """Yield the existing rows that a write locks, each by a column and its value: its own row, rows whose keys it sets
     or clears, and rows that it links to."""
     plan = write.plan
     row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
     exists = row_id is not None and not isinstance(row_id, Lid)
     if exists:
-        yield plan.resource, plan.resource.id.column, row_id, plan.lock_strength
+        yield plan.rows, plan.resource.id.column, row_id, plan.lock_strength
     for assignment in plan.assignments:
         owner, owner_id = assignment.owner, write.values[assignment.slot]
         if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
-            yield owner.resource, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
+            yield owner, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
         key = link.relationship.foreign_key
         strength = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE
         for one in write.values[link.slot] if key or link.mode != "remove" else ():
             if not isinstance(one, Lid):
-                yield link.target, link.target.id.column, one, strength
+                yield link.rows, link.target.id.column, one, strength
         if key and exists and link.mode == "replace":
-            yield link.target, key, row_id, strength
+            yield link.rows, key, row_id, strength
+
+
+class RelatedRow(msgspec.Struct, frozen=True):
+    """The row at the other end of a to-one of the row that a path names. rows: it is one of these. owners: that of the
+    path is one of these."""
+
+    owners: Rows
+    rows: Rows
+    relationship: Relationship
+
+    @property
+    def resource(self) -> Resource:
+        """The resource of the row."""
+        return self.rows.resource
+
+
+def plan_related_row(resource: Resource, relationship: Relationship, catalog: Catalog, context: Context) -> RelatedRow:
+    """Plan the row that a write of a related resource is about."""
+    target = catalog.target(relationship)
+    return RelatedRow(open_written(resource, context), open_written(target, context), relationship)
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:

@@ -1,13 +1,9 @@
-"""Finds plans whose exact total can be counted by keys. What comes in: a plan. What goes out: the same plan, which says
-so (docs/adr/0021-counted-by-keys.md).
-"""
+"""Decides whether the exact total of a list can be counted by keys (docs/adr/0021-counted-by-keys.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import assert_never
-
-import msgspec
 
 from querybuild.plan import (
     ColumnRef,
@@ -16,7 +12,6 @@ from querybuild.plan import (
     Exists,
     IdIs,
     Logic,
-    ReadPlan,
     Reference,
     References,
     Rows,
@@ -24,21 +19,23 @@ from querybuild.plan import (
 )
 
 
-def counted(plan: ReadPlan, references: References) -> ReadPlan:
-    """Users who have a computer, and nothing else that is asked of them, are counted by the owners of the computers,
-    which foreign keys say are users. It spares PostgreSQL the reading of all users (docs/adr/0021-counted-by-keys.md).
-    A computer with the name of its owner is none that can be told by itself.
+def counted_by(rows: Rows, conditions: tuple[Condition, ...], references: References) -> Exists | None:
+    """Return the rows whose keys are counted in place of the primary rows, or None.
+
+    Users who have a computer, without any other condition, are as many as the different owners of computers, which
+    foreign keys hold to be users. So PostgreSQL does not read the users. This is not possible with a condition that
+    refers to the user again, such as a computer with the name of its owner.
     """
-    match plan.scope, plan.conditions:
-        case None, (Exists(rows=Rows(pairs=((near, far),)) as rows) as owned,) if (
-            near == plan.node.resource.id.column
-            and not plan.node.rows.criteria
-            and Reference(rows.resource, far, plan.node.resource) in references
-            and rows.parent not in _aliases(owned.conditions)
+    match conditions:
+        case (Exists(rows=Rows(pairs=((near, far),)) as owned) as exists,) if (
+            near == rows.resource.id.column
+            and not rows.criteria
+            and Reference(owned.resource, far, rows.resource) in references
+            and owned.parent not in _aliases(exists.conditions)
         ):
-            return msgspec.structs.replace(plan, counted_by=owned)
+            return exists
         case _:
-            return plan
+            return None
 
 
 def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 from querybuild.binds import Binds
 from querybuild.clauses import column, columns, from_rows, link_table, one_of, table
 from querybuild.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.plan import Assignment, LinkWrite, LockStrength, Rows, Slot, Statement, WritePlan, node_of
+from querybuild.plan import Assignment, LinkWrite, LockStrength, Node, Rows, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
 from querybuild.rowsets import moved_rows
 from querybuild.terms import Template, equals_any, escaped_braces
@@ -84,19 +84,21 @@ class WriteStatements(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """One of some creates that are written together. plan: with what it returns. ids: of slots, which create makes the
-    id that belongs there."""
+    """One of several creates that one statement writes. shown: what it returns of the row. ids: of slots, which create
+    makes the id that belongs there."""
 
     plan: WritePlan
+    shown: Node | None
     ids: tuple[tuple[int, int], ...]
 
     @property
     def width(self) -> int:
         """Columns that it returns."""
-        return width_of(self.plan)
+        return width_of(self.plan, self.shown)
 
 
-def compile_write(plan: WritePlan) -> WriteStatements:
+def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements:
+    """Return the statements of a write. shown: what the row's own statement returns of it; its id if that is None."""
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
     has_lock = is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
@@ -105,16 +107,16 @@ def compile_write(plan: WritePlan) -> WriteStatements:
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
-        row=_ROW_STATEMENTS[plan.kind](plan) if not is_update or plan.assignments else None,
+        row=_ROW_STATEMENTS[plan.kind](plan, shown) if not is_update or plan.assignments else None,
         targets=targets,
-        is_limited=plan.is_limited,
-        free_ids=_free_ids(plan) if may_meet_taken_ids(plan) else None,
+        is_limited=plan.is_limited or (shown is not None and bool(shown.targets)),
+        free_ids=_free_ids(plan, shown) if may_meet_taken_ids(plan) else None,
         links=tuple(_link_statements(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
     if statements.row is None or statements.free_ids or not statements.is_repeatable:
         return statements
-    return msgspec.structs.replace(statements, alone=_alone(plan, statements.row))
+    return msgspec.structs.replace(statements, alone=_alone(plan, shown, statements.row))
 
 
 # PyPika types `columns`, `set` and `returning` of these as the Field that a table would have by that name.
@@ -138,14 +140,14 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 
 
-def _insert(plan: WritePlan) -> Statement:
+def _insert(plan: WritePlan, shown: Node | None) -> Statement:
     """`INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. Where clients choose ids, one that
     the default offers may be taken: ON CONFLICT DO NOTHING returns no row then, and `free_ids.py` looks for
     another."""
     binds = Binds()
     terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
     query = _inserted(plan, [terms])
-    return Statement(query.get_sql() + _returning(plan, binds), binds.slots)
+    return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
@@ -162,7 +164,7 @@ def rows_together(plan: WritePlan) -> int:
     return max(1, VALUES_TOGETHER // max(1, len(plan.assignments)))
 
 
-def compile_rows(plan: WritePlan) -> str:
+def compile_rows(plan: WritePlan, shown: Node | None = None) -> str:
     """New rows that are alike, whose values follow one another: `INSERT INTO "groups" ("name") VALUES ($1),($2),...
     RETURNING "groups"."id"`. They are written and returned in their order."""
     numbers = count(1)
@@ -170,7 +172,7 @@ def compile_rows(plan: WritePlan) -> str:
         [_assigned(assignment, Parameter(f"${next(numbers)}")) for assignment in plan.assignments]
         for _ in range(rows_together(plan))
     ]
-    return str(_inserted(plan, rows).get_sql()) + _returning(plan, Binds())
+    return str(_inserted(plan, rows).get_sql()) + _returning(plan, shown, Binds())
 
 
 def compile_together(creates: Sequence[Create]) -> str:
@@ -206,20 +208,20 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
         for one in plan.assignments
     ]
     names = ",".join([f'"c{place}"' for place in range(create.width)])
-    return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan, Binds())})"
+    return f"({names}) AS ({_inserted(plan, [terms]).get_sql()}{_returning(plan, create.shown, Binds())})"
 
 
-def _free_ids(plan: WritePlan) -> FreeIdStatements:
+def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     """With `INSERT INTO "persons" ("id","name") VALUES ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`,
     which is given a number that is free."""
     binds = Binds()
     terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
     with_id = (Assignment(plan.resource.id.column, -1), *plan.assignments)
     query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
-    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, binds), binds.slots))
+    return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots))
 
 
-def _update(plan: WritePlan) -> Statement:
+def _update(plan: WritePlan, shown: Node | None) -> Statement:
     """`UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
@@ -227,29 +229,29 @@ def _update(plan: WritePlan) -> Statement:
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
         query = query.set(rows.field(assignment.column), _joined(assignment, value))
-    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan, binds), binds.slots)
+    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
-def _delete(plan: WritePlan) -> Statement:
+def _delete(plan: WritePlan, shown: Node | None) -> Statement:
     """`DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
     query = _delete_from(rows).where(_is_row(plan, binds))
-    return Statement(query.get_sql() + _returning(plan, binds), binds.slots)
+    return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
 _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 
 
-def _returning(plan: WritePlan, binds: Binds) -> str:
+def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
     query."""
-    node = plan.returning or node_of(plan.resource)
+    node = shown or node_of(plan.resource)
     terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, binds)]
     return " RETURNING " + ",".join(terms)
 
 
-def _alone(plan: WritePlan, row: Statement) -> Statement:
+def _alone(plan: WritePlan, shown: Node | None, row: Statement) -> Statement:
     """The row's statement as a transaction of its own. A trigger that cancels it may have written something before: the
     division fails then, and nothing stays. A row that is not there is a row of nulls.
 
@@ -257,7 +259,7 @@ def _alone(plan: WritePlan, row: Statement) -> Statement:
         SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
         THEN 0 ELSE 1 END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE
     """
-    names = ",".join([f'"c{place}"' for place in range(width_of(plan))])
+    names = ",".join([f'"c{place}"' for place in range(width_of(plan, shown))])
     is_cancelled = '"the row"."c0" IS NULL'
     if plan.id_slot is not None and plan.kind != "create":
         number = row.slots.index(Slot("request", plan.id_slot)) + 1
@@ -266,14 +268,14 @@ def _alone(plan: WritePlan, row: Statement) -> Statement:
             PostgreSQLQuery.from_(rows).select(1).where(rows.field(plan.resource.id.column) == Parameter(f"${number}"))
         )
         is_cancelled += f" AND EXISTS ({found.get_sql()})"
-    shown = f'"the row".*,1/CASE WHEN {is_cancelled} THEN 0 ELSE 1 END'
+    result = f'"the row".*,1/CASE WHEN {is_cancelled} THEN 0 ELSE 1 END'
     joined = '(VALUES (0)) "all" LEFT JOIN "the row" ON TRUE'
-    return Statement(f'WITH "the row" ({names}) AS ({row.sql}) SELECT {shown} FROM {joined}', row.slots)
+    return Statement(f'WITH "the row" ({names}) AS ({row.sql}) SELECT {result} FROM {joined}', row.slots)
 
 
-def width_of(plan: WritePlan) -> int:
+def width_of(plan: WritePlan, shown: Node | None) -> int:
     """Columns that the row's statement returns."""
-    node = plan.returning or node_of(plan.resource)
+    node = shown or node_of(plan.resource)
     return 1 + len(node.read) + len(node.keys)
 
 

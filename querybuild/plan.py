@@ -234,6 +234,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 References = frozenset[Reference]
+NO_REFERENCES: References = frozenset()
 
 
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,7 +245,8 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     has_cursors: rows carry the texts of their sort keys, before an exact total. place: where the page begins.
     is_far: the offset is so large that the page is found by ids alone before its rows are read. usual_limit: what is in
     the slot of limit, where the page has the default size. counted_by: rows whose keys are counted in place of the
-    primary rows.
+    primary rows. first_rows: of a list without pages, how many rows are read at first. If there are as many, the list
+    is streamed.
     """
 
     node: Node
@@ -264,6 +266,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_far: bool = False
     usual_limit: int | None = None
     counted_by: Exists | None = None
+    first_rows: int | None = None
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
@@ -378,7 +381,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A write of one row and its links. rows: it is one of these. id_slot: of its id; None on create without a client's
     id.
     unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if they
-    have that value. returning: what is shown of the row, where its statement can give that back.
+    have that value.
     """
 
     kind: ChangeKind
@@ -388,7 +391,6 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     owner: OwnerRow | None = None
-    returning: Node | None = None
 
     @property
     def resource(self) -> Resource:
@@ -402,7 +404,6 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
             or any(link.rows.criteria for link in self.links)
             or any(assignment.target for assignment in self.assignments)
             or (self.owner is not None and self.owner.rows.criteria)
-            or (self.returning is not None and self.returning.targets)
         )
 
     @property

@@ -11,11 +11,13 @@ import msgspec
 
 from querybuild.catalog import Catalog
 from querybuild.conditions import ConditionPlanner, ReadValue
+from querybuild.counting import counted_by
 from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
 from querybuild.filters import vals_of
 from querybuild.plan import (
     FIRST_ALIAS,
+    NO_REFERENCES,
     Branch,
     ColumnRef,
     IdIs,
@@ -23,6 +25,7 @@ from querybuild.plan import (
     OrderKey,
     Place,
     ReadPlan,
+    References,
     Rows,
     Scope,
     Values,
@@ -44,17 +47,22 @@ the row that a key refers to."""
 JOINED_ROWS = 100
 """Up to how many primary rows the rows of to-one includes come with them: one that many name comes as often."""
 
+FIRST_ROWS = 1000
+"""How many primary rows a list without pages may have that is sent as a whole. A longer one is streamed."""
+
 FAR_ROWS = 1000
 """An offset from which on it is cheaper to find a page by its ids and then to read its rows (docs/pages.md)."""
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
-    """values: for the slots of the plan: those of the filter, of the cursor, limit and offset. list_name, cursor_mark:
-    what its cursors are bound to. cursor_parent: the parent of the list that the request's cursor is of; None where it
-    has none. readers: of the filter's values: which val of the request each is made of, and how."""
+    """A planned read. page: the page as it is planned. values: for the slots of the plan: those of the filter, of the
+    cursor, limit and offset. list_name, cursor_mark: what its cursors are bound to. cursor_parent: the parent of the
+    list that the request's cursor is of; None without a cursor. readers: of the filter's values, which val of the
+    request each is made of, and how."""
 
     plan: ReadPlan
-    values: Values
+    page: Page
+    values: Values = ()
     list_name: str = ""
     cursor_mark: str = ""
     cursor_parent: str | None = None
@@ -72,39 +80,12 @@ def plan_collection(
     context: Context,
     limits: Limits,
     errors: list[ApiError],
-    scope: Scope | None = None,
+    references: References = NO_REFERENCES,
 ) -> PlannedRead:
-    """The page of a collection that the query asks for. Appends FilterError, SortError, IncludeError and
-    FieldsError to errors; the plan is of use only when there are none. scope: of related resources, for their
-    cursors."""
+    """Plan the page of a collection. Appends FilterError, SortError, IncludeError, FieldsError and PageError to errors;
+    the plan is only valid if there are none. references: the foreign keys by which rows may be counted."""
     planner = _ReadPlanner(catalog, context, limits, errors)
-    rows = planner.conditions.open(resource)
-    conditions = planner.conditions.plan(query.filter, resource, rows.alias)
-    order = planner.order(query.sort, resource, rows.alias)
-    name = list_name(query, resource, scope) if query.page.family == "cursor" else ""
-    mark = mark_of(name, vals_of(query.filter)) if name else ""
-    if query.page.is_before:
-        order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
-    place = planner.place(query, order, mark)
-    limit, offset = planner.page_slots(query)
-    plan = ReadPlan(
-        node=planner.root(query, rows, (), is_joining=0 < query.page.size <= JOINED_ROWS),
-        conditions=conditions,
-        joins=tuple(planner.joins.values()),
-        order=order,
-        limit=limit,
-        offset=offset,
-        is_collection=True,
-        total=query.page.total if query.page.size else None,
-        has_included=query.include is not None,
-        has_cursors=query.page.family == "cursor",
-        place=place,
-        is_far=offset is not None and query.page.offset >= FAR_ROWS,
-        usual_limit=_rows_read(query.page) if query.page.size == limits.page_size else None,
-    )
-    return PlannedRead(
-        plan, tuple(planner.conditions.values), name, mark, planner.cursor_parent, tuple(planner.conditions.readers)
-    )
+    return planner.page(query, resource, references=references)
 
 
 def plan_resource(
@@ -116,8 +97,8 @@ def plan_resource(
     errors: list[ApiError],
     written: tuple[str, ...] = (),
 ) -> PlannedRead:
-    """The resource that the path names. written: relationships whose linkage is shown because the request
-    wrote them."""
+    """Plan the resource that the path names. written: relationships whose linkage is shown because the request wrote
+    them."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     rows = planner.conditions.open(resource)
     plan = ReadPlan(
@@ -126,7 +107,7 @@ def plan_resource(
         is_collection=False,
         has_included=query.include is not None,
     )
-    return PlannedRead(plan, ())
+    return PlannedRead(plan, query.page)
 
 
 def plan_related(
@@ -137,10 +118,10 @@ def plan_related(
     limits: Limits,
     errors: list[ApiError],
 ) -> PlannedRead:
-    """The resources at the other end of a relationship of the resource that the path names: a page of a to-many, or
-    the one of a to-one."""
-    planned = plan_collection(query, scope.target, catalog, context, limits, errors, scope)
-    return _scoped(planned, scope, context, is_linkage=False)
+    """Plan the resources at the other end of a relationship of the resource that the path names: a page of a to-many,
+    or the one of a to-one."""
+    planner = _ReadPlanner(catalog, context, limits, errors)
+    return planner.related(query, scope)
 
 
 def plan_linkage(
@@ -151,8 +132,9 @@ def plan_linkage(
     limits: Limits,
     errors: list[ApiError],
 ) -> PlannedRead:
-    """A relationship's linkage, paged as a collection. Every path of include starts with the relationship's
-    own name."""
+    """Plan the linkage of a relationship, which has pages like a collection. Every path of include starts with the name
+    of the relationship."""
+    planner = _ReadPlanner(catalog, context, limits, errors)
     name = scope.relationship.name
     inner: list[tuple[str, ...]] = []
     for path in query.include or ():
@@ -163,14 +145,8 @@ def plan_linkage(
             errors.append(too_deep)
         else:
             inner.append(path[1:])
-    within = msgspec.structs.replace(query, include=tuple(path for path in inner if path))
-    planned = plan_collection(within, scope.target, catalog, context, limits, errors, scope)
-    planned = _scoped(planned, scope, context, is_linkage=True)
-    if inner:
-        return msgspec.structs.replace(planned, plan=msgspec.structs.replace(planned.plan, includes_primary=True))
-    bare = node_of(planned.plan.node.rows)
-    plan = msgspec.structs.replace(planned.plan, node=bare, has_included=query.include is not None)
-    return msgspec.structs.replace(planned, plan=plan)
+    include = None if query.include is None else tuple(path for path in inner if path)
+    return planner.related(msgspec.structs.replace(query, include=include), scope, shows_resources=bool(inner))
 
 
 def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
@@ -178,18 +154,6 @@ def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
         return None
     detail = f"{quoted('.'.join(path))} goes deeper than {limits.max_include_depth} relationships."
     return IncludeError(f"Include parameter is invalid: {detail}", parameter="include")
-
-
-def _scoped(planned: PlannedRead, scope: Scope, context: Context, *, is_linkage: bool) -> PlannedRead:
-    scope = msgspec.structs.replace(scope, rows=open_rows(scope.parent, PARENT, context))
-    plan = msgspec.structs.replace(
-        planned.plan, scope=scope, is_collection=scope.relationship.is_to_many, is_linkage=is_linkage
-    )
-    if not plan.is_collection:
-        plan = msgspec.structs.replace(
-            plan, order=(), limit=None, offset=None, total=None, has_cursors=False, place=None, is_far=False
-        )
-    return msgspec.structs.replace(planned, plan=plan)
 
 
 def _rows_read(page: Page) -> int:
@@ -223,6 +187,85 @@ class _ReadPlanner:
         self.joins: dict[tuple[str, ...], Rows] = {}
         self._joined_count = 0
         self.cursor_parent: str | None = None
+
+    def related(self, query: Query, scope: Scope, *, shows_resources: bool | None = None) -> PlannedRead:
+        """The rows that the resource of the path is related to. shows_resources: of linkage, whether the resources that
+        it identifies are included; None if the resources are the primary data."""
+        rows = open_rows(scope.parent, PARENT, self.context)
+        scope = msgspec.structs.replace(scope, rows=rows)
+        if scope.relationship.is_to_many:
+            return self.page(query, scope.target, scope, shows_resources=shows_resources)
+        rows = self.conditions.open(scope.target)
+        plan = ReadPlan(
+            node=self._primary(query, rows, shows_resources=shows_resources, is_joining=True),
+            conditions=(),
+            is_collection=False,
+            has_included=query.include is not None,
+            scope=scope,
+            is_linkage=shows_resources is not None,
+            includes_primary=bool(shows_resources),
+        )
+        return PlannedRead(plan, query.page)
+
+    def page(
+        self,
+        query: Query,
+        resource: Resource,
+        scope: Scope | None = None,
+        *,
+        shows_resources: bool | None = None,
+        references: References = NO_REFERENCES,
+    ) -> PlannedRead:
+        """A page of rows: of a collection, or of those at the other end of a to-many. shows_resources: as above."""
+        page = self._page(query.page)
+        rows = self.conditions.open(resource)
+        conditions = self.conditions.plan(query.filter, resource, rows.alias)
+        order = self.order(query.sort, resource, rows.alias)
+        has_cursors = page.family == "cursor"
+        name = list_name(query, resource, scope) if has_cursors else ""
+        mark = mark_of(name, vals_of(query.filter)) if name else ""
+        if page.is_before:
+            order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
+        place = self.place(page, order, mark)
+        limit, offset = self.page_slots(page)
+        is_joining = 0 < page.size <= JOINED_ROWS
+        plan = ReadPlan(
+            node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
+            conditions=conditions,
+            joins=tuple(self.joins.values()),
+            order=order,
+            limit=limit,
+            offset=offset,
+            is_collection=True,
+            total=page.total if page.size else None,
+            has_included=query.include is not None,
+            scope=scope,
+            is_linkage=shows_resources is not None,
+            includes_primary=bool(shows_resources),
+            has_cursors=has_cursors,
+            place=place,
+            is_far=offset is not None and page.offset >= FAR_ROWS,
+            usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
+            counted_by=counted_by(rows, conditions, references),
+            first_rows=None if page.size else self._first_rows(),
+        )
+        values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
+        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers)
+
+    def _page(self, page: Page) -> Page:
+        """The page. An estimate of PostgreSQL counts rows that the context hides: then the total is exact."""
+        is_exact = page.total == "estimated" and self.context.criteria.by_type
+        return msgspec.structs.replace(page, total="exact") if is_exact else page
+
+    def _first_rows(self) -> int:
+        """One row more than may be sent as a whole, or than a list may have."""
+        most = self.limits.unpaginated
+        return 1 + (min(most, FIRST_ROWS) if isinstance(most, int) else FIRST_ROWS)
+
+    def _primary(self, query: Query, rows: Rows, *, shows_resources: bool | None, is_joining: bool) -> Node:
+        """The primary rows with what is included. Linkage that includes nothing only has ids."""
+        node = self.root(query, rows, (), is_joining=is_joining)
+        return node_of(rows) if shows_resources is False else node
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """The sort keys, and the id in the direction of the last one, so that every order is total."""
@@ -307,9 +350,8 @@ class _ReadPlanner:
             self.joins[path] = self.conditions.related(resource, alias, relationship)
         return self.joins[path]
 
-    def place(self, query: Query, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
+    def place(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
         """Where the cursor says that the page begins."""
-        page = query.page
         for key in keys if page.family == "cursor" else ():
             element = key.column.attribute.type.element
             if element is not None and element.name == "enum":
@@ -331,14 +373,13 @@ class _ReadPlanner:
         self.cursor_parent = cursor.parent
         return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in cursor.values))
 
-    def page_slots(self, query: Query) -> tuple[int | None, int | None]:
+    def page_slots(self, page: Page) -> tuple[int | None, int | None]:
         """Slots of LIMIT and OFFSET."""
-        page = query.page
         if page.size == 0:
             if not isinstance(self.limits.unpaginated, int):
                 return None, None
             return self.conditions.slot(self.limits.unpaginated + 1), None
-        limit = self.conditions.slot(_rows_read(query.page))
+        limit = self.conditions.slot(_rows_read(page))
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
     def root(self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool) -> Node:

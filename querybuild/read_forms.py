@@ -139,13 +139,13 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
     return name, op, val is None
 
 
-def form_of(planned: PlannedRead, page: Page, vals: list[Any]) -> ReadForm:
+def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     """Return the form of a valid read."""
     plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
     if plan.place is not None:
         count += sum([slot is not None for slot in plan.place.slots])
     tail = planned.values[count:]
-    return ReadForm(plan, planned.list_name, planned.readers, page, tail[:1], len(tail) > 1)
+    return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1)
 
 
 def fill(form: ReadForm, asked: Asked) -> Filled | None:

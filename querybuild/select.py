@@ -45,13 +45,15 @@ KEYS = Slot("keys")
 
 
 class ReadStatements(msgspec.Struct, frozen=True):
-    """primary, and the count where the plan wants one. branches: of the whole tree in pre-order; None where a
+    """primary, and the count where the plan wants one. first: of a list without pages, the rows that are read before it
+    is streamed; else as primary. branches: of the whole tree in pre-order; None where a
     branch's linkage needs no rows, or these come with the primary ones. parent: whether the resource is there that the
     rows are related to. at_once: primary and branches as one statement, for a read that has no snapshot of its own;
     None where it would have one part.
     """
 
     primary: Statement
+    first: Statement
     count: Statement | None
     branches: tuple[Statement | None, ...]
     parent: Statement | None
@@ -64,8 +66,10 @@ class ReadStatements(msgspec.Struct, frozen=True):
 
 
 def compile_read(plan: ReadPlan) -> ReadStatements:
+    primary = _primary(plan) if plan.united is None else _united(plan, plan.united)
     return ReadStatements(
-        primary=_primary(plan) if plan.united is None else _united(plan, plan.united),
+        primary=primary,
+        first=primary if plan.first_rows is None else _first(plan, plan.first_rows),
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
@@ -89,12 +93,23 @@ def _primary(plan: ReadPlan) -> Statement:
     return Statement(_primary_rows(plan, binds).get_sql(), binds.slots)
 
 
+def _first(plan: ReadPlan, most: int) -> Statement:
+    """`SELECT ... ORDER BY "t0"."id" LIMIT 1001`: PostgreSQL plans for no more rows, and begins at once."""
+    binds = Binds()
+    limit: Any = Template(str(most))
+    return Statement(_ordered_rows(plan, binds).limit(limit).get_sql(), binds.slots)
+
+
 def _primary_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
+    return _limit(_ordered_rows(plan, binds), plan, binds)
+
+
+def _ordered_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     joined = list(_joined(plan.node))
     query = _page(plan, binds).select(*_primary_columns(plan, binds))
     query = query.select(*[term for node in joined for term in columns(node, node.rows.alias, binds)])
     query = join(_with_total(query, plan, binds), (*plan.joins, *[node.rows for node in joined]), binds)
-    return _limit(order(query, plan.order, binds), plan, binds)
+    return order(query, plan.order, binds)
 
 
 def _united(plan: ReadPlan, branch: Branch) -> Statement:

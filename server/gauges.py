@@ -70,9 +70,8 @@ class Gauges:
         meter.put(metrics.POOL_WAITING, pool.waiting)
 
     def _update_caches(self) -> None:
-        meter, caches = self._meter, self._engine.caches
-        for name in caches.__struct_fields__:
-            cache = getattr(caches, name)
+        meter = self._meter
+        for name, cache in self._engine.caches.items():
             meter.put(metrics.CACHE_HITS, cache.hits, name)
             meter.put(metrics.CACHE_MISSES, cache.misses, name)
             meter.put(metrics.CACHE_ENTRIES, len(cache), name)

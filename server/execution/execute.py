@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -19,8 +19,8 @@ from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.filters import field_filters, placed
 from querybuild.operators import all_names
 from querybuild.parse import parse
-from querybuild.plan import Branch, Node, ReadPlan, Statement, Values
-from querybuild.query import FieldFilter, Limits
+from querybuild.plan import Branch, Node, ReadPlan, Statement
+from querybuild.query import Context, FieldFilter, Limits
 from querybuild.resource import Resource, link_of
 from querybuild.rows import (
     Row,
@@ -35,8 +35,9 @@ from querybuild.rows import (
 )
 from serializers.errors import AnswerTooLarge
 from serializers.steps import SHORT_ROWS
-from server.engine import Engine, PreparedRead
+from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
+from server.execution.arguments import Arguments
 from server.execution.pacing import run_steps
 from server.postgres.connection import Connection
 from server.postgres.database import Database
@@ -45,9 +46,8 @@ from server.postgres.rules import is_rule
 
 ONLY_FILTERS = frozenset({"filter"})
 
-FIRST_ROWS, FIRST_INCLUDED = 1000, 5000
-"""How many primary rows an answer without pages may have that is sent as a whole, and how many included ones; one with
-more is streamed."""
+FIRST_INCLUDED = 5000
+"""How many included rows an answer without pages may have that is sent as a whole. One with more is streamed."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -66,24 +66,24 @@ _ALL = ReadResult([], None, False, True)
 """Too much to be sent as a whole."""
 
 
-async def execute_read(database: Database, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+async def execute_read(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
     """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
 
     Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
     if read.cursor_parent is not None:
-        _check_cursor(read, path_id)
+        _check_cursor(read, sent)
     result, is_first, timeout_seconds = None, read.is_unpaginated, engine.timeout_of(read)
     try:
         if read.plan.is_single_statement:
             result = await database.read(
-                lambda connection: run_read(connection, read, path_id, engine, is_snapshot=False, is_first=is_first),
+                lambda connection: run_read(connection, read, sent, engine, is_snapshot=False, is_first=is_first),
                 is_snapshot=False,
                 timeout_seconds=timeout_seconds,
             )
         if result is None:
             result = await database.read(
-                lambda connection: run_read(connection, read, path_id, engine, is_first=is_first),
+                lambda connection: run_read(connection, read, sent, engine, is_first=is_first),
                 is_snapshot=True,
                 timeout_seconds=timeout_seconds,
             )
@@ -98,7 +98,7 @@ async def execute_read(database: Database, read: PreparedRead, path_id: Any, eng
 async def run_read(
     connection: Connection,
     read: PreparedRead,
-    path_id: Any,
+    sent: Arguments,
     engine: Engine,
     *,
     is_snapshot: bool = True,
@@ -109,24 +109,24 @@ async def run_read(
     plan, page = read.plan, read.page
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         try:
-            primary, united = await _primary(connection, read, path_id, engine, is_first=is_first)
-            if read.compiled.unenforced_keys:
+            primary, united = await _primary(connection, read, sent, engine, is_first=is_first)
+            if read.ready.unenforced_keys:
                 _check_ids(read, None, primary)
             rows, has_more = _page(primary, read, engine)
-            if is_first and len(rows) > FIRST_ROWS:
+            if is_first and len(rows) == plan.first_rows:
                 return _ALL
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
                 return None
-            total = await _total(connection, read, path_id, rows, has_more, engine)
+            total = await _total(connection, read, sent, rows, has_more)
         except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, read, engine.limits)
         if not rows and plan.scope is not None:
-            await _check_parent(connection, read, path_id, engine)
+            await _check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
             most = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
             try:
-                await _read_branches(connection, read, found, united, most, engine)
+                await _read_branches(connection, read, sent, found, united, most)
             except TooManyIncluded:
                 if is_first:
                     return _ALL
@@ -135,14 +135,12 @@ async def run_read(
 
 
 async def _primary(
-    connection: Connection, read: PreparedRead, path_id: Any, engine: Engine, *, is_first: bool
+    connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine, *, is_first: bool
 ) -> tuple[Sequence[Row], Sequence[Row]]:
     """The primary rows, and those of the branch that comes with them."""
-    statement, branch = read.compiled.statements.primary, read.plan.united
-    sent = read.values
-    if is_first:
-        statement, sent = _first_rows(statement, sent, read.plan.limit)
-    values = arguments(statement, sent, path_id, context=engine.context.values)
+    statements, branch = read.ready.statements, read.plan.united
+    statement = statements.first if is_first else statements.primary
+    values = sent.of(statement)
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
     # Enough to tell that there are too many, whichever of them the page shows already.
@@ -152,30 +150,21 @@ async def _primary(
     return parted(read.plan, await connection.fetch_at_most(statement.sql, values, most if branch.is_included else 0))
 
 
-def _first_rows(statement: Statement, values: Values, limit: int | None) -> tuple[Statement, Values]:
-    """One row more than may be sent as a whole: PostgreSQL plans for no more, and begins at once. limit: its slot."""
-    most = FIRST_ROWS + 1
-    if limit is None:
-        return Statement(f"{statement.sql} LIMIT {most}", statement.slots), values
-    return statement, (*values[:limit], min(values[limit], most), *values[limit + 1 :])
-
-
-async def run_read_at_once(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> ReadResult:
+async def run_read_at_once(connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
     """The answer to a write, inside a transaction that is no snapshot: all its rows in one statement.
 
     Raises PageError, TooManyIncluded, AnswerTooLarge.
     """
-    _check_cursor(read, path_id)
-    statement = read.compiled.statements.at_once
+    _check_cursor(read, sent)
+    statement = read.ready.statements.at_once
     if statement is None:
-        result = await run_read(connection, read, path_id, engine)
+        result = await run_read(connection, read, sent, engine)
         assert result is not None
         return result
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
-        sent = arguments(statement, read.values, path_id, context=engine.context.values)
-        found = _parts(read.plan, await connection.fetch(statement.sql, *sent))
+        found = _parts(read.plan, await connection.fetch(statement.sql, *sent.of(statement)))
         found[0], has_more = _page(found[0], read, engine)
-        total = await _total(connection, read, path_id, found[0], has_more, engine)
+        total = await _total(connection, read, sent, found[0], has_more)
     included = _included(read, found[0], engine.limits.max_included)
     for (_, branch), rows in zip(nodes(read.plan.node), found, strict=True):
         if branch is not None:
@@ -211,6 +200,17 @@ def _result(
     return ReadResult(_computed(read, found), total, is_estimated, has_more, received_bytes)
 
 
+async def read_rows(
+    connection: Connection, resource: Resource, ids: Sequence[Any], engine: Engine, context: Context
+) -> dict[Any, Row]:
+    """Return the rows with these ids, each with its id and its readable attributes, read in one batch."""
+    read = engine.prepare_read(ReadShape("resource", resource), "", context)
+    statement = read.ready.statements.primary
+    values = [Arguments(context=context.values, path=one).of(statement) for one in ids]
+    rows = await connection.fetch_batch(statement.sql, values, engine.settings.max_answer_bytes)
+    return {row[0]: row for row in rows}
+
+
 def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:
     """A document of one resource. rows: of each node in pre-order."""
     return ReadResult(_computed(read, rows), None, False, False)
@@ -221,17 +221,17 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
     byte come six at most, and of what Python computes any number. Raises AnswerTooLarge."""
     most_bytes = engine.settings.max_answer_bytes
     is_small = 6 * result.received_bytes < most_bytes and engine.has_room_for_rows
-    if not is_small or read.compiled.has_computed:
-        document = read.compiled.encoder.document(result.rows, {}, None, result.received_bytes, most_bytes)
+    if not is_small or read.ready.has_computed:
+        document = read.ready.encoder.document(result.rows, {}, None, result.received_bytes, most_bytes)
         if not isinstance(document, bytes):
             await run_steps(document)
 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
-    if read.compiled.unenforced_keys:
+    if read.ready.unenforced_keys:
         for (_, branch), those in zip(nodes(read.plan.node), rows, strict=True):
             _check_ids(read, branch, those)
-    if not read.compiled.has_computed:
+    if not read.ready.has_computed:
         return rows
     return [with_computed(node, those) for (node, _), those in zip(nodes(read.plan.node), rows, strict=True)]
 
@@ -241,7 +241,7 @@ class AmbiguousIds(RuntimeError):
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
-    names = listed(map(quoted, read.compiled.unenforced_keys))
+    names = listed(map(quoted, read.ready.unenforced_keys))
     what = "a row has no id" if id_value is None else f"there is another row beside that with the id {id_value}"
     return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which declaration it is")
 
@@ -264,9 +264,9 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
         seen.add((row[0], row[place]))
 
 
-def _check_cursor(read: PreparedRead, path_id: Any) -> None:
+def _check_cursor(read: PreparedRead, sent: Arguments) -> None:
     """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
-    if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(path_id)):
+    if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(sent.path)):
         page = read.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
 
@@ -323,39 +323,13 @@ _SUSPECTS: dict[str, frozenset[str]] = {
 """The operators that can be the reason, by SQLSTATE; of any other one all can."""
 
 
-async def _check_parent(connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> None:
+async def _check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:
     """Nothing related: because there is nothing, or because the resource of the path is not there."""
-    statement, scope = read.compiled.statements.parent, read.plan.scope
+    statement, scope = read.ready.statements.parent, read.plan.scope
     assert statement is not None
     assert scope is not None
-    sent = arguments(statement, (), path_id, context=engine.context.values)
-    if await connection.fetchval(statement.sql, *sent) is None:
-        raise resource_not_found(scope.parent.type, str(path_id))
-
-
-Bound = Callable[..., list[Any]]
-"""`arguments` with the values of one request."""
-
-
-def arguments(
-    statement: Statement,
-    values: Values,
-    path_id: Any = None,
-    keys: Any = None,
-    row_id: Any = None,
-    most: Any = None,
-    context: Values = (),
-) -> list[Any]:
-    """The values of $1, $2, ... by where each comes from. context: the values of `Context`."""
-    sources = {"path": path_id, "keys": keys, "row": row_id, "most": most}
-    return [
-        values[slot.index]
-        if slot.source == "request"
-        else context[slot.index]
-        if slot.source == "context"
-        else sources[slot.source]
-        for slot in statement.slots
-    ]
+    if await connection.fetchval(statement.sql, *sent.of(statement)) is None:
+        raise resource_not_found(scope.parent.type, str(sent.path))
 
 
 def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequence[Row], bool]:
@@ -381,7 +355,7 @@ def too_many_included() -> TooManyIncluded:
 
 
 async def _total(
-    connection: Connection, read: PreparedRead, path_id: Any, rows: Sequence[Row], has_more: bool, engine: Engine
+    connection: Connection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
 ) -> int | None:
     """How many match. Rows carry an exact total, and a page that is not full tells it; else there is a
     statement for it."""
@@ -394,10 +368,9 @@ async def _total(
     is_last = page.size == 0 or (len(rows) < page.size and (rows or not page.offset))
     if is_last and plan.place is None:
         return seen
-    statement = read.compiled.statements.count
+    statement = read.ready.statements.count
     assert statement is not None
-    sent = arguments(statement, read.values, path_id, context=engine.context.values)
-    found = await connection.fetchval(statement.sql, *sent)
+    found = await connection.fetchval(statement.sql, *sent.of(statement))
     if plan.total == "exact":
         return int(found)
     estimate = int(json.loads(found)[0]["Plan"]["Plan Rows"])
@@ -441,18 +414,18 @@ class _Included:
 async def _read_branches(
     connection: Connection,
     read: PreparedRead,
+    sent: Arguments,
     found: list[Sequence[Row]],
     united: Sequence[Row],
     most: int,
-    engine: Engine,
 ) -> None:
     """Adds to the primary rows those of each node below. most: resources that may be included.
 
     Raises TooManyIncluded."""
     plan, rows = read.plan, found[0]
-    included, statements = _included(read, rows, most), iter(read.compiled.statements.branches)
+    included, statements = _included(read, rows, most), iter(read.ready.statements.branches)
     begin = row_width(plan.node, None) + len(plan.cursor_keys)
-    await _branches(connection, plan.node, rows, begin, statements, found, included, engine.context.values, united)
+    await _branches(connection, plan.node, rows, begin, statements, found, included, sent, united)
 
 
 async def _branches(
@@ -463,7 +436,7 @@ async def _branches(
     statements: Iterator[Statement | None],
     found: list[Sequence[Row]],
     included: _Included,
-    context: Values,
+    sent: Arguments,
     united: Sequence[Row] = (),
 ) -> None:
     """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them.
@@ -479,8 +452,7 @@ async def _branches(
             begin += joined_width(branch.node)
         elif statement is not None and keys:
             most = included.most_rows(branch, len(keys))
-            sent = arguments(statement, (), keys=keys, context=context)
-            children = await connection.fetch_at_most(statement.sql, sent, most)
+            children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), most)
         if len(children) > SHORT_ROWS:
             # Each look at all of them takes milliseconds.
             await asyncio.sleep(0)
@@ -489,4 +461,4 @@ async def _branches(
         if len(children) > SHORT_ROWS:
             await asyncio.sleep(0)
         below = row_width(branch.node, branch)
-        await _branches(connection, branch.node, children, below, statements, found, included, context)
+        await _branches(connection, branch.node, children, below, statements, found, included, sent)

@@ -13,7 +13,7 @@ from querybuild.plan import Statement, WritePlan
 from querybuild.resource import Resource
 from querybuild.types import INT
 from server.errors import no_free_id
-from server.execution.execute import Bound
+from server.execution.arguments import Arguments
 from server.postgres.connection import Connection
 
 MAX_DRAWN = 50_000
@@ -54,7 +54,7 @@ class _Source(msgspec.Struct, frozen=True):
 async def insert_with_free_id(
     connection: Connection,
     plan: WritePlan,
-    bound: Bound,
+    sent: Arguments,
     insert_default: Statement,
     statements: FreeIdStatements,
     *,
@@ -68,7 +68,7 @@ async def insert_with_free_id(
     read = await _read_source(connection, plan.resource, statements)
     if read is None:
         for _ in range(REPEATS):
-            row = await connection.fetchrow(insert_default.sql, *bound(insert_default))
+            row = await connection.fetchrow(insert_default.sql, *sent.of(insert_default))
             if row is not None:
                 return row
     source = read or _Source(None, 1, 1, *_bounds(plan.resource))
@@ -81,7 +81,7 @@ async def insert_with_free_id(
             number = await _choose(connection, source, statements, 0 if attempt else LOWEST_TRIED)
         if number is None:
             break
-        row = await connection.fetchrow(statements.insert.sql, *bound(statements.insert, row_id=number))
+        row = await connection.fetchrow(statements.insert.sql, *sent.of(statements.insert, row=number))
         if row is not None:
             return row
         unwritten += await connection.fetchval(statements.is_taken, number) is None

@@ -12,11 +12,11 @@ from typing import Any
 from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import Errors, RequiredLink, raise_all
 from querybuild.modify import LinkStatements
-from querybuild.plan import LinkWrite, Statement, Values
+from querybuild.plan import LinkWrite, Statement
 from querybuild.resource import link_of
 from querybuild.rows import Row
 from serializers.pointers import slot_pointer
-from server.execution.execute import Bound
+from server.execution.arguments import Arguments
 from server.execution.refusals import not_written
 from server.postgres.connection import Connection
 
@@ -24,24 +24,23 @@ from server.postgres.connection import Connection
 async def write_link(
     connection: Connection,
     write: PlannedWrite,
-    values: Values,
     link: LinkWrite,
     statements: LinkStatements,
+    sent: Arguments,
     row_id: Any,
     rows: Sequence[Row] | None,
-    bound_write: Bound,
 ) -> None:
-    """rows: the related rows, (id, key or null), where they are locked already."""
+    """Write one link. rows: the related rows, (id, key or null), if they are locked already."""
 
-    def bound(statement: Statement) -> list[Any]:
-        return bound_write(statement, keys=leaving, row_id=row_id)
+    def values_of(statement: Statement) -> list[Any]:
+        return sent.of(statement, keys=leaving, row=row_id)
 
     leaving: list[Any] = []
-    wanted: list[Any] = values[link.slot]
+    wanted: list[Any] = sent.request[link.slot]
     named = frozenset(wanted)
     if rows is None:
         lock = statements.lock
-        rows = [] if lock is None else await connection.fetch(lock.sql, *bound(lock))
+        rows = [] if lock is None else await connection.fetch(lock.sql, *values_of(lock))
     if link.mode != "remove":
         _check_there(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
@@ -51,10 +50,10 @@ async def write_link(
     # Rows of a link table are not locked: whether any leaves is not known.
     if statements.detach is not None and (leaving or is_linked):
         expected = None if is_linked else len(leaving)
-        await _change_links(connection, write, link, statements.detach, statements.is_detached, bound, expected)
+        await _change_links(connection, write, link, statements.detach, statements.is_detached, values_of, expected)
     if statements.attach is not None and wanted:
         expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
-        await _change_links(connection, write, link, statements.attach, statements.is_attached, bound, expected)
+        await _change_links(connection, write, link, statements.attach, statements.is_attached, values_of, expected)
 
 
 async def _change_links(
@@ -63,19 +62,19 @@ async def _change_links(
     link: LinkWrite,
     change: Statement,
     check: Statement | None,
-    bound: Callable[[Statement], list[Any]],
+    values_of: Callable[[Statement], list[Any]],
     expected: int | None,
 ) -> None:
     """check: gives a row where not all is as it should be. expected: how many rows change, where nobody else writes the
     same links at once; None where that is not known. Raises NotWritten where a trigger cancels one of them."""
     # Of links that others write at once some may be left: the second time they are seen.
     for _ in range(2):
-        changed = int((await connection.execute(change.sql, *bound(change))).rpartition(" ")[2])
+        changed = int((await connection.execute(change.sql, *values_of(change))).rpartition(" ")[2])
         if changed == expected:
             return
         if check is None:
             break
-        if await connection.fetchval(check.sql, *bound(check)) is None:
+        if await connection.fetchval(check.sql, *values_of(check)) is None:
             return
     raise not_written(write, slot_pointer(write, link.slot))
 

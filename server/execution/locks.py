@@ -8,77 +8,71 @@ from typing import Any
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.changes import PlannedWrite, rows_to_lock
+from querybuild.changes import PlannedWrite, RelatedRow, rows_to_lock
 from querybuild.errors import resource_not_found
-from querybuild.plan import LockStrength, Statement
-from querybuild.resource import Relationship, Resource, own_key_of
+from querybuild.plan import LockStrength, Rows, Statement, Values
+from querybuild.resource import own_key_of
 from server.engine import Engine
 from server.postgres.connection import Connection
 
 
-async def lock_rows(connection: Connection, engine: Engine, writes: Iterable[PlannedWrite]) -> None:
-    """Locks the rows that several writes of one transaction are going to lock, in the order that all writes keep.
+async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:
+    """Lock the rows that several writes of one transaction are going to lock, in the order that all writes keep.
 
     The rows of one type are locked by one statement, each as strongly as the strongest of them has to be. New rows
-    that only refer to others need no lock in advance.
+    that only refer to others need no lock in advance. context: the values of `Context`.
     """
-    found: dict[Resource, dict[str, set[Any]]] = {}
-    strengths: dict[Resource, LockStrength] = {}
+    found: dict[Rows, dict[str, set[Any]]] = {}
+    strengths: dict[Rows, LockStrength] = {}
     for write in writes:
-        for resource, column, value, strength in rows_to_lock(write):
-            found.setdefault(resource, {}).setdefault(column, set()).add(value)
-            strengths[resource] = max(strength, strengths.get(resource, strength))
+        for rows, column, value, strength in rows_to_lock(write):
+            found.setdefault(rows, {}).setdefault(column, set()).add(value)
+            strengths[rows] = max(strength, strengths.get(rows, strength))
     if all(strength is LockStrength.KEY_SHARE for strength in strengths.values()):
         return
-    for resource in sorted(found, key=engine.catalog.lock_rank):
-        columns = found[resource]
-        statement = engine.locks_statement(resource, tuple(columns), strengths[resource])
-        await connection.fetch(
-            statement.sql, *_arguments(statement, [list(found) for found in columns.values()], engine)
-        )
+    for rows in sorted(found, key=lambda rows: engine.catalog.lock_rank(rows.resource)):
+        columns = found[rows]
+        statement = engine.statements.of_locks(rows, tuple(columns), strengths[rows])
+        values = _values(statement, [list(found) for found in columns.values()], context)
+        await connection.fetch(statement.sql, *values)
 
 
-def _arguments(statement: Statement, keys: Sequence[list[Any]], engine: Engine) -> list[Any]:
-    """keys: of each column the values that its rows have."""
-    context = engine.context.values
+def _values(statement: Statement, keys: Sequence[list[Any]], context: Values) -> list[Any]:
+    """The values of $1, $2, ... keys: of each column the values that its rows have."""
     return [keys[slot.index] if slot.source == "keys" else context[slot.index] for slot in statement.slots]
 
 
 async def lock_related(
-    connection: Connection,
-    engine: Engine,
-    resource: Resource,
-    relationship: Relationship,
-    row_id: Any,
-    strength: LockStrength,
+    connection: Connection, engine: Engine, context: Values, related: RelatedRow, row_id: Any, strength: LockStrength
 ) -> Any:
-    """The id at the other end of a to-one; None where there is none. Both rows are locked, and the relationship cannot
-    change any more. strength: of the lock on the related row.
+    """Lock the row at the other end of a to-one, and return its id; None if there is none. The row of the path is
+    locked, too, and the relationship cannot change any more. row_id: of the row of the path. strength: of the lock on
+    the related row.
 
-    Raises ResourceNotFound of the row that has the relationship, and SerializationError where the relationship has
-    changed before it was locked: then the transaction begins again.
+    Raises ResourceNotFound of the row of the path, and SerializationError if the relationship has changed before it was
+    locked: then the transaction begins again.
     """
 
     async def locked(
-        of: Resource, column: str, key: Any, strength: LockStrength | None, shown: tuple[str, ...] = ()
+        rows: Rows, column: str, key: Any, strength: LockStrength | None, shown: tuple[str, ...] = ()
     ) -> asyncpg.Record | None:
-        statement = engine.locks_statement(of, (column,), strength, shown)
-        return await connection.fetchrow(statement.sql, *_arguments(statement, [[key]], engine))
+        statement = engine.statements.of_locks(rows, (column,), strength, shown)
+        return await connection.fetchrow(statement.sql, *_values(statement, [[key]], context))
 
-    target, id_column = engine.catalog.target(relationship), resource.id.column
-    own = own_key_of(relationship)
+    owners, targets, own = related.owners, related.rows, own_key_of(related.relationship)
+    id_column, missing = owners.resource.id.column, resource_not_found(owners.resource.type, str(row_id))
     if own is None:
-        if await locked(resource, id_column, row_id, LockStrength.UPDATE) is None:
-            raise resource_not_found(resource.type, str(row_id))
-        related = await locked(target, relationship.foreign_key, row_id, strength)
-        return None if related is None else related[0]
+        if await locked(owners, id_column, row_id, LockStrength.UPDATE) is None:
+            raise missing
+        found = await locked(targets, related.relationship.foreign_key, row_id, strength)
+        return None if found is None else found[0]
     shown = (own.column_name,)
-    read = await locked(resource, id_column, row_id, None, shown)
+    read = await locked(owners, id_column, row_id, None, shown)
     if read is None:
-        raise resource_not_found(resource.type, str(row_id))
+        raise missing
     if read[1] is None:
         return None
-    related = await locked(target, target.id.column, read[1], strength)
-    if await locked(resource, id_column, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
+    found = await locked(targets, targets.resource.id.column, read[1], strength)
+    if await locked(owners, id_column, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
         raise pg.SerializationError("a to-one has changed before it was locked")
-    return None if related is None else related[0]
+    return None if found is None else found[0]

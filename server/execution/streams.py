@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from asyncpg.prepared_stmt import PreparedStatement
@@ -20,7 +19,8 @@ from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine, PreparedRead
-from server.execution.execute import Bound, ambiguous_ids, arguments, raise_refusal, too_many_included, too_many_rows
+from server.execution.arguments import Arguments
+from server.execution.execute import ambiguous_ids, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter
@@ -56,11 +56,10 @@ class Cursor:
         encode: BatchEncoder,
         number: int,
         most_bytes: int,
-        bound: Bound,
+        sent: Arguments,
     ) -> None:
-        """bound: gives the values of a statement's parameters."""
         self._connection = connection
-        self._bound = bound
+        self._sent = sent
         self._part = part
         self._encode = encode
         self._name = f"part{number}"
@@ -76,7 +75,7 @@ class Cursor:
     async def open(self) -> None:
         statement = self._part.rows
         declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
-        await self._connection.execute(declared, *self._bound(statement))
+        await self._connection.execute(declared, *self._sent.of(statement))
 
     async def next(self) -> bytes:
         """The next objects, with commas between them; empty after the last ones. Raises AnswerTooLarge: of one
@@ -136,7 +135,7 @@ class Cursor:
         for statement in self._part.linked:
             if statement is not None and statement not in found:
                 ids = [row[0] for row in rows]
-                sent = self._bound(statement, keys=ids)
+                sent = self._sent.of(statement, keys=ids)
                 found[statement] = {row[0] for row in await self._connection.fetch(statement.sql, *sent)}
         return [found[statement] for statement in self._part.linked]
 
@@ -147,7 +146,7 @@ class Cursor:
             if statement is not None:
                 showing = rows if ids is None else [row for row in rows if row[0] in ids]
                 if keys := branch_keys(node, branch, showing):
-                    children = await self._connection.fetch(statement.sql, *self._bound(statement, keys=keys))
+                    children = await self._connection.fetch(statement.sql, *self._sent.of(statement, keys=keys))
             found.append(children)
         return found
 
@@ -159,17 +158,16 @@ class Cursor:
 class Stream:
     """One document on its way. count: primary resources so far."""
 
-    def __init__(self, connection: Connection, read: PreparedRead, path_id: Any, engine: Engine) -> None:
+    def __init__(self, connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> None:
         self._connection = connection
         self._read = read
-        self._bound = partial(arguments, values=read.values, path_id=path_id, context=engine.context.values)
+        self._sent = sent
         self._limits = engine.limits
-        compiled = engine.stream_of(read.plan)
-        self._statements = compiled.statements
-        self._encoder = compiled.encoder
+        self._statements = engine.statements.of_stream(read.plan)
+        self._encoder = engine.encoders.of_stream(read.plan, self._statements)
         self._data, *self._included = [
-            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, self._bound)
-            for number, (part, encode) in enumerate(zip(compiled.statements.parts, compiled.encoder.parts, strict=True))
+            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, sent)
+            for number, (part, encode) in enumerate(zip(self._statements.parts, self._encoder.parts, strict=True))
         ]
 
     @property
@@ -182,7 +180,7 @@ class Stream:
         Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds, AnswerTooLarge.
         """
         try:
-            if self._read.compiled.unenforced_keys:
+            if self._read.ready.unenforced_keys:
                 await self._check_ids()
             await self._check_rows()
             await self._check_included()
@@ -212,7 +210,7 @@ class Stream:
     async def _check_ids(self) -> None:
         for part in self._statements.parts:
             statement = part.ambiguous
-            if (row := await self._connection.fetchrow(statement.sql, *self._bound(statement))) is not None:
+            if (row := await self._connection.fetchrow(statement.sql, *self._sent.of(statement))) is not None:
                 raise ambiguous_ids(self._read, row[0])
 
     async def _check_rows(self) -> None:
@@ -237,4 +235,4 @@ class Stream:
         return all(bound is not None for bound in bounds) and sum(bounds) <= room
 
     async def _count(self, part: Part, most: int) -> int:
-        return int(await self._connection.fetchval(part.count.sql, *self._bound(part.count, most=most)))
+        return int(await self._connection.fetchval(part.count.sql, *self._sent.of(part.count, most=most)))

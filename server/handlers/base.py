@@ -17,6 +17,7 @@ from typing import Any
 from tornado.web import HTTPError, stream_request_body
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
+from querybuild.query import Context
 from querybuild.resource import Relationship, Resource
 from querybuild.values import ValueFault
 from server.engine import Engine
@@ -74,6 +75,7 @@ class Handler(Receiving):
     applied_extensions: frozenset[str] = frozenset()
     request: Request
     resource: Resource
+    context: Context
     is_at_work = False
     client = ""
     is_stream = False
@@ -110,6 +112,7 @@ class Handler(Receiving):
         self.check_method()
         if method == "OPTIONS":
             return
+        self.context = self.engine.authenticate(self.request)
         check_accept(", ".join(headers.by_name.get("Accept", ())), self._method.answers)
         if method in WRITES:
             self._prepare_write()

@@ -22,6 +22,7 @@ from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
+from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, cursors, execute_read
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
@@ -49,10 +50,11 @@ class ReadingHandler(Handler):
         """Answer a GET with a document or a stream. links: the links of the document besides `self` and the pages."""
         assert self.route is not None
         self.stage("plan")
-        prepared = self.engine.prepare_read(shape, self.request.query)
+        prepared = self.engine.prepare_read(shape, self.request.query, self.context)
+        sent = Arguments(prepared.values, self.context.values, path_id)
         self.stage("execute")
         try:
-            result = await self.cancel_scope.run(execute_read(self.database, prepared, path_id, self.engine))
+            result = await self.cancel_scope.run(execute_read(self.database, prepared, sent, self.engine))
             if not (result.has_more and prepared.is_unpaginated):
                 if shape.kind == "resource" and not result.rows[0]:
                     raise resource_not_found(shape.resource.type, self.route.id)
@@ -71,11 +73,11 @@ class ReadingHandler(Handler):
             if not prepared.is_unpaginated:
                 error.parameter = _parameter_to_reduce(prepared)
                 raise
-        await self._answer_stream(prepared, path_id, links or {})
+        await self._answer_stream(prepared, sent, links or {})
 
-    async def _answer_stream(self, prepared: PreparedRead, path_id: Any, links: dict[str, str]) -> None:
+    async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
         async def work(connection: Connection) -> None:
-            await self._send_stream(Stream(connection, prepared, path_id, self.engine), prepared, links)
+            await self._send_stream(Stream(connection, prepared, sent, self.engine), prepared, links)
 
         self.is_stream = True
         self._running.streams += 1
@@ -171,7 +173,7 @@ class ReadingHandler(Handler):
         """Return the document of a read. links, meta: those that the document has besides `self` and the pages."""
         assert self.route is not None
         path = self.self_path()
-        encode = prepared.compiled.encoder.document
+        encode = prepared.ready.encoder.document
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
             return encode(result.rows, own | links, meta, result.received_bytes, max_bytes)

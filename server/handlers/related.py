@@ -8,14 +8,11 @@ from typing import Any
 import msgspec
 
 from querybuild.changes import check_method
-from querybuild.errors import Errors, ResourceNotFound, quoted, raise_all
-from querybuild.plan import LockStrength
+from querybuild.errors import Errors, raise_all
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
-from serializers.decode import with_id
-from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.execution.execute import ReadResult
-from server.execution.writes import Transaction
+from server.engine import PreparedWrite, ReadShape
+from server.execution.answers import Nothing
 from server.handlers.resource import DELETED
 from server.handlers.writing import WritingHandler
 
@@ -53,8 +50,9 @@ class RelatedHandler(WritingHandler):
         raise_all(errors)
         assert change is not None
         assert read is not None
+        write = self._related_write(path_id, change)
         self.stage("execute")
-        result = await self.writer.transaction(lambda transaction: self._update(transaction, path_id, change, read))
+        _, result = await self.writer.run([write], self.read_back(write, read))
         self.stage("encode")
         await self.finish_written(self.document(read, result, {}))
 
@@ -62,35 +60,10 @@ class RelatedHandler(WritingHandler):
         check_method(self.target, "delete")
         path_id = self.path_id(self.resource)
         self.check_parameters()
+        write = self._related_write(path_id, Change(kind="delete", type=None))
         self.stage("execute")
-        await self.writer.transaction(lambda transaction: self._delete(transaction, path_id))
+        await self.writer.run([write], Nothing())
         self.finish_document(DELETED)
 
-    async def _update(self, transaction: Transaction, path_id: Any, change: Change, read: PreparedRead) -> ReadResult:
-        strength = LockStrength.UPDATE if change.relationships else LockStrength.NO_KEY_UPDATE
-        related_id = await self._related_id(transaction, path_id, strength)
-        _, result = await transaction.write_and_read(self._prepared(change, related_id), read)
-        return result
-
-    async def _delete(self, transaction: Transaction, path_id: Any) -> None:
-        related_id = await self._related_id(transaction, path_id, LockStrength.UPDATE)
-        await transaction.run([self._prepared(Change(kind="delete", type=None), related_id)])
-
-    def _prepared(self, change: Change, related_id: str) -> PreparedWrite:
-        """Return the write of the related resource. Its id is only known inside the transaction."""
-        errors = Errors()
-        write = self.engine.prepare_write(
-            self.target, with_id(change, related_id, errors, of="the related resource"), errors
-        )
-        raise_all(errors)
-        return write
-
-    async def _related_id(self, transaction: Transaction, path_id: Any, strength: LockStrength) -> str:
-        """Lock the related row with this strength and return its id. Raises ResourceNotFound if the resource of the
-        path does not exist, or has no related resource."""
-        assert self.route is not None
-        related_id = await transaction.lock_related(self.resource, self.relationship, path_id, strength)
-        if related_id is None:
-            owner = f"The {self.resource.type} {quoted(self.route.id)}"
-            raise ResourceNotFound(f"{owner} has no {quoted(self.relationship.name)} to write.")
-        return str(related_id)
+    def _related_write(self, path_id: Any, change: Change) -> PreparedWrite:
+        return self.engine.prepare_related_write(self.resource, self.relationship, path_id, change, self.context)

@@ -8,6 +8,7 @@ from querybuild.query import Change, LinkMode
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.engine import ReadShape
+from server.execution.answers import Nothing
 from server.handlers.writing import WritingHandler, message_document
 
 CREATED = message_document("Relationship successfully created")
@@ -32,7 +33,7 @@ class RelationshipHandler(WritingHandler):
         errors = Errors()
         write, read = self.prepare_write(self.resource, self._decoded("replace", errors), self._shape, errors)
         self.stage("execute")
-        _, result = await self.writer.one(write, read)
+        _, result = await self.writer.run([write], self.read_back(write, read))
         self.stage("encode")
         await self.finish_written(self.document(read, result, self._related_link(), Meta(UPDATED)))
 
@@ -42,11 +43,11 @@ class RelationshipHandler(WritingHandler):
         self.check_parameters()
         change = self._decoded(mode, errors)
         self.stage("plan")
-        write = None if change is None else self.engine.prepare_write(self.resource, change, errors)
+        write = None if change is None else self.engine.prepare_write(self.resource, change, self.context, errors)
         raise_all(errors)
         assert write is not None
         self.stage("execute")
-        await self.writer.one_unread(write)
+        await self.writer.run([write], Nothing())
         self.finish_document(answer)
 
     def _decoded(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:

@@ -7,6 +7,7 @@ from querybuild.errors import Errors
 from querybuild.query import Change
 from serializers.decode import with_id
 from server.engine import ReadShape
+from server.execution.answers import Nothing
 from server.handlers.writing import WritingHandler, message_document
 
 DELETED = message_document("Object successfully deleted")
@@ -31,7 +32,7 @@ class ResourceHandler(WritingHandler):
             change = with_id(change, self.route.id, errors)
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
-        _, result = await self.writer.one(write, read)
+        _, result = await self.writer.run([write], self.read_back(write, read))
         self.stage("encode")
         await self.finish_written(self.document(read, result, {}))
 
@@ -42,7 +43,9 @@ class ResourceHandler(WritingHandler):
         self.check_parameters()
         self.path_id(self.resource)
         errors = Errors()
-        write = self.engine.prepare_write(self.resource, Change(kind="delete", type=None, id=self.route.id), errors)
+        write = self.engine.prepare_write(
+            self.resource, Change(kind="delete", type=None, id=self.route.id), self.context, errors
+        )
         self.stage("execute")
-        await self.writer.one_unread(write)
+        await self.writer.run([write], Nothing())
         self.finish_document(DELETED)

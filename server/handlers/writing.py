@@ -14,6 +14,7 @@ from serializers.decode import decode_linkage_document, decode_resource_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
+from server.execution.answers import ReadBack
 from server.execution.writer import Writer
 from server.handlers.reading import ReadingHandler
 
@@ -41,7 +42,7 @@ class WritingHandler(ReadingHandler):
     ) -> tuple[PreparedWrite, PreparedRead]:
         """Return the write, and the read that answers it. Raises all errors of the body and the query together."""
         self.stage("plan")
-        write = None if change is None else self.engine.prepare_write(resource, change, errors)
+        write = None if change is None else self.engine.prepare_write(resource, change, self.context, errors)
         read = self.prepare_answer(shape, errors)
         raise_all(errors)
         assert write is not None
@@ -51,7 +52,7 @@ class WritingHandler(ReadingHandler):
     def prepare_answer(self, shape: ReadShape, errors: list[ApiError]) -> PreparedRead | None:
         """Return the read that answers a write, or None if the query has errors. Appends to errors."""
         try:
-            return self.engine.prepare_read(shape, self.request.query)
+            return self.engine.prepare_read(shape, self.request.query, self.context)
         except ApiError as error:
             release_frames(error)
             errors.append(error)
@@ -67,17 +68,21 @@ class WritingHandler(ReadingHandler):
         engine = self.engine
         write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
         self.stage("execute")
-        row_id, result = await self.writer.one(write, read)
+        row_id, result = await self.writer.run([write], self.read_back(write, read))
         location = resource_path(engine.base_url, resource, quote_segment(str(row_id)))
         is_readable = "detail" in resource.methods
         links = {"self": location} if is_readable else {}
         if is_readable:
             self._headers["Location"] = location
         self.stage("encode")
-        document = read.compiled.encoder.document(result.rows, links, None, result.received_bytes)
+        document = read.ready.encoder.document(result.rows, links, None, result.received_bytes)
         await self.finish_written(document, 201)
+
+    def read_back(self, write: PreparedWrite, read: PreparedRead) -> ReadBack:
+        """Return the answer that shows a write by this read."""
+        return ReadBack(write, read, self.engine, self.context)
 
     @property
     def writer(self) -> Writer:
         """A writer for this request."""
-        return Writer(self.database, self.engine, self.request.headers, self.cancel_scope)
+        return Writer(self.database, self.engine, self.context, self.request.headers, self.cancel_scope)

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from server.execution import execute, streams
+from server.execution import streams
+from tests.first_rows import set_first_rows
 from tests.http.conftest import Api
 from tests.waiting import until
 
@@ -29,7 +30,7 @@ MANY_ROWS = """
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers with more than two rows are streamed, two rows at a time."""
-    monkeypatch.setattr(execute, "FIRST_ROWS", 1)
+    set_first_rows(monkeypatch, 1)
     monkeypatch.setattr(streams, "BATCH_ROWS", 2)
     monkeypatch.setattr(streams, "BATCH_LINKAGE", 2)
 

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from querybuild import planner
 from querybuild.catalog import Catalog
 from server.execution import execute, streams
 from server.postgres.connection import Connection
 from server.resources import built_in
 from tests.catalog import CATALOG
+from tests.first_rows import set_first_rows
 from tests.http.conftest import Answer, Api, Serve, Start
 from tests.http.expected import error
 from tests.http.streams import create_many, reading, small_batches
@@ -104,9 +106,9 @@ def stream_corners(serve: Serve, corner_rows_url: str, small_batches: None) -> A
 
 async def both(api: Api, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Answer, Answer]:
     """The whole answer, and the streamed one."""
-    monkeypatch.setattr(execute, "FIRST_ROWS", 1000)
+    set_first_rows(monkeypatch, 1000, api.app.engine)
     whole = await api.get(path)
-    monkeypatch.setattr(execute, "FIRST_ROWS", 1)
+    set_first_rows(monkeypatch, 1, api.app.engine)
     streamed = await api.get(path)
     assert (whole.status, streamed.status) == (200, 200)
     assert "Content-Length" in whole.headers
@@ -204,13 +206,13 @@ async def test_a_small_answer_is_not_streamed(reader: Api) -> None:
 
 
 async def test_answers_over_the_first_rows_are_streamed(api: Api) -> None:
-    await api.sql("INSERT INTO persons (name) SELECT 'p' FROM generate_series(1, $1)", execute.FIRST_ROWS)
+    await api.sql("INSERT INTO persons (name) SELECT 'p' FROM generate_series(1, $1)", planner.FIRST_ROWS)
     whole = await api.get("/persons?page[size]=0")
     await api.sql("INSERT INTO persons (name) VALUES ('p')")
     streamed = await api.get("/persons?page[size]=0")
     assert ("Content-Length" in whole.headers, "Content-Length" in streamed.headers) == (True, False)
     counts = [answer.document["meta"]["count"] for answer in (whole, streamed)]
-    assert counts == [len(whole.ids), len(streamed.ids)] == [execute.FIRST_ROWS, execute.FIRST_ROWS + 1]
+    assert counts == [len(whole.ids), len(streamed.ids)] == [planner.FIRST_ROWS, planner.FIRST_ROWS + 1]
 
 
 async def test_a_few_rows_with_many_included_resources(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,8 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 class Served:
     """A running server. Not for several threads."""
 
+    engine: Engine
+
     def __init__(self, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self._loop = loop
         self._url = url
@@ -173,7 +175,8 @@ class Served:
                 schema = await live_schema.read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
         app = make_app(settings, catalog, schema, self._database)
-        app.engine = Engine(settings, catalog, schema, _context(criteria, catalog, app.engine.limits))
+        context = _context(criteria, catalog, app.engine.limits)
+        self.engine = app.engine = Engine(settings, catalog, schema, lambda _: context)
         self._server = make_server(app, settings)
         sockets = bind_sockets(0, "127.0.0.1")
         self._server.add_sockets(sockets)

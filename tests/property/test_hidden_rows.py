@@ -15,9 +15,10 @@ from hypothesis.strategies import DataObject
 
 from querybuild.catalog import Catalog
 from querybuild.resource import Resource, ToOne
-from server.execution import execute
+from server.engine import Engine
 from server.resources import built_in
 from tests import catalog as corner
+from tests.first_rows import set_first_rows
 from tests.property.filters import CORNER_TYPES, TO_MANY, TYPES, filters, sorts
 from tests.property.model import Row, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
@@ -128,6 +129,10 @@ class Pair(msgspec.Struct):
     rows: Rows
     visible: Rows
     fill: Callable[[Served, Rows], None]
+
+    @property
+    def engines(self) -> tuple[Engine, Engine]:
+        return self.hiding.engine, self.bare.engine
 
     def write(self, method: str, path: str, document: Any) -> tuple[Answer, Answer]:
         """The answers of both."""
@@ -269,7 +274,7 @@ def test_streams(pair: Pair, data: DataObject) -> None:
     if resource.relationships:
         pairs.append(("include", ",".join(data.draw(includes(pair.catalog, resource)))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "FIRST_ROWS", 0)
+        set_first_rows(patch, 0, *pair.engines)
         answer = pair.check(f"{resource.path}?{urlencode(pairs, quote_via=quote)}".encode())
     assert answer.status != 200 or not answer.ids or answer.headers["transfer-encoding"] == "chunked"
 

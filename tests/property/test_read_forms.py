@@ -15,7 +15,7 @@ from querybuild.catalog import Catalog
 from querybuild.cursors import encode_cursor
 from querybuild.errors import ApiError, Several
 from querybuild.resource import Resource
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY, ON_ONE, Shape, methods_of
 from server.schema.live_schema import LiveSchema
@@ -95,14 +95,14 @@ def mark_of(engine: Engine, shape: ReadShape, filling: Filling) -> str:
     if "page[after]" not in dict(begun):
         begun.append(("page[after]", ""))
     try:
-        return engine.prepare_read(shape, query_string(Filling(begun, filling.encode), "")).cursor_mark
+        return engine.prepare_read(shape, query_string(Filling(begun, filling.encode), ""), ANYBODY).cursor_mark
     except (ApiError, Several):
         return ""
 
 
 def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
     try:
-        read = engine.prepare_read(shape, query)
+        read = engine.prepare_read(shape, query, ANYBODY)
     except Several as several:
         return tuple([described(error) for error in several.errors])
     except ApiError as error:
@@ -111,7 +111,7 @@ def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
 
 
 def plans(read: PreparedRead) -> tuple[object, ...]:
-    statements = [(one.sql, one.slots) for one in read.compiled.statements.all()]
+    statements = [(one.sql, one.slots) for one in read.ready.statements.all()]
     # 1, 1.0 and True are equal, and PostgreSQL takes each for another column.
     values = repr(read.values)
     return read.plan, statements, values, read.page, read.queries, read.pairs, read.cursor_mark, read.cursor_parent

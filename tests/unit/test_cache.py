@@ -13,7 +13,7 @@ import pytest
 from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.errors import SortError
 from querybuild.resource import Resource
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
@@ -135,7 +135,7 @@ def test_keys_that_are_put_twice_are_bounded_too() -> None:
 
 
 def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
-    return engine.prepare_read(ReadShape("collection", resource, accepts=ON_MANY), query)
+    return engine.prepare_read(ReadShape("collection", resource, accepts=ON_MANY), query, ANYBODY)
 
 
 def shapes(engine: Engine, start: int, count: int) -> None:
@@ -154,7 +154,9 @@ def shapes(engine: Engine, start: int, count: int) -> None:
         author = {"author": {"data": {"type": "author", "id": "1"}}}
         tags = [{"type": "tag", "id": str(tag)} for tag in range(number % 7)]
         relationships = author | ({"tags": {"data": tags}} if number & 2 else {})
-        engine.write_statements(create("article", {"attributes": attributes, "relationships": relationships}).plan)
+        engine.statements.of_write(
+            create("article", {"attributes": attributes, "relationships": relationships}).plan, None
+        )
 
 
 def test_full_caches_do_not_grow() -> None:
@@ -171,9 +173,9 @@ def test_full_caches_do_not_grow() -> None:
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert (
-        len(engine.caches.prepared_reads),
-        len(engine.caches.compiled_reads),
-        len(engine.caches.compiled_writes),
+        len(engine.caches["prepared_reads"]),
+        len(engine.caches["compiled_reads"]),
+        len(engine.caches["compiled_writes"]),
     ) == (20, 20, 4)
     assert after - before < 65_536, f"grew by {after - before} bytes"
 
@@ -203,7 +205,7 @@ def test_the_assumed_size_of_entries_is_close_to_their_real_size(query: Callable
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    caches = engine.caches.prepared_reads, engine.caches.compiled_reads, engine.caches.read_forms
+    caches = engine.caches["prepared_reads"], engine.caches["compiled_reads"], engine.caches["read_forms"]
     counted = sum(cache.bytes for cache in caches)
     assert counted > 0.75 * taken, f"{counted} bytes counted, {taken} taken"
 
@@ -211,18 +213,18 @@ def test_the_assumed_size_of_entries_is_close_to_their_real_size(query: Callable
 def test_one_shape_is_compiled_once() -> None:
     engine = Engine(Settings(), CATALOG, LiveSchema())
     reads = [read(engine, ARTICLE, f"filter[pages]={number}&page[size]=5") for number in range(100)]
-    assert len({id(prepared.compiled) for prepared in reads}) == 1
-    assert (engine.caches.compiled_reads.misses, engine.caches.compiled_reads.hits) == (1, 0)
-    assert (engine.caches.read_forms.misses, engine.caches.read_forms.hits) == (1, 99)
+    assert len({id(prepared.ready) for prepared in reads}) == 1
+    assert (engine.caches["compiled_reads"].misses, engine.caches["compiled_reads"].hits) == (1, 0)
+    assert (engine.caches["read_forms"].misses, engine.caches["read_forms"].hits) == (1, 99)
     assert [prepared.values for prepared in reads[:2]] == [(0, 5), (1, 5)]
-    assert len(engine.caches.prepared_reads) == 0
+    assert len(engine.caches["prepared_reads"]) == 0
 
 
 def test_a_query_string_that_was_sent_twice_is_not_even_parsed() -> None:
     engine = Engine(Settings(), CATALOG, LiveSchema())
     reads = [read(engine, ARTICLE, "filter[pages]=7&page[size]=5") for _ in range(4)]
     assert [prepared is reads[1] for prepared in reads] == [False, True, True, True]
-    assert (engine.caches.prepared_reads.misses, engine.caches.prepared_reads.hits) == (2, 2)
+    assert (engine.caches["prepared_reads"].misses, engine.caches["prepared_reads"].hits) == (2, 2)
 
 
 def test_query_strings_that_occur_once_evict_none_that_occurred_twice() -> None:
@@ -239,4 +241,4 @@ def test_a_refused_request_is_not_cached() -> None:
     for _ in range(3):
         with pytest.raises(SortError):
             read(engine, ARTICLE, "sort=nope")
-    assert len(engine.caches.prepared_reads) == 0
+    assert len(engine.caches["prepared_reads"]) == 0

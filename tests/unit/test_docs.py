@@ -15,7 +15,7 @@ from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.operators import all_names
 from querybuild.parse import FAMILIES, PAGE_KEYS
 from querybuild.types import ColumnType
-from server.engine import Engine, ReadShape
+from server.engine import ANYBODY, Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
 from server.resources import built_in
 from server.routes import ON_MANY
@@ -169,8 +169,8 @@ def test_statements_of_the_walkthrough() -> None:
     target, statements = re.findall(r"^```(?:http\nGET |sql\n)(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     path, query = re.sub(r"\n +", "", target).split("?")
     engine = Engine(Settings(), built_in(), LiveSchema())
-    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path], accepts=ON_MANY), query)
-    compiled = read.compiled.statements
+    read = engine.prepare_read(ReadShape("collection", engine.catalog.by_path[path], accepts=ON_MANY), query, ANYBODY)
+    compiled = read.ready.statements
     branches = [branch.sql for branch in compiled.branches if branch is not None]
     assert squeezed(statements) == squeezed(";".join([compiled.primary.sql, *branches, ""]))
 

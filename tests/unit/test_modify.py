@@ -130,8 +130,7 @@ def test_a_soft_delete_is_not_a_single_statement() -> None:
 def test_a_write_returns_the_columns_of_its_answer() -> None:
     write = update("author", "1", {"attributes": {"born": 1900}})
     node = read_resource("author", "fields[author]=full-name,born").plan.node
-    plan = msgspec.structs.replace(write.plan, returning=node)
-    assert sent(compile_write(plan).row, write) == Sent(
+    assert sent(compile_write(write.plan, node).row, write) == Sent(
         'UPDATE "authors" SET "born"=$1 WHERE "author_no"=$2'
         ' RETURNING "authors"."author_no","authors"."given"||\' \'||"authors"."family","authors"."born"',
         (1900, 1),
@@ -170,7 +169,7 @@ def test_several_creates_in_one_statement() -> None:
     node = node_of(group.plan.resource, group.plan.resource.readable_attributes)
     names = {"first_name": "a", "last_name": "b"}
     user = create("user", {"attributes": names, "relationships": linked(group=("group", "1"))}, built_in())
-    parts = (Create(msgspec.structs.replace(group.plan, returning=node), ()), Create(user.plan, ((2, 0),)))
+    parts = (Create(group.plan, node, ()), Create(user.plan, None, ((2, 0),)))
     assert compile_together(parts) == (
         'WITH "o0" ("c0","c1") AS (INSERT INTO "groups" ("name") VALUES ($1)'
         ' RETURNING "groups"."id","groups"."name"),'

@@ -9,7 +9,7 @@ import pytest
 
 from querybuild.cursors import encode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, Several
-from server.engine import Engine, PreparedRead, ReadShape
+from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
@@ -24,7 +24,7 @@ def engine() -> Engine:
 
 
 def read(asked: Engine, query: str) -> PreparedRead:
-    return asked.prepare_read(ReadShape("collection", ARTICLE, accepts=ON_MANY), quote(query, safe="=&[]"))
+    return asked.prepare_read(ReadShape("collection", ARTICLE, accepts=ON_MANY), quote(query, safe="=&[]"), ANYBODY)
 
 
 def facts(prepared: PreparedRead) -> tuple[object, ...]:
@@ -93,7 +93,7 @@ def test_one_form(first: str, second: str) -> None:
     asked = engine()
     read(asked, first)
     assert facts(read(asked, second)) == facts(read(engine(), second))
-    assert (asked.caches.read_forms.hits, len(asked.caches.read_forms)) == (1, 1)
+    assert (asked.caches["read_forms"].hits, len(asked.caches["read_forms"])) == (1, 1)
 
 
 @pytest.mark.parametrize(("first", "second"), APART)
@@ -101,7 +101,7 @@ def test_two_forms(first: str, second: str) -> None:
     asked = engine()
     read(asked, first)
     assert facts(read(asked, second)) == facts(read(engine(), second))
-    assert (asked.caches.read_forms.hits, len(asked.caches.read_forms)) == (0, 2)
+    assert (asked.caches["read_forms"].hits, len(asked.caches["read_forms"])) == (0, 2)
 
 
 REFUSED = [
@@ -131,7 +131,7 @@ def test_a_known_form_reports_the_same_fault(first: str, second: str) -> None:
             read(one, second)
         faults.append((type(raised.value), str(raised.value), getattr(raised.value, "parameter", None)))
     assert faults[0] == faults[1]
-    assert len(asked.caches.read_forms) == 1
+    assert len(asked.caches["read_forms"]) == 1
 
 
 def test_a_cursor_is_bound_to_the_values_of_the_filter() -> None:
@@ -143,6 +143,6 @@ def test_a_cursor_is_bound_to_the_values_of_the_filter() -> None:
 def test_a_form_contains_no_values_of_the_request() -> None:
     asked = engine()
     read(asked, tree("pages", "in_", list(range(900))))
-    [((form, _), _)] = asked.caches.read_forms._entries.values()
+    [((form, _), _)] = asked.caches["read_forms"]._entries.values()
     held = [cell.cell_contents for _, one in form.readers for cell in one.__closure__ or ()]
     assert not any(isinstance(one, list) for one in held)

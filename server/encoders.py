@@ -1,0 +1,71 @@
+"""Makes the encoders of documents, and keeps them: those of each plan are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.cache import BoundedCache
+from querybuild.clauses import reads_other_rows
+from querybuild.plan import Node, ReadPlan, node_of
+from querybuild.resource import Resource
+from querybuild.rows import Row, with_computed
+from querybuild.stream import StreamStatements
+from serializers.encode import DocumentEncoder, ResourceEncoder
+from serializers.streams import StreamEncoder
+from server.statements import ENTRY_BYTES
+
+
+class Bare(msgspec.Struct, frozen=True, eq=False):
+    """The encoding of a resource without relationships and links. is_returned: whether RETURNING of the statement that
+    writes it has all values."""
+
+    node: Node
+    encoder: ResourceEncoder
+    is_returned: bool
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """Return the resource object of each row."""
+        return self.encoder.encode(with_computed(self.node, rows), ())
+
+    def encode_some(self, rows: Sequence[Row | None]) -> list[bytes | None]:
+        """Return the resource object of each row, and None where there is no row."""
+        encoded = iter(self.encode([row for row in rows if row is not None]))
+        return [None if row is None else next(encoded) for row in rows]
+
+
+class EncoderCaches(msgspec.Struct, frozen=True, eq=False):
+    """Encoders by their plans. The names are those of the metrics."""
+
+    document_encoders: BoundedCache[DocumentEncoder]
+    stream_encoders: BoundedCache[StreamEncoder]
+
+
+class Encoders:
+    """The encoders of one engine. base_url: what the links in documents begin with."""
+
+    def __init__(self, base_url: str, make_cache: Callable[[], BoundedCache[Any]]) -> None:
+        self.caches = EncoderCaches(*[make_cache() for _ in EncoderCaches.__struct_fields__])
+        self._base_url = base_url
+        self._bare: dict[Resource, Bare] = {}
+
+    def of_document(self, plan: ReadPlan) -> DocumentEncoder:
+        """Return the encoder of the documents of a read."""
+        make = lambda: DocumentEncoder(plan, self._base_url)  # noqa: E731
+        return self.caches.document_encoders.get_or_make(plan, make, lambda _: ENTRY_BYTES)
+
+    def of_stream(self, plan: ReadPlan, statements: StreamStatements) -> StreamEncoder:
+        """Return the encoder of the streamed documents of a read. statements: those of the stream."""
+        make = lambda: StreamEncoder(plan, [part.node for part in statements.parts], self._base_url)  # noqa: E731
+        return self.caches.stream_encoders.get_or_make(plan, make, lambda _: ENTRY_BYTES)
+
+    def bare(self, resource: Resource) -> Bare:
+        """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
+        bare = self._bare.get(resource)
+        if bare is None:
+            node = node_of(resource, resource.readable_attributes)
+            encoder = ResourceEncoder(node, (), self._base_url, has_link=False)
+            bare = self._bare[resource] = Bare(node, encoder, not reads_other_rows(node))
+        return bare

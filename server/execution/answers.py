@@ -1,0 +1,153 @@
+"""Defines what a request that writes is answered with: nothing, a document, or the results of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from tornado.web import HTTPError
+
+from querybuild.errors import ApiError, Several
+from querybuild.plan import Node
+from querybuild.query import Context
+from querybuild.resource import Resource
+from querybuild.rows import Row, nodes
+from serializers.errors import answer_too_large
+from serializers.operations import POINTER, Operation
+from server.engine import Engine, PreparedRead, PreparedWrite
+from server.execution.arguments import Arguments
+from server.execution.execute import ReadResult, check_size, read_rows, result_of, run_read_at_once
+from server.execution.outcomes import Outcome
+from server.postgres.connection import Connection
+
+Result = TypeVar("Result")
+
+
+class Answer(Generic[Result]):
+    """Makes the result of a request from the outcomes of its writes."""
+
+    is_sure = True
+    """Whether the rows that the statements of the writes return are all that the answer needs, and making it cannot
+    fail. Then the writes may be committed before it is made."""
+
+    def shown(self, place: int) -> Node | None:
+        """Return what the statement of the write at this place returns of its row."""
+        return None
+
+    def begin(self) -> None:
+        """Forget the outcomes so far, because the writes begin again."""
+
+    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+        """Take the outcomes of the writes at these places. connection: that of their transaction; None if they are
+        committed."""
+
+    def refused(self, error: ApiError | HTTPError, places: range) -> None:
+        """Say in the error which of the writes it is about."""
+
+    def finish(self) -> Result:
+        """Return the result."""
+        raise NotImplementedError
+
+
+class Nothing(Answer[None]):
+    """Shows nothing of what was written."""
+
+    def finish(self) -> None:
+        return None
+
+
+class ReadBack(Answer[tuple[Any, ReadResult]]):
+    """Reads the document that shows what one write has done. Its result is the id of the written row, and the rows of
+    the document."""
+
+    def __init__(self, write: PreparedWrite, read: PreparedRead, engine: Engine, context: Context) -> None:
+        self._read = read
+        self._engine = engine
+        self._context = context
+        # Custom code may write after the row's own statement.
+        is_returned = read.ready.is_one_row and not write.is_hooked
+        self._node = read.plan.node if is_returned else None
+        self.is_sure = self._node is not None and not self._node.computed and engine.has_room_for_rows
+
+    def shown(self, place: int) -> Node | None:
+        return self._node
+
+    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+        [outcome] = outcomes
+        read = self._read
+        if outcome.row is not None:
+            rows: list[Sequence[Row]] = [[outcome.row], *([] for _ in list(nodes(read.plan.node))[1:])]
+            result = result_of(read, rows)
+        else:
+            assert connection is not None
+            sent = Arguments(read.values, self._context.values, outcome.id)
+            result = await run_read_at_once(connection, read, sent, self._engine)
+        if connection is not None:
+            await check_size(read, result, self._engine)
+        self._result = outcome.id, result
+
+    def finish(self) -> tuple[Any, ReadResult]:
+        return self._result
+
+
+class Objects(Answer[list[bytes | None]]):
+    """Encodes the results of atomic operations: the resource object of each write, with its attributes. None stands for
+    an operation whose result has none."""
+
+    def __init__(
+        self, operations: Sequence[Operation], writes: Sequence[PreparedWrite], engine: Engine, context: Context
+    ) -> None:
+        self._operations = operations
+        self._writes = writes
+        self._engine = engine
+        self._context = context
+        self._bares = [engine.encoders.bare(write.resource) for write in writes]
+        self.begin()
+        is_returned = all(bare.is_returned and not bare.node.computed for bare in self._bares)
+        self.is_sure = is_returned and engine.has_room_for_rows
+
+    def shown(self, place: int) -> Node | None:
+        bare = self._bares[place]
+        return bare.node if bare.is_returned and self._writes[place].change.kind != "delete" else None
+
+    def begin(self) -> None:
+        self._objects: list[bytes | None] = []
+        self._left_bytes = self._engine.settings.max_answer_bytes
+
+    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+        encoded: list[bytes | None] = []
+        for bare, group in groupby(zip(places, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
+            shown = [outcome if self._has_object(place) else None for place, outcome in group]
+            encoded += bare.encode_some(await self._rows(bare.node.resource, shown, connection))
+        self._objects += encoded
+        self._left_bytes -= sum([len(one) for one in encoded if one is not None])
+        if connection is not None and self._left_bytes < 0:
+            raise answer_too_large(self._engine.settings.max_answer_bytes)
+
+    def _has_object(self, place: int) -> bool:
+        return self._writes[place].change.kind != "delete" and not self._operations[place].is_linkage
+
+    async def _rows(
+        self, resource: Resource, shown: Sequence[Outcome | None], connection: Connection | None
+    ) -> list[Row | None]:
+        unread = [one.id for one in shown if one is not None and one.row is None]
+        if not unread:
+            return [None if one is None else one.row for one in shown]
+        assert connection is not None
+        read = await read_rows(connection, resource, unread, self._engine, self._context)
+        return [None if one is None else read.get(one.id, one.row) for one in shown]
+
+    def refused(self, error: ApiError | HTTPError, places: range) -> None:
+        pointer = self._operations[places.start].pointer if len(places) == 1 else POINTER
+        set_pointer(error, pointer)
+
+    def finish(self) -> list[bytes | None]:
+        return self._objects
+
+
+def set_pointer(error: ApiError | HTTPError, pointer: str) -> None:
+    """Set the pointer of errors that do not point into the operations. Errors of custom code may have no pointer."""
+    for one in error.errors if isinstance(error, Several) else (error,):
+        if not (getattr(one, "pointer", None) or "").startswith(POINTER):
+            vars(one)["pointer"] = pointer

@@ -1,0 +1,31 @@
+"""Gives the parameters of statements their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from querybuild.plan import Statement, Values
+
+
+class Arguments(msgspec.Struct, frozen=True, eq=False):
+    """The values that a request has for the slots of its statements. request: those of the query or the body. context:
+    those of `Context`. path: the id that the path names."""
+
+    request: Values = ()
+    context: Values = ()
+    path: Any = None
+
+    def of(self, statement: Statement, *, keys: Any = None, row: Any = None, most: Any = None) -> list[Any]:
+        """Return the values of $1, $2, ... keys, row, most: the values for the slots of these sources, which are only
+        known when the statement runs."""
+        others = {"path": self.path, "keys": keys, "row": row, "most": most}
+        return [
+            self.request[slot.index]
+            if slot.source == "request"
+            else self.context[slot.index]
+            if slot.source == "context"
+            else others[slot.source]
+            for slot in statement.slots
+        ]

@@ -1,0 +1,128 @@
+"""Decides how the writes of a request run: as a single statement, in batches, or in sequence.
+
+A single statement is its own transaction. Other writes run in one transaction: neighbours whose plans are equal are
+sent as one batch if one statement is all of each, and others run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby, pairwise
+from typing import Any
+
+import msgspec
+
+from querybuild.changes import PlannedWrite
+from querybuild.modify import Create, WriteStatements
+from querybuild.plan import Node
+from querybuild.query import Lid
+from querybuild.rows import Row
+from serializers.operations import uses_lid
+from server.engine import Engine, PreparedWrite
+from server.execution.arguments import Arguments
+from server.execution.outcomes import Outcome, absent
+from server.postgres.database import PREPARED_STATEMENT_BYTES
+
+MOST_TOGETHER = 8
+"""How many creates are written by a single statement."""
+
+
+class Single(msgspec.Struct, frozen=True, eq=False):
+    """One statement that does all writes of a request. ends: where the columns of each write end in its row."""
+
+    sql: str
+    values: Sequence[Any]
+    writes: Sequence[PlannedWrite]
+    ends: Sequence[int]
+
+    def outcomes(self, row: Row) -> list[Outcome]:
+        """Return what became of each write. Raises ResourceNotFound if a row is absent."""
+        if len(self.writes) > 1:
+            return [Outcome(row[begin], row[begin:end]) for begin, end in pairwise(self.ends)]
+        if row[0] is None:
+            raise absent(self.writes[0])
+        return [Outcome(row[0], row)]
+
+
+def single_statement(writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine) -> Single | None:
+    """Return the statement that does all writes, or None if there is none. shown: what it returns of each row."""
+    if len(writes) > MOST_TOGETHER:
+        return None
+    planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
+    if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
+        return None
+    if len(planned) == 1:
+        if planned[0].has_lids:
+            return None
+        alone = engine.statements.of_write(planned[0].plan, shown[0]).alone
+        return None if alone is None else Single(alone.sql, Arguments(planned[0].values).of(alone), planned, ())
+    if any(one.plan.kind != "create" or engine.statements.of_write(one.plan, None).alone is None for one in planned):
+        return None
+    return _together(writes, planned, shown, engine)
+
+
+def _together(
+    writes: Sequence[PreparedWrite], planned: Sequence[PlannedWrite], shown: Sequence[Node | None], engine: Engine
+) -> Single | None:
+    """One statement for several creates. Its values are those of all assignments, without the ids that another create
+    makes."""
+    creates, values = list[Create](), list[Any]()
+    places: dict[Lid, int] = {}
+    for place, (write, one, node) in enumerate(zip(writes, planned, shown, strict=True)):
+        sent = [(assignment.slot, one.values[assignment.slot]) for assignment in one.plan.assignments]
+        ids = tuple([(slot, places[value]) for slot, value in sent if isinstance(value, Lid)])
+        creates.append(Create(one.plan, node, ids))
+        values += [value for _, value in sent if not isinstance(value, Lid)]
+        if write.change.lid is not None:
+            places[Lid(write.resource.type, write.change.lid)] = place
+    sql = engine.statements.of_creates(tuple(creates))
+    if len(sql) > PREPARED_STATEMENT_BYTES:
+        return None
+    return Single(sql, values, planned, list(accumulate([create.width for create in creates], initial=1)))
+
+
+def batches(writes: Sequence[PreparedWrite]) -> Iterator[list[PreparedWrite]]:
+    """Group consecutive writes of one resource and one kind, which hooks get as a list. No write of a batch uses a lid
+    that the same batch defines, and no two write the same row."""
+    batch: list[PreparedWrite] = []
+    defined: set[Lid] = set()
+    written: set[str | Lid] = set()
+    ids: dict[Lid, str] = {}
+    for write in writes:
+        identity = _identity(write, ids)
+        if batch and (identity in written or uses_lid(write.change, defined) or not _is_same_kind(batch[0], write)):
+            yield batch
+            batch, defined, written = [], set(), set()
+        batch.append(write)
+        if write.change.kind != "create":
+            written.add(identity)
+        elif write.change.lid is not None:
+            lid = Lid(write.resource.type, write.change.lid)
+            defined.add(lid)
+            if write.change.id is not None:
+                ids[lid] = write.change.id
+    if batch:
+        yield batch
+
+
+def alike(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
+    """Group consecutive writes with the same plan."""
+    for _, same in groupby(planned, key=lambda write: write.plan):
+        yield list(same)
+
+
+def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool:
+    """Whether writes with the same plan are sent as one batch."""
+    return len(group) > 1 and statements.is_repeatable
+
+
+def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
+    """Return the id of the written resource, or its lid if it has no id yet. A new resource may have both. ids: the
+    ids of resources that have a lid."""
+    change = write.change
+    lid = Lid(write.resource.type, change.lid or "")
+    return change.id if change.id is not None else ids.get(lid) or lid
+
+
+def _is_same_kind(one: PreparedWrite, other: PreparedWrite) -> bool:
+    return one.resource is other.resource and one.change.kind == other.change.kind

@@ -1,0 +1,153 @@
+"""Runs the statements of one write in their order, inside its transaction.
+
+Nothing here writes SQL, and nothing encodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.errors import raise_as, resource_not_found
+from querybuild.modify import TargetStatement, WriteStatements
+from querybuild.rows import Row
+from serializers.pointers import slot_pointer
+from server.engine import Engine
+from server.execution.arguments import Arguments
+from server.execution.free_ids import insert_with_free_id
+from server.execution.links import write_link
+from server.execution.outcomes import Outcome, absent, check_unchanged, unwritten
+from server.execution.refusals import translate_write_error
+from server.postgres.connection import Connection
+from server.postgres.rules import raise_rule
+
+
+async def run_sequence(
+    connection: Connection,
+    write: PlannedWrite,
+    statements: WriteStatements,
+    sent: Arguments,
+    engine: Engine,
+    *,
+    is_sequence_exhausted: bool,
+) -> Outcome:
+    """Write the row and its links. sent: with the write's values. is_sequence_exhausted: whether the sequence of the id
+    has no further number.
+
+    Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault, NotWritten, Conflict and BodyValueRefused.
+    """
+    try:
+        return await _Sequence(connection, write, statements, sent, is_sequence_exhausted).run()
+    except Exception as error:
+        raise_as(translate_write_error(error, write, engine), error)
+
+
+class _Sequence:
+    """The statements of one write. The order of the locks is that of `querybuild/locks.py`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        write: PlannedWrite,
+        statements: WriteStatements,
+        sent: Arguments,
+        is_sequence_exhausted: bool,
+    ) -> None:
+        self._connection = connection
+        self._write = write
+        self._plan = write.plan
+        self._statements = statements
+        self._sent = sent
+        self._is_sequence_exhausted = is_sequence_exhausted
+        # The related rows of links that were locked before the row, by the place of the link.
+        self._related: dict[int, Sequence[Row]] = {}
+
+    async def run(self) -> Outcome:
+        plan, statements = self._plan, self._statements
+        row_id = None if plan.id_slot is None else self._sent.request[plan.id_slot]
+        row = None
+        await self._lock_owner()
+        for joined in statements.joined:
+            await self._connection.fetch(joined.sql, *self._sent.of(joined))
+        await self._lock_related(None, is_limited=False)
+        await self._lock_row()
+        for target in statements.targets:
+            await self._check_target(target)
+        if statements.is_limited:
+            # What is hidden is decided before the row is written, which may change it.
+            await self._lock_related(row_id, is_limited=True)
+        if statements.row is not None:
+            row = await self._write_row()
+            row_id = row_id if row is None else row[0]
+        await self._write_links(row_id)
+        # A term that is computed in SQL may count what is linked.
+        return Outcome(row_id, None if plan.links else row)
+
+    async def _lock_owner(self) -> None:
+        owner, statement = self._plan.owner, self._statements.owner
+        if owner is None or statement is None:
+            return
+        if await self._connection.fetchval(statement.sql, *self._sent.of(statement)) is None:
+            raise resource_not_found(owner.resource.type, str(self._sent.request[owner.slot]))
+
+    async def _lock_related(self, row_id: Any, *, is_limited: bool) -> None:
+        """Lock the related rows of links before the row. is_limited: all of them; else those of link tables whose
+        targets are locked first."""
+        for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
+            lock = statements.lock
+            if lock is not None and place not in self._related and (is_limited or link.is_target_first):
+                self._related[place] = await self._connection.fetch(lock.sql, *self._sent.of(lock, row=row_id))
+
+    async def _lock_row(self) -> None:
+        lock = self._statements.lock
+        if lock is None:
+            return
+        locked = await self._connection.fetchrow(lock.sql, *self._sent.of(lock))
+        if locked is None:
+            raise absent(self._write)
+        check_unchanged(self._write, locked)
+
+    async def _check_target(self, target: TargetStatement) -> None:
+        """A key must be that of a row that is there and not hidden. A new row may refer to itself. Raises
+        RelatedNotFound."""
+        plan, values = self._plan, self._sent.request
+        key = values[target.slot]
+        is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
+        if key is None or (is_itself and target.resource is plan.resource):
+            return
+        if await self._connection.fetchval(target.lock.sql, *self._sent.of(target.lock)) is None:
+            raise related_not_found(target.resource, str(key), slot_pointer(self._write, target.slot))
+
+    async def _write_row(self) -> Row | None:
+        """Return the row as the statement returns it, its id first; None for one that a trigger deletes and keeps."""
+        statements, connection, sent = self._statements, self._connection, self._sent
+        statement, there, free_ids = statements.row, statements.there, statements.free_ids
+        assert statement is not None
+        if statements.keeps_row and there is not None:
+            if await connection.fetchval(there.sql, *sent.of(there)) is None:
+                raise absent(self._write)
+            await connection.execute(statement.sql, *sent.of(statement))
+            return None
+        row = None
+        if free_ids is None or not self._is_sequence_exhausted:
+            row = await connection.fetchrow(statement.sql, *sent.of(statement))
+        if row is None and free_ids is not None:
+            row = await insert_with_free_id(
+                connection, self._plan, sent, statement, free_ids, is_sequence_exhausted=self._is_sequence_exhausted
+            )
+        if row is None or row[0] is None:
+            raise await unwritten(connection, self._write, statements, sent)
+        return row
+
+    async def _write_links(self, row_id: Any) -> None:
+        for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
+            related = self._related.get(place)
+            try:
+                await write_link(self._connection, self._write, link, statements, self._sent, row_id, related)
+            except asyncpg.PostgresError as error:
+                # Its rows are other resources', and only the linkage stands in the document.
+                raise_rule(error, slot_pointer(self._write, link.slot))
+                raise

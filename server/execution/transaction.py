@@ -1,0 +1,258 @@
+"""Runs the writes of a request in one transaction, with the custom code around them.
+
+Nothing here writes SQL, and nothing encodes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+from tornado.web import HTTPError
+
+from querybuild.changes import PlannedWrite
+from querybuild.errors import ApiError, Errors, ResourceNotFound, quoted, raise_all
+from querybuild.free_ids import FreeIdStatements
+from querybuild.hooks import Written
+from querybuild.modify import WriteStatements, rows_together
+from querybuild.plan import LockStrength, Node, Statement, Values, WritePlan
+from querybuild.query import Change, Context, Lid
+from querybuild.resource import Resource
+from querybuild.rows import Row
+from serializers.decode import with_id
+from server.engine import Engine, PreparedWrite
+from server.execution.answers import Answer
+from server.execution.arguments import Arguments
+from server.execution.batches import alike, batches, is_batch
+from server.execution.free_ids import draw_free_ids
+from server.execution.hooks import Writing
+from server.execution.locks import lock_related, lock_rows
+from server.execution.outcomes import Outcome
+from server.execution.refusals import is_refusal
+from server.execution.sequence import run_sequence
+from server.postgres.connection import Connection
+from server.postgres.custom_code import custom_code
+from server.postgres.driver_errors import SAVEPOINT_GONE
+from server.postgres.rules import raise_rule
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Transaction:
+    """The writes of one request in their transaction: the ids that were made under a lid, and all that was planned and
+    written so far. is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are
+    looked for."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        engine: Engine,
+        context: Context,
+        headers: Mapping[str, str],
+        is_sequence_exhausted: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.engine = engine
+        self.context = context
+        self.planned: list[PlannedWrite] = []
+        self.written: list[tuple[Resource, list[Written]]] = []
+        self._headers = headers
+        self._is_sequence_exhausted = is_sequence_exhausted
+        self._ids: dict[Lid, Any] = {}
+        self._most_bytes = engine.settings.max_answer_bytes
+        connection.count_received()
+
+    async def run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
+        """Run the writes, and return what the request is answered with.
+
+        Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault, Conflict, BodyValueRefused, and what the
+        custom code raises.
+        """
+        if len(writes) > 1:
+            planned = [write.planned for write in writes if write.planned is not None]
+            await lock_rows(self.connection, self.engine, self.context.values, planned)
+        begin = 0
+        for batch in batches(writes):
+            places = range(begin, begin + len(batch))
+            try:
+                outcomes = await self._run_batch(batch, answer.shown(begin))
+                await answer.add(places, outcomes, self.connection)
+            except (ApiError, HTTPError) as error:
+                answer.refused(error, places)
+                raise
+            begin = places.stop
+        return answer.finish()
+
+    async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[Outcome]:
+        """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
+        first = writes[0]
+        after = first.resource.hooks.after(first.change.kind)
+        writes, planned = await self._plan(writes)
+        self.planned += planned
+        outcomes = await self._write(planned, shown if after is None else None)
+        written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
+        for one in written:
+            if one.change.kind == "create" and one.change.lid is not None:
+                self._ids[Lid(first.resource.type, one.change.lid)] = one.id
+        self.written.append((first.resource, written))
+        if after is not None:
+            await self._run_custom(after, written)
+        return outcomes if shown is not None else [Outcome(outcome.id, None) for outcome in outcomes]
+
+    async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
+        """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
+        change the write."""
+        planned = [write.planned for write in writes if write.planned is not None]
+        if len(planned) == len(writes):
+            return writes, planned
+        first, errors = writes[0], Errors()
+        changes = [await self._with_target(write, errors) for write in writes]
+        before = first.resource.hooks.before(first.change.kind)
+        if before is not None:
+            raise_all(errors)
+            changes = await self._run_before(before, changes)
+        planned = [self.engine.plan_write(first.resource, change, self.context, errors) for change in changes]
+        raise_all(errors)
+        changed = zip(writes, changes, strict=True)
+        return [msgspec.structs.replace(write, change=change) for write, change in changed], planned
+
+    async def _with_target(self, write: PreparedWrite, errors: list[ApiError]) -> Change:
+        """Return the change of a related resource with its id. The related row is locked. Appends to errors. Raises
+        ResourceNotFound if the resource of the path does not exist, or has no related resource."""
+        related, change = write.related, write.change
+        if related is None:
+            return change
+        takes_away = change.kind == "delete" or change.relationships
+        strength = LockStrength.UPDATE if takes_away else LockStrength.NO_KEY_UPDATE
+        row_id = await lock_related(self.connection, self.engine, self.context.values, related, write.path_id, strength)
+        if row_id is None:
+            owner = f"The {related.owners.resource.type} {quoted(str(write.path_id))}"
+            raise ResourceNotFound(f"{owner} has no {quoted(related.relationship.name)} to write.")
+        return with_id(change, str(row_id), errors, of="the related resource")
+
+    async def _run_before(
+        self, before: Callable[[Writing, list[Change]], Awaitable[Sequence[Change] | None]], sent: list[Change]
+    ) -> list[Change]:
+        """Return the changes that custom code makes of those that were sent."""
+        # A transaction may be tried again, with what was sent and not with what custom code has made of it.
+        changes = await self._run_custom(before, copy.deepcopy(sent))
+        if changes is None:
+            changes = sent
+        if [(one.kind, one.lid) for one in changes] != [(one.kind, one.lid) for one in sent]:
+            raise ValueError(f"custom code was given {len(sent)} changes, and gives others or another number of them")
+        return list(changes)
+
+    async def _run_custom(self, hook: Callable[[Writing, list[Item]], Awaitable[Result]], items: list[Item]) -> Result:
+        """Run custom code in a savepoint. The savepoint cannot be released if the code has ended the transaction, or
+        has ignored a statement that failed: then no answer can be true. If PostgreSQL refuses a statement of the custom
+        code, that is a fault of the code, and not of the document."""
+        self.connection.require_reset()
+        savepoint = self.connection.transaction()
+        await savepoint.start()
+        try:
+            with custom_code(self.connection):
+                result = await hook(Writing(self.connection, self._headers, self.context), items)
+            await savepoint.commit()
+            self.connection.count_received()
+        except SAVEPOINT_GONE as error:
+            raise RuntimeError("custom code has ended the transaction that it was given") from error
+        except Exception as error:
+            raise_rule(error)
+            if is_refusal(error):
+                raise RuntimeError("PostgreSQL refuses a statement of custom code") from error
+            raise
+        return result
+
+    async def _write(self, planned: Sequence[PlannedWrite], shown: Node | None) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for group in alike(planned):
+            statements = self.engine.statements.of_write(group[0].plan, shown)
+            rows = await self._run_alike(group, shown, statements) if is_batch(group, statements) else None
+            if rows is None:
+                outcomes += [await self._run_one(write, statements) for write in group]
+            else:
+                outcomes += [Outcome(row[0], row) for row in rows]
+        return outcomes
+
+    async def _run_alike(
+        self, group: Sequence[PlannedWrite], shown: Node | None, statements: WriteStatements
+    ) -> Sequence[Row] | None:
+        """Run writes with the same plan as a batch, and return their rows. Returns None if one of them fails, because
+        the driver does not tell which: then none was written, and they have to run in sequence."""
+        statement = statements.row
+        assert statement is not None
+        values = [self._arguments(write).of(statement) for write in group]
+        plan = group[0].plan
+        rows = await self._all_or_none(len(group), lambda: self._fetch_rows(plan, shown, statement, values))
+        if rows is None and statements.free_ids is not None:
+            rows = await self._run_with_free_ids(group, statements.free_ids)
+        return rows
+
+    async def _run_with_free_ids(
+        self, group: Sequence[PlannedWrite], statements: FreeIdStatements
+    ) -> Sequence[Row] | None:
+        """The same, if clients have taken some of the ids that the default offers."""
+        numbers = await draw_free_ids(self.connection, group[0].plan.resource, statements, len(group))
+        if numbers is None:
+            return None
+        insert = statements.insert
+        numbered = zip(group, numbers, strict=True)
+        values = [self._arguments(write).of(insert, row=number) for write, number in numbered]
+        return await self._all_or_none(len(group), lambda: self.connection.fetchmany(insert.sql, values))
+
+    async def _all_or_none(self, count: int, send: Callable[[], Awaitable[Sequence[Row]]]) -> Sequence[Row] | None:
+        """Return `count` rows, or None if one is refused or missing. Then nothing was written."""
+        savepoint = self.connection.transaction()
+        await savepoint.start()
+        rows: Sequence[Row] = ()
+        try:
+            rows = await send()
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+        if len(rows) < count or any(row[0] is None for row in rows):
+            await savepoint.rollback()
+            return None
+        await savepoint.commit()
+        return rows
+
+    async def _fetch_rows(
+        self, plan: WritePlan, shown: Node | None, statement: Statement, values: Sequence[Sequence[Any]]
+    ) -> Sequence[Row]:
+        """The row of each write. One statement creates several new rows."""
+        size = rows_together(plan) if plan.kind == "create" else 1
+        end = len(values) - len(values) % size if size > 1 else 0
+        rows: list[Row] = []
+        if end:
+            joined = [list(chain.from_iterable(values[begin : begin + size])) for begin in range(0, end, size)]
+            sql = self.engine.statements.of_rows(plan, shown)
+            rows += await self.connection.fetch_batch(sql, joined, self._most_bytes)
+        if end < len(values):
+            rows += await self.connection.fetch_batch(statement.sql, values[end:], self._most_bytes)
+        return rows
+
+    async def _run_one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
+        sent = self._arguments(write)
+        if write.has_lids:
+            write = msgspec.structs.replace(write, values=sent.request)
+        outcome = await run_sequence(
+            self.connection, write, statements, sent, self.engine, is_sequence_exhausted=self._is_sequence_exhausted
+        )
+        self.connection.check_received(self._most_bytes)
+        return outcome
+
+    def _arguments(self, write: PlannedWrite) -> Arguments:
+        """The values of a write, with the ids of resources that were created under a lid."""
+        values: Values = write.values
+        if write.has_lids:
+            values = tuple([self._resolved(value) for value in values])
+        return Arguments(values, self.context.values)
+
+    def _resolved(self, value: Any) -> Any:
+        if isinstance(value, Lid):
+            return self._ids[value]
+        return [self._resolved(item) for item in value] if isinstance(value, list) else value

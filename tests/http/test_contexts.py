@@ -1,0 +1,146 @@
+"""Several principals of one server: each sees its own rows, and all of them share plans, statements and encoders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from tornado.ioloop import IOLoop
+
+from querybuild.conditions import context_of
+from querybuild.errors import ApiError
+from querybuild.filters import FilterReader
+from querybuild.query import Context
+from server.engine import Engine
+from server.http.request import Request
+from tests.first_rows import set_first_rows
+from tests.http.conftest import Answer, Api
+
+GROUPS, USERS = 4, 12
+ROWS = f"""
+    INSERT INTO groups (name) SELECT 'group ' || n FROM generate_series(1, {GROUPS}) n;
+    INSERT INTO users (first_name, last_name, age, group_id)
+        SELECT 'first ' || n, 'last', n, 1 + n % {GROUPS} FROM generate_series(1, {USERS}) n;
+    INSERT INTO computers (name, owner_id) SELECT 'computer ' || n, n FROM generate_series(1, {USERS}) n
+"""
+RULES = {
+    "user": {"name": "group.id", "op": "eq", "val": "1"},
+    "group": {"name": "id", "op": "eq", "val": "1"},
+    "computer": {"name": "owner.group.id", "op": "eq", "val": "1"},
+}
+"""The value stands for the principal's own group."""
+
+
+def own_rows(group: int) -> list[str]:
+    return [str(number) for number in range(1, USERS + 1) if 1 + number % GROUPS == group]
+
+
+class Principals:
+    """Each request names its group in a header. A request without one sees everything."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        engine = api.app.engine
+        errors: list[ApiError] = []
+        nodes = {
+            name: FilterReader(engine.limits, errors).full("filter", json.dumps(one)) for name, one in RULES.items()
+        }
+        self._context = context_of(nodes, engine.catalog, engine.limits, errors)
+        assert not errors, errors
+        self.engine = api.app.engine = Engine(engine.settings, engine.catalog, engine.schema, self._authenticate)
+
+    def _authenticate(self, request: Request) -> Context:
+        group = request.headers.get("X-Group")
+        if group is None:
+            return Context()
+        return msgspec.structs.replace(self._context, values=tuple([int(group)] * len(self._context.values)))
+
+    async def get(self, group: int, path: str) -> Answer:
+        return await self.api.get(path, **{"X-Group": str(group)})
+
+    async def write(self, group: int, method: str, path: str, document: Any = None) -> Answer:
+        return await self.api.request(method, path, document, headers={"X-Group": str(group)})
+
+
+@pytest.fixture
+def principals(api: Api, io_loop: IOLoop) -> Principals:
+    async def fill() -> None:
+        for statement in ROWS.split(";"):
+            await api.sql(statement)
+
+    io_loop.run_sync(fill)
+    return Principals(api)
+
+
+def included(answer: Answer, type_name: str) -> list[str]:
+    return [one["id"] for one in answer.document.get("included", ()) if one["type"] == type_name]
+
+
+@pytest.mark.parametrize("group", [1, 2, GROUPS + 1])
+async def test_each_principal_sees_its_own_rows(principals: Principals, group: int) -> None:
+    own, groups = own_rows(group), [str(group)] if group <= GROUPS else []
+    for _ in range(2):
+        answer = await principals.get(group, "/users?include=computers,group&sort=age")
+        assert answer.status == 200, answer.body
+        found = (answer.ids, included(answer, "computer"), included(answer, "group"), answer.document["meta"]["total"])
+        assert found == (own, own, groups, len(own))
+        assert (await principals.get(group, "/groups")).ids == groups
+        has_computer = quote(
+            json.dumps([{"name": "computers", "op": "any", "val": {"name": "id", "op": "gt", "val": 0}}])
+        )
+        assert (await principals.get(group, f"/users?filter={has_computer}&sort=age")).ids == own
+        everything = await principals.api.get("/users?page[size]=0")
+        assert len(everything.ids) == USERS
+
+
+async def test_what_another_principal_sees_is_not_there(principals: Principals) -> None:
+    mine, other = own_rows(1)[0], own_rows(2)[0]
+    document = {"data": {"type": "user", "id": other, "attributes": {"first_name": "changed"}}}
+    for path in (f"/users/{other}", f"/users/{other}/computers", f"/users/{other}/relationships/group"):
+        assert (await principals.get(1, path)).status == 404
+        assert (await principals.get(2, path)).status == 200
+    assert (await principals.write(1, "PATCH", f"/users/{other}", document)).status == 404
+    assert (await principals.write(2, "PATCH", f"/users/{other}", document)).status == 200
+    linkage = {"data": [{"type": "computer", "id": other}]}
+    assert (await principals.write(1, "POST", f"/users/{mine}/relationships/computers", linkage)).status == 404
+    operations = {"atomic:operations": [{"op": "remove", "ref": {"type": "user", "id": other}}]}
+    answer = await principals.write(1, "POST", "/operations", operations)
+    assert (answer.status, b'"resource_not_found"' in answer.body) == (422, True), answer.body
+    assert len(await principals.api.sql("SELECT FROM users WHERE first_name = 'changed'")) == 1
+
+
+async def test_a_stream_has_the_rows_of_its_principal(principals: Principals, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_first_rows(monkeypatch, 0, principals.engine)
+    for group in (1, 2, 1):
+        answer = await principals.get(group, "/users?page[size]=0&include=computers&sort=age")
+        assert (answer.ids, sorted(included(answer, "computer"), key=int)) == (own_rows(group), own_rows(group))
+        assert answer.headers["Transfer-Encoding"] == "chunked"
+
+
+async def test_principals_at_once_get_their_own_answers(principals: Principals) -> None:
+    groups = [1 + number % GROUPS for number in range(40)]
+    answers = await asyncio.gather(*[principals.get(group, "/users?include=computers&sort=age") for group in groups])
+    assert [answer.ids for answer in answers] == [own_rows(group) for group in groups]
+
+
+async def test_principals_share_the_entries_of_the_caches(principals: Principals) -> None:
+    async def ask(group: int) -> None:
+        await principals.get(group, "/users?include=computers&sort=age")
+        await principals.get(group, f"/users?filter[age][gt]={group}")
+        await principals.get(group, "/users/1")
+        document = {"data": {"type": "user", "id": "1", "attributes": {"first_name": f"by {group}"}}}
+        await principals.write(group, "PATCH", "/users/1", document)
+
+    for group in (1, 2, 2, 3):
+        await ask(group)
+    before = {name: len(cache) for name, cache in principals.engine.caches.items() if name != "prepared_reads"}
+    misses = principals.engine.caches["compiled_reads"].misses
+    for group in range(100, 150):
+        await ask(group)
+    after = {name: len(cache) for name, cache in principals.engine.caches.items() if name != "prepared_reads"}
+    assert after == before
+    assert principals.engine.caches["compiled_reads"].misses == misses
