@@ -25,6 +25,7 @@ from querybuild.plan import (
     CustomTest,
     Exists,
     IdIs,
+    InScope,
     Logic,
     Node,
     OrderKey,
@@ -35,7 +36,7 @@ from querybuild.plan import (
     Slot,
     Test,
 )
-from querybuild.resource import Attribute, Link, Resource, link_of, own_key_of
+from querybuild.resource import Attribute, Link, Resource, own_key_of
 from querybuild.terms import Template, ordered
 from querybuild.types import OPAQUE
 
@@ -74,7 +75,8 @@ def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
 
 def _key_of_visible(key: Term, target: Rows, binds: Binds) -> Term:
     """A key, or null if the row that it refers to is hidden:
-    `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
+    `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`
+    Its alias is longer than this `"k"`."""
     ((_, far),) = target.pairs
     found = from_rows(target, binds).select(1).where(Template("{}={}", column(target.alias, far), key))
     return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
@@ -217,6 +219,8 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
             return _logic(condition, binds)
         case Exists():
             return _exists(condition, binds)
+        case InScope():
+            return _all(list(scope_criteria(condition.scope, binds)))
         case IdIs():
             return column(condition.alias, condition.column) == binds(PATH)
         case _:
@@ -327,29 +331,31 @@ def named_parent(scope: Scope, binds: Binds) -> QueryBuilder:
     return from_rows(rows, binds).where(column(rows.alias, scope.parent.id.column) == binds(PATH))
 
 
-def scope_criteria(scope: Scope, alias: str, binds: Binds) -> Iterator[Criterion]:
+def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
     """The rows that the resource of the path is related to.
 
     A key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
     A key in the target's rows: `"t0"."owner_id"=$1`
-    A link table: `EXISTS (SELECT 1 FROM "post_tags" "p" WHERE "p"."tag_id"="t0"."id" AND "p"."post_id"=$1)`
+    A link table: `EXISTS (SELECT 1 FROM "post_tags" "lp" WHERE "lp"."tag_id"="t0"."id" AND "lp"."post_id"=$1)`
 
     The last two do not read the parent's row. If that may be hidden, `EXISTS (SELECT 1 FROM "users" "p" ...)` is one
     criterion more.
     """
-    relationship, target_id = scope.relationship, column(alias, scope.target.id.column)
-    own = own_key_of(relationship)
-    if own is not None:
-        parents = named_parent(scope, binds)
-        assert scope.rows is not None
-        yield Template("{}={}", target_id, parents.select(column(scope.rows.alias, own.column_name)))
+    rows = scope.rows
+    assert rows is not None
+    if own_key_of(scope.relationship) is not None:
+        ((near, far),) = rows.pairs
+        key = named_parent(scope, binds).select(column(rows.alias, far))
+        yield Template("{}={}", column(rows.parent, near), key)
         return
-    link, parent_id = link_of(relationship), binds(PATH)
-    if link is None:
-        yield column(alias, relationship.foreign_key) == parent_id
+    parent_id, through = binds(PATH), rows.through
+    if through is None:
+        ((near, _),) = rows.pairs
+        yield column(rows.parent, near) == parent_id
     else:
-        query = PostgreSQLQuery.from_(link_table(link, "p")).select(1)
-        query = query.where(Template("{}={}", column("p", link.target), target_id))
-        yield ExistsCriterion(query.where(column("p", link.source) == parent_id))
-    if scope.rows is not None and scope.rows.criteria:
+        ((far, _),) = through.far
+        query = PostgreSQLQuery.from_(link_table(through.link, through.alias)).select(1)
+        query = query.where(_paired(rows.parent, through.alias, through.near))
+        yield ExistsCriterion(query.where(column(through.alias, far) == parent_id))
+    if rows.criteria:
         yield ExistsCriterion(named_parent(scope, binds).select(1))

@@ -41,7 +41,8 @@ order: 12 filters of four steps took it 3 s, 20 of them over 30. From here on ea
 class ConditionPlanner:
     """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values.
 
-    A second kind of planner makes the criteria of a context: its aliases are r0, r1, ..., which a request has none of.
+    A second kind of planner makes the criteria of a context. Its aliases are "criterion 0", "criterion 1", ...: they
+    also stand beside tables that have their own names, and no table is called so.
     """
 
     def __init__(
@@ -70,16 +71,21 @@ class ConditionPlanner:
 
     def open(self, resource: Resource) -> Rows:
         """Rows of the resource that stand alone."""
-        return open_rows(resource, self._alias(), self.context)
+        return self._counted(open_rows(resource, self._alias(), self.context))
 
     def related(self, resource: Resource, alias: str, relationship: Relationship) -> Rows:
         """From rows of the resource to those at the other end of its relationship."""
         aliases = [self._alias() for _ in range(1 if link_of(relationship) is None else 2)]
-        return open_related(relationship, resource, alias, aliases, self.catalog, self.context)
+        return self._counted(open_related(relationship, resource, alias, aliases, self.catalog, self.context))
+
+    def _counted(self, rows: Rows) -> Rows:
+        """The rows. The steps of their criteria count as those of the filter do: PostgreSQL plans them together."""
+        self._step_count += sum(map(steps_of, rows.criteria))
+        return rows
 
     def _alias(self) -> str:
         self._alias_count += 1
-        return f"{'r' if self._is_of_context else 't'}{self._alias_count - 1}"
+        return f"{'criterion ' if self._is_of_context else 't'}{self._alias_count - 1}"
 
     def slot(self, value: Any) -> int:
         self.values.append(value)
@@ -334,6 +340,17 @@ def context_of(
     planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
     criteria = {name: planner.plan(nodes, catalog.by_type[name], ANY_ROW) for name, nodes in filters.items()}
     return Context(Criteria(criteria), tuple(planner.values))
+
+
+def steps_of(condition: Condition) -> int:
+    """Return how many steps over relationships a condition has."""
+    match condition:
+        case Exists(rows=rows, conditions=inner):
+            return 1 + sum(map(steps_of, (*rows.criteria, *inner)))
+        case Logic(items=items):
+            return sum(map(steps_of, items))
+        case _:
+            return 0
 
 
 def _one(condition: Condition | None) -> tuple[Condition, ...] | None:

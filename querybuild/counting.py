@@ -11,10 +11,12 @@ from querybuild.plan import (
     CustomTest,
     Exists,
     IdIs,
+    InScope,
     Logic,
     Reference,
     References,
     Rows,
+    Scope,
     Test,
 )
 
@@ -53,6 +55,10 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield from _aliases(inner)
             case IdIs(alias=alias):
                 yield alias
+            case InScope(scope=Scope(rows=Rows(parent=alias))):
+                yield alias
+            case InScope():
+                pass
             case _:
                 assert_never(condition)
 

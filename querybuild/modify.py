@@ -28,6 +28,8 @@ VALUES_TOGETHER = 96
 single ones, and more of them hardly less."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
+TARGET = "the target"
+"""The alias of a row that a link leads to, beside tables that have their own names."""
 _KEY_SHARE = LockStrength.KEY_SHARE.clause
 _NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
@@ -437,8 +439,8 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     if not link.rows.criteria:
         return query
     # A link to a hidden row stays.
-    targets = moved_rows(link.rows, "target")
-    is_target = Template("{}={}", column("target", link.target.id.column), column(through.table, through.target))
+    targets = moved_rows(link.rows, TARGET)
+    is_target = Template("{}={}", column(TARGET, link.target.id.column), column(through.table, through.target))
     return query.where(ExistsCriterion(from_rows(targets, binds).select(1).where(is_target)))
 
 

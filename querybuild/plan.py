@@ -114,7 +114,23 @@ class IdIs(msgspec.Struct, frozen=True):
     column: str
 
 
-Condition = Test | CustomTest | Logic | Exists | IdIs
+class Scope(msgspec.Struct, frozen=True):
+    """The rows that the resource of the path has at the other end of a relationship. rows: those that the path names
+    one of, attached to the related rows; None until they are planned."""
+
+    parent: Resource
+    relationship: Relationship
+    target: Resource
+    rows: Rows | None = None
+
+
+class InScope(msgspec.Struct, frozen=True):
+    """The rows of a scope."""
+
+    scope: Scope
+
+
+Condition = Test | CustomTest | Logic | Exists | IdIs | InScope
 
 
 class OrderKey(msgspec.Struct, frozen=True):
@@ -213,16 +229,6 @@ def node_of(
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
     computed = tuple(shown for shown in attributes if shown.compute is not None)
     return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
-
-
-class Scope(msgspec.Struct, frozen=True):
-    """The rows that the resource of the path has at the other end of a relationship. rows: those that the path names
-    one of, once it is planned."""
-
-    parent: Resource
-    relationship: Relationship
-    target: Resource
-    rows: Rows | None = None
 
 
 class Reference(msgspec.Struct, frozen=True):

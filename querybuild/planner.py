@@ -34,15 +34,16 @@ from querybuild.plan import (
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
-from querybuild.rowsets import open_related, open_rows
+from querybuild.rowsets import open_owners, open_related
 from querybuild.types import OPAQUE
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
 
-LINK, PARENT, KEY = "t1", "p", "k"
+LINK, PARENT, KEY = "t1", "p", "the key's row"
 """Aliases: of the link table that a statement's related rows are joined with, of the row that the path names, and of
-the row that a key refers to."""
+the row that a key refers to. The last one also stands in statements that write, where a table has its own name: no
+table is called so."""
 
 JOINED_ROWS = 100
 """Up to how many primary rows the rows of to-one includes come with them: one that many name comes as often."""
@@ -191,8 +192,8 @@ class _ReadPlanner:
     def related(self, query: Query, scope: Scope, *, shows_resources: bool | None = None) -> PlannedRead:
         """The rows that the resource of the path is related to. shows_resources: of linkage, whether the resources that
         it identifies are included; None if the resources are the primary data."""
-        rows = open_rows(scope.parent, PARENT, self.context)
-        scope = msgspec.structs.replace(scope, rows=rows)
+        owners = open_owners(scope.relationship, scope.parent, PARENT, FIRST_ALIAS, self.catalog, self.context)
+        scope = msgspec.structs.replace(scope, rows=owners)
         if scope.relationship.is_to_many:
             return self.page(query, scope.target, scope, shows_resources=shows_resources)
         rows = self.conditions.open(scope.target)

@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from querybuild.catalog import Catalog
-from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, IdIs, LinkRows, Logic, Pair, Rows, Test
+from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, IdIs, InScope, LinkRows, Logic, Pair, Rows, Test
 from querybuild.query import Context
 from querybuild.resource import Relationship, Resource, link_of, own_key_of
 
@@ -65,6 +65,33 @@ def open_related(
     return open_rows(target, alias, context, parent, (pair,))
 
 
+def open_owners(
+    relationship: Relationship, resource: Resource, alias: str, related: str, catalog: Catalog, context: Context
+) -> Rows:
+    """The rows of the resource that have a relationship, attached to its related rows. related: the alias of these."""
+    target = open_related(relationship, resource, alias, [alias, related], catalog, context)
+    return leading_rows(open_rows(resource, alias, context), target, related, alias)
+
+
+def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
+    """The rows that a relationship leads from, attached to those that it leads to. target: as it is attached to the
+    source. parent: the alias of the rows that it leads to. alias: of those that it leads from."""
+    rows, through = moved_rows(source, alias), target.through
+    if through is None:
+        return attached_rows(rows, parent, _turned(target.pairs))
+    links = LinkRows(through.link, f"l{alias}", _turned(through.far), _turned(through.near))
+    return msgspec.structs.replace(rows, parent=parent, pairs=(), through=links)
+
+
+def _turned(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+    return tuple([(far, near) for near, far in pairs])
+
+
+def attached_rows(rows: Rows, parent: str, pairs: tuple[Pair, ...]) -> Rows:
+    """The same rows, attached to other ones by equal columns."""
+    return msgspec.structs.replace(rows, parent=parent, pairs=pairs, through=None)
+
+
 def moved_rows(rows: Rows, alias: str) -> Rows:
     """The same rows under another alias."""
     return msgspec.structs.replace(rows, alias=alias, criteria=moved(rows.criteria, rows.alias, alias))
@@ -87,6 +114,8 @@ def _moved(condition: Condition, alias: str, other: str) -> Condition:
         case Exists(rows=rows, conditions=inner):
             rows = _attached_to(rows, alias, other)
             return msgspec.structs.replace(condition, rows=rows, conditions=moved(inner, alias, other))
+        case InScope():
+            return condition
         case IdIs():
             return msgspec.structs.replace(condition, alias=other) if condition.alias == alias else condition
         case _:

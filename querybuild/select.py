@@ -201,7 +201,7 @@ def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     """FROM and WHERE of the primary rows."""
     rows = plan.node.rows
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
-    for criterion in scope_criteria(plan.scope, rows.alias, binds) if plan.scope is not None else ():
+    for criterion in scope_criteria(plan.scope, binds) if plan.scope is not None else ():
         query = query.where(criterion)
     return where(where(query, rows.criteria, binds), plan.conditions, binds)
 

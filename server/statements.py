@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from querybuild.cache import BoundedCache
+from querybuild.catalog import Catalog
 from querybuild.locks import compile_locks
 from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
 from querybuild.select import ReadStatements, compile_read
 from querybuild.stream import StreamStatements, compile_stream
+from querybuild.stream_plan import plan_stream
 
 ENTRY_BYTES = 4096
 """The assumed bytes of an entry besides its texts. According to tracemalloc a short read, prepared and compiled, takes
@@ -38,9 +40,10 @@ class Statements:
         """Return the statements of a read."""
         return self.caches.compiled_reads.get_or_make(plan, lambda: compile_read(plan), _read_bytes)
 
-    def of_stream(self, plan: ReadPlan) -> StreamStatements:
+    def of_stream(self, plan: ReadPlan, catalog: Catalog) -> StreamStatements:
         """Return the statements of a read whose rows are streamed."""
-        return self.caches.compiled_streams.get_or_make(plan, lambda: compile_stream(plan), _stream_bytes)
+        make = lambda: compile_stream(plan_stream(plan, catalog))  # noqa: E731
+        return self.caches.compiled_streams.get_or_make(plan, make, _stream_bytes)
 
     def of_write(self, plan: WritePlan, shown: Node | None) -> WriteStatements:
         """Return the statements of a write. shown: what the row's own statement returns of it."""

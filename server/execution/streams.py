@@ -163,7 +163,7 @@ class Stream:
         self._read = read
         self._sent = sent
         self._limits = engine.limits
-        self._statements = engine.statements.of_stream(read.plan)
+        self._statements = engine.statements.of_stream(read.plan, engine.catalog)
         self._encoder = engine.encoders.of_stream(read.plan, self._statements)
         self._data, *self._included = [
             Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, sent)

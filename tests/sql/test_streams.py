@@ -15,12 +15,13 @@ from querybuild.planner import PlannedRead, plan_linkage, plan_related
 from querybuild.query import Context
 from querybuild.resource import Resource
 from querybuild.stream import Part, compile_stream, row_bounds
+from querybuild.stream_plan import plan_stream
 from tests.catalog import CATALOG
 from tests.planning import LIMITS, limits, parsed, read_collection
 
 BARE = "&fields[article]=&fields[author]=&fields[tag]=&fields[node]=&fields[profile]="
 """No attributes and no relationships: the ids are what is asked here."""
-SCOPED = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "p" WHERE "p"."article_id"="t0"."id" AND "p"."tag_id"=$1)'
+SCOPED = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "lp" WHERE "lp"."article_id"="t0"."id" AND "lp"."tag_id"=$1)'
 TAGGED = 'JOIN "corner"."article_tags" "lt0" ON "lt0"."article_id"="t0"."id"'
 
 
@@ -57,7 +58,7 @@ CASES = [
         'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."born">$1 ORDER BY "t0"."author_no"',
         {
             "profile": 'SELECT "i0"."id" FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" '
-            'WHERE "t0"."born">$1 AND "t0"."author_no"="i0"."author_no") ORDER BY "i0"."id"'
+            'WHERE "t0"."author_no"="i0"."author_no" AND "t0"."born">$1) ORDER BY "i0"."id"'
         },
     ),
     Case(
@@ -78,14 +79,15 @@ CASES = [
         '"t2"."pages"=$1) ORDER BY "t0"."id"',
         {
             "article": 'SELECT "i0"."id","i0"."author_id" FROM "corner"."articles" "i0" WHERE EXISTS (SELECT 1 FROM '
-            '"tags" "t0" JOIN "corner"."article_tags" "lt0" ON "lt0"."tag_id"="t0"."id" WHERE EXISTS (SELECT 1 FROM '
+            '"tags" "t0" JOIN "corner"."article_tags" "lt0" ON "lt0"."tag_id"="t0"."id" WHERE '
+            '"lt0"."article_id"="i0"."id" AND EXISTS (SELECT 1 FROM '
             '"corner"."articles" "t2" JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE '
-            '"t1"."tag_id"="t0"."id" AND "t2"."pages"=$1) AND "lt0"."article_id"="i0"."id") ORDER BY "i0"."id"',
+            '"t1"."tag_id"="t0"."id" AND "t2"."pages"=$1)) ORDER BY "i0"."id"',
             "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
-            '"i1" WHERE EXISTS (SELECT 1 FROM "tags" "t0" JOIN "corner"."article_tags" "lt0" ON '
-            '"lt0"."tag_id"="t0"."id" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "t2" JOIN '
-            '"corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE "t1"."tag_id"="t0"."id" AND '
-            '"t2"."pages"=$1) AND "lt0"."article_id"="i1"."id") AND "i1"."author_id"="i0"."author_no") '
+            '"i1" WHERE "i1"."author_id"="i0"."author_no" AND EXISTS (SELECT 1 FROM "tags" "t0" JOIN '
+            '"corner"."article_tags" "lt0" ON "lt0"."tag_id"="t0"."id" WHERE "lt0"."article_id"="i1"."id" AND EXISTS '
+            '(SELECT 1 FROM "corner"."articles" "t2" JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" '
+            'WHERE "t1"."tag_id"="t0"."id" AND "t2"."pages"=$1))) '
             'ORDER BY "i0"."author_no"',
         },
     ),
@@ -112,8 +114,8 @@ CASES = [
         'SELECT "t0"."id","t0"."parent_id" FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 ORDER BY "t0"."id"',
         {
             "node": 'SELECT "i0"."id" FROM "corner"."nodes" "i0" WHERE EXISTS (SELECT 1 FROM '
-            '"corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."parent_id"="i0"."id") AND NOT EXISTS (SELECT 1 '
-            'FROM "corner"."nodes" "t0" WHERE "t0"."weight"=$1 AND "t0"."id"="i0"."id") ORDER BY "i0"."id"'
+            '"corner"."nodes" "t0" WHERE "t0"."parent_id"="i0"."id" AND "t0"."weight"=$1) AND NOT (EXISTS (SELECT 1 '
+            'FROM "corner"."nodes" "t0" WHERE "t0"."id"="i0"."id" AND "t0"."weight"=$1)) ORDER BY "i0"."id"'
         },
     ),
 ]
@@ -124,7 +126,7 @@ def planned(case: Case) -> PlannedRead:
 
 
 def texts(plan: ReadPlan) -> tuple[str, dict[str, str]]:
-    statements = compile_stream(plan)
+    statements = compile_stream(plan_stream(plan, CATALOG))
     return statements.data.rows.sql, {part.node.resource.type: part.rows.sql for part in statements.included}
 
 
@@ -147,7 +149,7 @@ def test_related() -> None:
         f'SELECT "t0"."id","t0"."author_id" FROM "corner"."articles" "t0" WHERE {SCOPED} ORDER BY "t0"."id"',
         {
             "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
-            f'"t0" WHERE {SCOPED} AND "t0"."author_id"="i0"."author_no") ORDER BY "i0"."author_no"'
+            f'"t0" WHERE "t0"."author_id"="i0"."author_no" AND {SCOPED}) ORDER BY "i0"."author_no"'
         },
     )
 
@@ -159,9 +161,9 @@ def test_linkage() -> None:
         f'SELECT "t0"."id" FROM "corner"."articles" "t0" WHERE {SCOPED} ORDER BY "t0"."id"',
         {
             "article": 'SELECT "i0"."id","i0"."author_id" FROM "corner"."articles" "i0" WHERE EXISTS (SELECT 1 FROM '
-            f'"corner"."articles" "t0" WHERE {SCOPED} AND "t0"."id"="i0"."id") ORDER BY "i0"."id"',
+            f'"corner"."articles" "t0" WHERE "t0"."id"="i0"."id" AND {SCOPED}) ORDER BY "i0"."id"',
             "author": 'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" '
-            f'"t0" WHERE {SCOPED} AND "t0"."author_id"="i0"."author_no") ORDER BY "i0"."author_no"',
+            f'"t0" WHERE "t0"."author_id"="i0"."author_no" AND {SCOPED}) ORDER BY "i0"."author_no"',
         },
     )
     assert texts(scoped(plan_linkage, "tag", "articles", "").plan)[1] == {}
@@ -171,7 +173,7 @@ def test_counts() -> None:
     """No more than it takes to know that there are too many; a setting's bound on the rows is none of the stream."""
     query = f"page[size]=0&filter[born]=1&include=profile{BARE}"
     found = read_collection("author", query, limits=limits(unpaginated=9))
-    statements = compile_stream(found.plan)
+    statements = compile_stream(plan_stream(found.plan, CATALOG))
     rows = 'SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$1'
     assert statements.data.count.sql == f'SELECT COUNT(*) FROM ({rows} LIMIT $2) "c"'
     assert statements.data.rows.sql == (
@@ -179,14 +181,14 @@ def test_counts() -> None:
     )
     assert statements.included[0].count.sql == (
         'SELECT COUNT(*) FROM (SELECT 1 FROM "corner"."profiles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE '
-        '"t0"."born"=$1 AND "t0"."author_no"="i0"."author_no") LIMIT $2) "c"'
+        '"t0"."author_no"="i0"."author_no" AND "t0"."born"=$1) LIMIT $2) "c"'
     )
 
 
 def test_linkage_of_all_places() -> None:
     """A type is shown with the linkage that any of its places shows; each piece by its own statement."""
     query = "page[size]=0&filter[born]=1&include=articles.author.edited,articles.tags"
-    statements = compile_stream(read_collection("author", query).plan)
+    statements = compile_stream(plan_stream(read_collection("author", query).plan, CATALOG))
     shown = [
         (part.node.resource.type, [branch.relationship.name for branch in part.node.branches])
         for part in statements.parts
@@ -202,12 +204,12 @@ def test_linkage_of_all_places() -> None:
     # edited by such authors do not show their own author and tags.
     reached = (
         'SELECT "i0"."author_no" FROM "authors" "i0" WHERE "i0"."author_no"=ANY($1) AND EXISTS (SELECT 1 FROM '
-        '"corner"."articles" "i1" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$2 AND '
-        '"t0"."author_no"="i1"."author_id") AND "i1"."author_id"="i0"."author_no")'
+        '"corner"."articles" "i1" WHERE "i1"."author_id"="i0"."author_no" AND EXISTS (SELECT 1 FROM "authors" "t0" '
+        'WHERE "t0"."author_no"="i1"."author_id" AND "t0"."born"=$2))'
     )
     written = (
         'SELECT "i0"."id" FROM "corner"."articles" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "authors" '
-        '"t0" WHERE "t0"."born"=$2 AND "t0"."author_no"="i0"."author_id")'
+        '"t0" WHERE "t0"."author_no"="i0"."author_id" AND "t0"."born"=$2)'
     )
     assert linked == [[None, reached], [written, written], [None], []]
     assert [None if one is None else one.sql for one in statements.included[0].linkage] == [
@@ -259,7 +261,7 @@ def test_they_run(io_loop: IOLoop, corner_url: str) -> None:
 
 async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list[list[Any]]:
     found = []
-    for part in compile_stream(read.plan).parts:
+    for part in compile_stream(plan_stream(read.plan, CATALOG)).parts:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             declared = f"DECLARE part NO SCROLL CURSOR FOR {part.rows.sql}"
             await connection.execute(declared, *_values(part.rows, read))

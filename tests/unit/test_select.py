@@ -120,7 +120,9 @@ def scoped(type_name: str, relationship: str, kind: str, query: str = "") -> Rea
     return compile_read(planned.plan)
 
 
-LINKED_TAGS = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "p" WHERE "p"."tag_id"="t0"."id" AND "p"."article_id"=$1)'
+LINKED_TAGS = (
+    'EXISTS (SELECT 1 FROM "corner"."article_tags" "lp" WHERE "lp"."tag_id"="t0"."id" AND "lp"."article_id"=$1)'
+)
 OWN_KEY = '"t0"."author_no"=(SELECT "p"."author_id" FROM "corner"."articles" "p" WHERE "p"."id"=$1)'
 
 

@@ -1,0 +1,162 @@
+"""Plans streamed documents: a `ReadPlan` of a list without pages becomes a `StreamPlan`, a list of reads.
+
+The first read is the primary data. Each further one is the included resources of one type: the rows that a path of
+include leads to, each once, and none of the primary data. PostgreSQL finds them by conditions that go back along the
+path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from querybuild.catalog import Catalog
+from querybuild.plan import (
+    Branch,
+    ColumnRef,
+    Condition,
+    Exists,
+    InScope,
+    Logic,
+    Node,
+    OrderKey,
+    ReadPlan,
+    Rows,
+    node_of,
+)
+from querybuild.resource import Resource
+from querybuild.rowsets import attached_rows, leading_rows, moved_rows
+
+INCLUDED = "i0"
+"""The alias of included rows. The rows on the way back to the primary rows are i1, i2, ..."""
+
+
+class SomeRows(msgspec.Struct, frozen=True):
+    """Those of the rows that meet a condition."""
+
+    rows: Rows
+    condition: Condition
+
+
+class StreamPart(msgspec.Struct, frozen=True):
+    """Resources of one type that stand together in the document. read: its rows; what its node branches to is only
+    identified. linked: for each branch, the resources that show its linkage; None if all do."""
+
+    read: ReadPlan
+    linked: tuple[SomeRows | None, ...]
+
+
+class StreamPlan(msgspec.Struct, frozen=True):
+    """A streamed document. included: by type."""
+
+    data: StreamPart
+    included: tuple[StreamPart, ...]
+
+
+Path = tuple[Rows, ...]
+"""The included rows at each step from the primary rows to some included ones."""
+
+Place = tuple[Node, Path]
+"""Where resources of the document come from: a node, and the path that leads to it."""
+
+
+def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
+    """Plan the stream of a list whose page has no size."""
+    places: dict[Resource, list[Place]] = {}
+    for place in _places(plan.node):
+        places.setdefault(place[0].resource, []).append(place)
+    included = []
+    for resource in sorted(places, key=lambda resource: resource.type):
+        led_to = [(node, path) for node, path in places[resource] if path or plan.includes_primary]
+        if led_to and not _is_all_primary(plan, resource):
+            included.append(_included(plan, led_to, catalog))
+    return StreamPlan(_data(plan, places[plan.node.resource]), tuple(included))
+
+
+def _places(node: Node, path: Path = ()) -> Iterator[Place]:
+    """The primary resources, and the end of each path of include."""
+    yield node, path
+    for branch in node.branches:
+        if branch.is_included:
+            yield from _places(branch.node, (*path, branch.node.rows))
+
+
+def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
+    """Whether the primary data has every resource of that type, so that none is included."""
+    is_whole = not plan.conditions and plan.scope is None and not plan.is_linkage
+    return is_whole and resource is plan.node.resource
+
+
+def _data(plan: ReadPlan, places: Sequence[Place]) -> StreamPart:
+    node = node_of(plan.node.rows) if plan.is_linkage else _with_linkage(places, plan.node.rows)
+    # All of them are at the first place.
+    linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
+    return StreamPart(msgspec.structs.replace(plan, node=node, limit=None, first_rows=None), linked)
+
+
+def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> StreamPart:
+    rows = moved_rows(places[0][0].rows, INCLUDED)
+    node = _with_linkage(places, rows)
+    conditions = [_any([_reached(plan, path, INCLUDED) for _, path in places])]
+    if node.resource is plan.node.resource and not plan.is_linkage:
+        conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
+    order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(node.resource)), is_descending=False, is_nullable=False)
+    read = ReadPlan(node=node, conditions=tuple(conditions), order=(order,), is_collection=True)
+    return StreamPart(read, tuple([_linked(plan, branch, places) for branch in node.branches]))
+
+
+def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
+    """The node of the rows, which are of a type that stands at several places: it shows the linkage that any of them
+    shows."""
+    nodes = [node for node, _ in places]
+    first = nodes[0]
+    branches = {
+        branch.relationship: Branch(branch.relationship, node_of(branch.node.rows), False)
+        for node in nodes
+        for branch in node.branches
+        if branch.relationship in first.relationships
+    }
+    keys = {key: target for node in nodes for key, target in node.keys_and_targets}
+    shown = first.attributes, first.relationships
+    targets = tuple([None if one is None else attached_rows(one, rows.alias, one.pairs) for one in keys.values()])
+    return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets)
+
+
+def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> SomeRows | None:
+    """The resources that stand at a place that shows the linkage of the branch: a user that no path leads to does not
+    name its computers. None if all of the resources stand at such a place."""
+    showing = [path for node, path in places if _shows(node, branch)]
+    if len(showing) == len(places):
+        return None
+    rows = moved_rows(places[0][0].rows, INCLUDED)
+    return SomeRows(rows, _any([_reached(plan, path, INCLUDED) for path in showing]))
+
+
+def _shows(node: Node, branch: Branch) -> bool:
+    return any(one.relationship is branch.relationship for one in node.branches)
+
+
+def _any(conditions: list[Condition]) -> Condition:
+    return conditions[0] if len(conditions) == 1 else Logic("or", tuple(conditions))
+
+
+def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
+    """Whether the row `alias` stands at the end of a path that begins at a primary row."""
+    if not path:
+        return _is_primary(plan, alias)
+    *before, rows = path
+    if not before:
+        return Exists(leading_rows(plan.node.rows, rows, alias, plan.node.rows.alias), _matches(plan))
+    source = f"i{len(before)}"
+    return Exists(leading_rows(before[-1], rows, alias, source), (_reached(plan, tuple(before), source),))
+
+
+def _is_primary(plan: ReadPlan, alias: str) -> Condition:
+    id_column = plan.node.resource.id.column
+    return Exists(attached_rows(plan.node.rows, alias, ((id_column, id_column),)), _matches(plan))
+
+
+def _matches(plan: ReadPlan) -> tuple[Condition, ...]:
+    scope = () if plan.scope is None else (InScope(plan.scope),)
+    return (*scope, *plan.conditions)
