@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from querybuild.resource import Attribute
-from querybuild.values import JsonFault, ValueFault, check_texts
+from querybuild.values import JsonFault, ValueFault, check_texts, str_of
 
 Check = Callable[[Attribute, Any, Any], None]
 """Takes an attribute, the sent value and the native value. Raises ValueFault."""
@@ -86,6 +86,37 @@ def read_attribute(attribute: Attribute, value: Any, checks: Sequence[Check] | N
     for check in checks_of(attribute) if checks is None else checks:
         check(attribute, value, native)
     return native
+
+
+def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Check]) -> Sequence[Any]:
+    """Convert and check the values of many rows, which contain no U+0000. Raises ValueFault if one of them is refused,
+    and does not tell which one."""
+    sent = values if None not in values else [value for value in values if value is not None]
+    if len(sent) < len(values) and not attribute.nullable:
+        raise ValueFault("a value, since it cannot be null")
+    natives = _natives(attribute.type.from_json, sent)
+    for check in checks:
+        if check is not _check_texts:
+            for value, native in zip(sent, natives, strict=True):
+                check(attribute, value, native)
+    if len(sent) == len(values):
+        return natives
+    found = iter(natives)
+    return [None if value is None else next(found) for value in values]
+
+
+def _natives(read: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:
+    if set(map(type, values)) != {str}:
+        return [read(value) for value in values]
+    if read is str_of:
+        return values
+    return read_once(read, values)
+
+
+def read_once(read: Callable[[str], Any], texts: Sequence[str]) -> Sequence[Any]:
+    """Convert texts, equal ones once: dates, members of an enum and keys occur many times. Raises ValueFault."""
+    known = {text: read(text) for text in set(texts)}
+    return [known[text] for text in texts]
 
 
 def checks_of(attribute: Attribute) -> list[Check]:

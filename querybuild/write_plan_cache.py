@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.attributes import NO_CHECKS, Check, Checks, checks_of, read_attribute
+from querybuild.attributes import NO_CHECKS, Check, Checks, checks_of, read_attribute, read_column, read_once
 from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite
 from querybuild.places import Place
@@ -86,6 +86,26 @@ def plan_with_form(change: Change, form: Form) -> PlannedWrite | None:
     except ValueFault:
         return None
     return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
+
+
+def plan_columns(
+    form: Form, attributes: Sequence[Sequence[Any]], linked: Sequence[tuple[str, Sequence[str]]]
+) -> list[Sequence[Any]] | None:
+    """Plan many creates of one form at once. Returns the values of each slot, or None if one of the changes has errors,
+    or needs more than its own row. attributes: the values of each attribute in all changes. linked: for each
+    relationship the type and the ids."""
+    try:
+        columns = [
+            read_column(attribute, values, checks)
+            for (attribute, checks), values in zip(form.attributes, attributes, strict=True)
+        ]
+        for (target, is_own_key), (type_name, ids) in zip(form.targets, linked, strict=True):
+            if type_name != target.type or not is_own_key:
+                return None
+            columns.append(read_once(target.id_type.read, ids))
+    except ValueFault:
+        return None
+    return columns
 
 
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:

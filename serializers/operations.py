@@ -43,21 +43,8 @@ class Operation(msgspec.Struct, frozen=True):
     object: dict[str, Any]
 
 
-def decode_operations(
-    body: bytes,
-    operations: list[Operation],
-    errors: list[ApiError],
-    limits: Limits,
-    *,
-    max_operations: int,
-    takes_relationships: bool,
-) -> None:
-    """Decode a request of atomic operations. Operations are appended in their order, so that an error that is raised
-    halfway can show the operation that it is about. takes_relationships: whether a `ref` may name a relationship, as in
-    the extension.
-
-    Raises MalformedJson, MalformedOperations. Appends MalformedOperations and InvalidDocument to errors.
-    """
+def load_operations(body: bytes, limits: Limits, max_operations: int) -> list[Any]:
+    """Return the JSON values of the operations of a request. Raises MalformedJson, MalformedOperations."""
     document = load_document(body, limits)
     listed = document.get(MEMBER) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
@@ -65,12 +52,84 @@ def decode_operations(
     if len(listed) > max_operations:
         detail = f"There are {len(listed)} operations; a request has at most {max_operations}."
         raise MalformedOperations(detail, pointer=POINTER)
+    return listed
+
+
+def decode_operations(
+    listed: list[Any], operations: list[Operation], errors: list[ApiError], *, takes_relationships: bool
+) -> None:
+    """Decode operations. They are appended in their order, so that an error that is raised halfway can show the
+    operation that it is about. takes_relationships: whether a `ref` may name a relationship, as in the extension.
+
+    Appends MalformedOperations and InvalidDocument to errors.
+    """
     reader = _Reader(errors, takes_relationships)
     for index, item in enumerate(listed):
         pointer = f"{POINTER}/{index}"
         # It is appended before it is decoded, because an error shows the operation.
         operations.append(Operation(_op_name(item), pointer, None, False, _object(item)))
         operations[-1] = reader.operation(item, pointer)
+
+
+class AlikeAdds(msgspec.Struct, frozen=True):
+    """Adds of one type whose documents have the same members. first: the first one. attributes: the values of each
+    attribute in all of them, in the order of the document. linked: for each relationship, all of which are to-one, the
+    type and the ids."""
+
+    first: Change
+    attributes: Sequence[Sequence[Any]]
+    linked: Sequence[tuple[str, Sequence[str]]]
+
+
+_ALIKE_MEMBERS = {"type", "lid", "attributes", "relationships"}
+
+
+def alike_adds(listed: list[Any], body: bytes) -> AlikeAdds | None:
+    """Decode operations column by column. Returns None if they are not alike, if one of them may have an error in its
+    structure, or if the body may contain U+0000: then they are decoded one by one."""
+    if b"\\" in body and b"\\u0000" in body:
+        return None
+    try:
+        operations = _columns(listed)
+        data = _columns(operations.pop("data"))
+        if set(operations) != {"op"} or not data.keys() <= _ALIKE_MEMBERS or _only(operations["op"]) != "add":
+            return None
+        _only(data["type"])
+        lids = data.get("lid", ())
+        if len(set(lids)) < len(lids) or not all(lids) or not set(map(type, lids)) <= {str}:
+            return None
+        attributes = _columns(data["attributes"]) if "attributes" in data else {}
+        relationships = _columns(data["relationships"]) if "relationships" in data else {}
+        linked = [_linked(linkage) for linkage in relationships.values()]
+    except (KeyError, TypeError, ValueError):
+        return None
+    errors: list[ApiError] = []
+    first = _Reader(errors, takes_relationships=False).operation(listed[0], f"{POINTER}/0").change
+    return None if first is None or errors else AlikeAdds(first, list(attributes.values()), linked)
+
+
+def _columns(objects: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    """Return the members of objects as columns. Raises TypeError if one is no object, ValueError if their names differ
+    or have another order."""
+    [names] = set(map(tuple, objects))
+    # Of other types than dict this raises TypeError.
+    return dict(zip(names, zip(*map(dict.values, objects), strict=True), strict=True))
+
+
+def _only(values: Sequence[Any]) -> Any:
+    """Return the value that all are. Raises ValueError, or TypeError if they cannot be compared."""
+    [value] = set(values)
+    return value
+
+
+def _linked(objects: Sequence[Any]) -> tuple[str, Sequence[str]]:
+    """Return the type and the ids of to-one linkage. Raises KeyError, TypeError, ValueError if that is not all."""
+    linkage = _columns(objects)
+    identifiers = _columns(linkage.pop("data"))
+    type_name, ids = _only(identifiers.pop("type")), identifiers.pop("id")
+    if linkage or identifiers or set(map(type, ids)) != {str}:
+        raise ValueError
+    return type_name, ids
 
 
 class _Reader:

@@ -7,7 +7,7 @@ run. What was planned is kept here, statements in `statements.py`, encoders in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -20,18 +20,19 @@ from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import vals_of
 from querybuild.parse import parse, split_pairs
-from querybuild.plan import ReadPlan, Scope, Values
+from querybuild.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.query import Change, Context, Limits, Page, Query
 from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import nodes
 from querybuild.select import ReadStatements
-from querybuild.write_plan_cache import Form, form_key, plan_with_form
+from querybuild.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.write_plan_cache import form_of as form_of_write
 from serializers import pointers
 from serializers.encode import DocumentEncoder
 from serializers.links import PageQueries, Pairs, page_queries
+from serializers.operations import AlikeAdds
 from server.encoders import EncoderCaches, Encoders
 from server.http.request import Request
 from server.routes import NO_PARAMETERS, fixed_paths
@@ -86,6 +87,13 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
         """Whether custom code runs inside the transaction."""
         hooks, kind = self.resource.hooks, self.change.kind
         return hooks.before(kind) is not None or hooks.after(kind) is not None
+
+
+class PreparedRows(msgspec.Struct, frozen=True, eq=False):
+    """New rows with one plan that are ready to be created. columns: the values of each slot in all rows."""
+
+    plan: WritePlan
+    columns: Sequence[Sequence[Any]]
 
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
@@ -195,6 +203,20 @@ class Engine:
         write. path_id: of the resource that has the relationship."""
         related = plan_related_row(resource, relationship, self.catalog, context)
         return PreparedWrite(related.resource, change, None, related, path_id)
+
+    def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
+        """Return the rows of adds with the same members. Returns None if one of them has errors, or if more belongs to
+        it than its row: then they are prepared one by one."""
+        hooks, errors = resource.hooks, list[ApiError]()
+        if hooks.before("create") or hooks.after("create") or hooks.after_commit:
+            return None
+        self.plan_write(resource, adds.first, context, errors)
+        key = form_key(adds.first, resource)
+        form = None if errors or key is None else self._plans.forms.get((key, context.criteria))
+        columns = None if form is None else plan_columns(form, adds.attributes, adds.linked)
+        if form is None or columns is None or not self.statements.of_write(form.plan, None).is_repeatable:
+            return None
+        return PreparedRows(form.plan, columns)
 
     def plan_write(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PlannedWrite:
         """Return the plan of a change with its values. Appends to errors."""

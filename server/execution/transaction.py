@@ -23,7 +23,7 @@ from querybuild.query import Change, Context, Lid
 from querybuild.resource import Resource
 from querybuild.rows import Row
 from serializers.decode import with_id
-from server.engine import Engine, PreparedWrite
+from server.engine import Engine, PreparedRows, PreparedWrite
 from server.execution.answers import Answer
 from server.execution.arguments import Arguments
 from server.execution.batches import alike, batches, is_batch
@@ -86,6 +86,14 @@ class Transaction:
                 raise
             begin = places.stop
         return answer.finish()
+
+    async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row] | None:
+        """Create rows, and return what `shown` has of them, in their order. Returns None if one is refused or missing.
+        Then none was written."""
+        statement = self.engine.statements.of_write(rows.plan, shown).row
+        assert statement is not None
+        values = list(zip(*Arguments(tuple(rows.columns)).of(statement), strict=True))
+        return await self._all_or_none(len(values), lambda: self._fetch_rows(rows.plan, shown, statement, values))
 
     async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[Outcome]:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""

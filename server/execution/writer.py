@@ -16,9 +16,12 @@ from querybuild.hooks import Written
 from querybuild.modify import may_meet_taken_ids
 from querybuild.query import Context
 from querybuild.resource import Resource
-from server.engine import Engine, PreparedWrite
+from serializers.errors import answer_too_large
+from serializers.operations import POINTER
+from server.encoders import Bare
+from server.engine import Engine, PreparedRows, PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
-from server.execution.answers import Answer
+from server.execution.answers import Answer, set_pointer
 from server.execution.batches import Single, single_statement
 from server.execution.outcomes import Missing, Outcome
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
@@ -66,6 +69,27 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 await answer.add(range(len(writes)), outcomes, None)
                 return answer.finish()
         return await self._run_transaction(writes, answer)
+
+    async def create_rows(self, rows: PreparedRows, bare: Bare) -> list[bytes] | None:
+        """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
+        cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
+
+        async def run(connection: Connection) -> list[bytes] | None:
+            transaction = Transaction(connection, self.engine, self.context, self.headers)
+            try:
+                created = await transaction.create_rows(rows, bare.node)
+                objects = None if created is None else bare.encode(created)
+                if objects is not None and sum(map(len, objects)) > self.engine.settings.max_answer_bytes:
+                    raise answer_too_large(self.engine.settings.max_answer_bytes)
+            except (ApiError, HTTPError) as error:
+                set_pointer(error, POINTER)
+                raise
+            return objects
+
+        try:
+            return await self.client.run(self.database.write(run, committing=self.client.shield))
+        except (asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule):
+            return None
 
     async def _run_single(self, single: Single, answer: Answer[Result]) -> list[Outcome] | None:
         """Return the outcomes, or None if nothing was written and the writes have to run in a transaction: a trigger

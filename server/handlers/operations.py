@@ -6,6 +6,9 @@ Sources: service.md "Atomic operations route"; the JSON:API extension https://js
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
 from querybuild.changes import check_method
@@ -13,15 +16,19 @@ from querybuild.errors import ApiError, Errors, MethodForbidden, nearest, quoted
 from querybuild.resource import Resource
 from serializers.errors import InvalidDocument
 from serializers.operations import (
+    AlikeAdds,
     Operation,
+    alike_adds,
     decode_operations,
     encode_operation_error,
     encode_results,
+    load_operations,
 )
 from serializers.pointers import member_pointer
 from server.engine import PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.answers import Objects, set_pointer
+from server.execution.batches import MOST_TOGETHER
 from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, MEDIA_TYPE
 
@@ -35,24 +42,15 @@ class OperationsHandler(WritingHandler):
 
     async def post(self) -> None:
         self.check_parameters()
-        errors = Errors()
-        self._operations = operations = list[Operation]()
+        self._operations = []
         self.stage("parse")
-        decode_operations(
-            self.take_body(),
-            operations,
-            errors,
-            self.engine.limits,
-            max_operations=self.engine.settings.max_operations,
-            takes_relationships=self._is_extended,
-        )
-        self.stage("plan")
-        writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
-        raise_all(errors)
-        self.stage("execute")
-        objects = await self.writer.run(writes, Objects(operations, writes, self.engine, self.context))
+        body = self.take_body()
+        listed = load_operations(body, self.engine.limits, self.engine.settings.max_operations)
+        objects = await self._add_alike(alike_adds(listed, body)) if len(listed) > MOST_TOGETHER else None
+        if objects is None:
+            objects = await self._run(listed, self._operations)
         self.stage("encode")
-        if all(operation.op == "remove" for operation in operations):
+        if self._operations and all(operation.op == "remove" for operation in self._operations):
             self.set_status(204)
             self.clear_header("Content-Type")
             self.finish()
@@ -60,6 +58,31 @@ class OperationsHandler(WritingHandler):
         if self._is_extended:
             self.set_header("Content-Type", EXTENDED)
         self.finish_document(encode_results(objects, has_meta=not self._is_extended))
+
+    async def _add_alike(self, adds: AlikeAdds | None) -> Sequence[bytes | None] | None:
+        """Create many resources with the same members and return their resource objects. Returns None if the
+        operations are something else, or one of them has an error or is refused: then nothing was written, and running
+        them one by one tells which one it is."""
+        resource = None if adds is None else self.engine.catalog.by_type.get(str(adds.first.type))
+        if adds is None or resource is None or not (resource.in_operations and "create" in resource.methods):
+            return None
+        self.stage("plan")
+        bare = self.engine.encoders.bare(resource)
+        rows = self.engine.prepare_rows(resource, adds, self.context) if bare.is_returned else None
+        if rows is None:
+            return None
+        self.stage("execute")
+        return await self.writer.create_rows(rows, bare)
+
+    async def _run(self, listed: list[Any], operations: list[Operation]) -> Sequence[bytes | None]:
+        """Run the operations and return their resource objects. operations: they are added here."""
+        errors = Errors()
+        decode_operations(listed, operations, errors, takes_relationships=self._is_extended)
+        self.stage("plan")
+        writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
+        raise_all(errors)
+        self.stage("execute")
+        return await self.writer.run(writes, Objects(operations, writes, self.engine, self.context))
 
     @property
     def _is_extended(self) -> bool:

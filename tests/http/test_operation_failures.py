@@ -468,6 +468,34 @@ async def test_the_failed_operation_of_a_batch_is_named(api: Api, count: int, pl
         assert said["message"].endswith(f" on operation {bad['op']} (at position {index})")
 
 
+def machine(name: Any, owner: str) -> dict[str, Any]:
+    return add("computer", {"name": name}, relationships=linked(owner=one("user", owner)))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        machine(None, "1"),
+        machine(7, "1"),
+        machine("a\0b", "1"),
+        machine("x", "01"),
+        machine("x", "99"),
+        add("computer", {"name": "x"}, relationships=linked(owner=one("group", "1"))),
+        add("computer", {"nix": "x"}, relationships=linked(owner=one("user", "1"))),
+    ],
+)
+async def test_adds_with_the_same_members_fail_as_others_do(api: Api, bad: dict[str, Any]) -> None:
+    """They are planned together. An operation with another member makes the server plan them one by one."""
+    await create_household(api)
+    for place in (0, 6, 11):
+        operations = [machine(f"c {number}", "1") for number in range(12)]
+        operations[place] = bad
+        other = [*operations[:-1], operations[-1] | {"meta": {}}]
+        async with unchanged(api):
+            assert detail(await operate(api, *operations)) == detail(await operate(api, *other))
+            assert extended_errors(await extended(api, *operations)) == extended_errors(await extended(api, *other))
+
+
 # the whole document
 
 

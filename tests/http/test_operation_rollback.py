@@ -257,11 +257,13 @@ async def test_a_deferred_constraint(api: Api) -> None:
             "ALTER TABLE groups DROP CONSTRAINT groups_name_key"
         )
     operations = [add("parent", {"name": "p"}), add("group", {"name": "rowers"}), add("child", {"name": "c"})]
-    for media_type in (MEDIA_TYPE, EXTENDED):
-        async with unchanged(api):
-            answer = await operate(api, *operations, media_type=media_type)
-        assert answer.status == (409 if media_type == EXTENDED else 422), answer.body
-    assert answer.errors[0]["source"]["pointer"].startswith("/atomic:operations/1")
+    groups = [add("group", {"name": name}) for name in ("rowers", *"abcdefghij")]
+    for sent, pointer in ((operations, "/atomic:operations/1"), (groups, "/atomic:operations")):
+        for media_type in (MEDIA_TYPE, EXTENDED):
+            async with unchanged(api):
+                answer = await operate(api, *sent, media_type=media_type)
+            assert answer.status == (409 if media_type == EXTENDED else 422), answer.body
+        assert answer.errors[0]["source"]["pointer"].startswith(pointer)
 
 
 async def test_a_create_that_a_trigger_cancels(api: Api) -> None:
@@ -269,11 +271,14 @@ async def test_a_create_that_a_trigger_cancels(api: Api) -> None:
     await create_household(api)
     async with session(api) as connection:
         await connection.execute(KEEPING_OUT)
-    for names in (["kept out", "c"], ["c", "kept out"]):
-        operations = [add("parent", {"name": "p"}), *(add("child", {"name": name}) for name in names)]
+    first = add("parent", {"name": "p"})
+    for before, names in (([first], ["kept out", "c"]), ([first], ["c", "kept out"]), ([], ["c"] * 11 + ["kept out"])):
+        operations = [*before, *(add("child", {"name": name}) for name in names)]
         async with unchanged(api):
             answer = await operate(api, *operations, media_type=EXTENDED)
         assert answer.status == 409, answer.body
+        place = len(before) + names.index("kept out")
+        assert answer.errors[0]["source"]["pointer"].startswith(f"/atomic:operations/{place}")
     assert (await operate(api, add("parent", {"name": "p"}), add("child", {"name": "c"}))).status == 200
 
 

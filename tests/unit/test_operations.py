@@ -10,7 +10,15 @@ import pytest
 from querybuild.errors import ApiError
 from querybuild.query import Change, Identifier, Lid, LinkageChange
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
-from serializers.operations import Operation, decode_operations, encode_results, uses_lid
+from serializers.operations import (
+    AlikeAdds,
+    Operation,
+    alike_adds,
+    decode_operations,
+    encode_results,
+    load_operations,
+    uses_lid,
+)
 from tests.planning import LIMITS
 
 AT = "/atomic:operations/0"
@@ -21,9 +29,8 @@ def decode(*operations: Any, takes_relationships: bool = True, max_operations: i
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()
-    decode_operations(
-        body, found, errors, LIMITS, max_operations=max_operations, takes_relationships=takes_relationships
-    )
+    listed = load_operations(body, LIMITS, max_operations)
+    decode_operations(listed, found, errors, takes_relationships=takes_relationships)
     return [operation.change for operation in found], errors
 
 
@@ -140,7 +147,77 @@ def test_too_many() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
 def test_invalid_json(body: bytes) -> None:
     with pytest.raises(MalformedJson):
-        decode_operations(body, [], [], LIMITS, max_operations=10, takes_relationships=True)
+        load_operations(body, LIMITS, 10)
+
+
+ALIKE = [
+    {
+        "op": "add",
+        "data": {
+            "type": "person",
+            "lid": str(number),
+            "attributes": {"name": f"n {number}", "age": number or None},
+            "relationships": {"friend": {"data": {"type": "person", "id": str(number)}}},
+        },
+    }
+    for number in range(3)
+]
+
+
+def alike(operations: list[Any]) -> AlikeAdds | None:
+    return alike_adds(operations, json.dumps(operations).encode())
+
+
+def test_adds_with_the_same_members_are_columns() -> None:
+    found = alike(ALIKE)
+    assert found is not None
+    [first, *_], errors = decode(*ALIKE)
+    assert (found.first, errors) == (first, [])
+    assert (found.attributes, found.linked) == (
+        [("n 0", "n 1", "n 2"), (None, 1, 2)],
+        [("person", ("0", "1", "2"))],
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"op": "update"},
+        {"op": []},
+        {"meta": {}},
+        {"ref": PERSON},
+        {"data": None},
+        {"data": ["type"]},
+        {"data": PERSON},
+        {"data": ALIKE[1]["data"] | {"type": "user"}},
+        {"data": ALIKE[1]["data"] | {"type": {}}},
+        {"data": ALIKE[1]["data"] | {"id": "1"}},
+        {"data": ALIKE[1]["data"] | {"lid": "0"}},
+        {"data": ALIKE[1]["data"] | {"lid": ""}},
+        {"data": ALIKE[1]["data"] | {"lid": 1}},
+        {"data": ALIKE[1]["data"] | {"attributes": None}},
+        {"data": ALIKE[1]["data"] | {"attributes": {"name": "x"}}},
+        {"data": ALIKE[1]["data"] | {"attributes": {"age": 1, "name": "x"}}},
+        {"data": ALIKE[1]["data"] | {"attributes": {"name": "a\0b", "age": 1}}},
+        *[
+            {"data": ALIKE[1]["data"] | {"relationships": {"friend": linkage}}}
+            for linkage in (
+                None,
+                {},
+                {"data": None},
+                {"data": []},
+                {"data": PERSON},
+                {"data": PERSON | {"lid": "0"}},
+                {"data": PERSON | {"id": 1}},
+                {"data": PERSON | {"id": "1", "lid": "0"}},
+                {"data": {"type": "user", "id": "1"}},
+                {"data": PERSON | {"id": "1"}, "links": {}},
+            )
+        ],
+    ],
+)
+def test_other_operations_are_no_columns(changed: dict[str, Any]) -> None:
+    assert alike([ALIKE[0], ALIKE[1] | changed, ALIKE[2]]) is None
 
 
 LINKAGE = {"friend": LinkageChange((Identifier("person", "", "", "a"),), False, "")}

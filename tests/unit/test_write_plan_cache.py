@@ -11,7 +11,7 @@ import pytest
 from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError
 from querybuild.query import Change, Context, Owner
-from querybuild.write_plan_cache import form_key, form_of, plan_with_form
+from querybuild.write_plan_cache import form_key, form_of, plan_columns, plan_with_form
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG
@@ -137,3 +137,40 @@ def test_writes_without_a_form() -> None:
         assert form_key(msgspec.structs.replace(change, **more), resource) is None
     compared = changed("update", {"type": "rule", "id": "1", "attributes": {"on_update": "x", "unupdatable": "y"}})
     assert form_of(compared, planned(compared)[0].plan, CATALOG) is None
+
+
+def book(title: Any, author: dict[str, str]) -> dict[str, Any]:
+    return {"type": "article", "attributes": {"title": title}, "relationships": {"author": {"data": author}}}
+
+
+@pytest.mark.parametrize(
+    ("titles", "authors", "is_planned"),
+    [
+        (["x", "y", "x"], ["1", "2", "1"], True),
+        (["x", None, "x"], ["1", "2", "1"], False),
+        (["x", 1, "x"], ["1", "2", "1"], False),
+        (["x", "y", "x"], ["1", "02", "1"], False),
+    ],
+)
+def test_many_creates_are_planned_as_columns(titles: list[Any], authors: list[str], is_planned: bool) -> None:
+    changes = [
+        changed("create", book(title, one("author", author))) for title, author in zip(titles, authors, strict=True)
+    ]
+    form = form_of(changes[0], planned(changes[0])[0].plan, CATALOG)
+    assert form is not None
+    columns = plan_columns(form, [titles], [("author", authors)])
+    each = [plan_with_form(change, form) for change in changes]
+    assert (columns is not None) is is_planned is all(each)
+    if columns is not None:
+        assert list(zip(*columns, strict=True)) == [write.values for write in each if write is not None]
+
+
+def test_columns_hold_no_links_and_no_other_types() -> None:
+    change = changed("create", article("x", AUTHOR, one("tag", "1")))
+    form = form_of(change, planned(change)[0].plan, CATALOG)
+    assert form is not None
+    assert plan_columns(form, [["x"]], [("author", ["1"]), ("tag", ["1"])]) is None
+    change = changed("create", book("x", AUTHOR))
+    form = form_of(change, planned(change)[0].plan, CATALOG)
+    assert form is not None
+    assert plan_columns(form, [["x"]], [("tag", ["1"])]) is None
