@@ -101,7 +101,9 @@ class Transaction:
         after = first.resource.hooks.after(first.change.kind)
         writes, planned = await self._plan(writes)
         self.planned += planned
-        outcomes = await self._write(planned, shown if after is None else None)
+        # What `after` writes shows too, so the row is read again.
+        shown = shown if after is None else None
+        outcomes = await self._write(planned, shown)
         written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
         for one in written:
             if one.change.kind == "create" and one.change.lid is not None:
