@@ -27,6 +27,7 @@ from querybuild.stream_plan import SomeRows, StreamPart, StreamPlan
 from querybuild.terms import Template, equals_any
 
 MOST = Slot("most")
+FAST_START = "LIMIT (SELECT NULL::bigint)"
 ROW_BYTES = 28
 """The least that PostgreSQL keeps of a row: its header and the pointer to it."""
 
@@ -71,12 +72,19 @@ def _part(part: StreamPart) -> Part:
     rows = join(matching(read, asked), read.joins, asked)
     return Part(
         read.node,
-        statements.primary,
+        _fast_start(statements.primary),
         statements.branches,
         tuple([None if linked is None else _linked(linked) for linked in part.linked]),
         _count(matching(read, counted), counted),
         _ambiguous(read.node.rows, rows, asked),
     )
+
+
+def _fast_start(statement: Statement) -> Statement:
+    """The statement with a limit that is null, which is none. PostgreSQL does not know that when it plans, and assumes
+    that a tenth of the rows is wanted, as for a cursor of DECLARE. Otherwise it may sort a table before the first row.
+    """
+    return msgspec.structs.replace(statement, sql=f"{statement.sql} {FAST_START}")
 
 
 def _linked(linked: SomeRows) -> Statement:

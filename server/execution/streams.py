@@ -6,11 +6,12 @@ Nothing here writes SQL, and nothing knows HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from asyncpg.prepared_stmt import PreparedStatement
+from asyncpg.cursor import Cursor as Portal
 
 from querybuild.plan import Statement
 from querybuild.rows import Row, branch_keys, with_computed
@@ -25,7 +26,7 @@ from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter
 
-BATCH_ROWS = 250
+BATCH_ROWS = 500
 """Rows that are fetched at once, and shown at once where that reads no linkage."""
 
 BATCH_LINKAGE = 1000
@@ -43,91 +44,92 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class Cursor:
-    """The rows of one part, a batch at a time. DECLARE and not a portal of the protocol: PostgreSQL plans it to begin
-    early, where for a portal it may sort a whole table before the first row.
+    """The rows of one part, a batch at a time, from a portal. reads_ahead: whether PostgreSQL reads the next batch
+    while one is encoded and sent. Then `stop` must be called in the end.
 
-    A batch that turns out too large is read again from its first row, with fewer rows. That takes a new cursor: one
-    whose FETCH was cancelled is gone, and the savepoint keeps the snapshot."""
+    A batch that turns out too large is read again from its first row, with fewer rows. That takes a new portal: a
+    cancelled one is gone, and the savepoint keeps the snapshot."""
 
     def __init__(
-        self,
-        connection: Connection,
-        part: Part,
-        encode: BatchEncoder,
-        number: int,
-        most_bytes: int,
-        sent: Arguments,
+        self, connection: Connection, part: Part, encode: BatchEncoder, most_bytes: int, sent: Arguments
     ) -> None:
         self._connection = connection
         self._sent = sent
         self._part = part
         self._encode = encode
-        self._name = f"part{number}"
         self._most_bytes = most_bytes
-        self._fetch: PreparedStatement[Any] | None = None
+        self._portal: Portal | None = None
         self._most_rows = self._fetched_rows = BATCH_ROWS
         self._rows: Sequence[Row] = ()
+        self._ahead: asyncio.Task[None] | None = None
         self._is_last = False
+        self.reads_ahead = False
         # A guess, from which it grows.
         self._size = BATCH_ROWS if not any(part.linkage) else 1
         self.count = 0
 
     async def open(self) -> None:
         statement = self._part.rows
-        declared = f"DECLARE {self._name} NO SCROLL CURSOR FOR {statement.sql}"
-        await self._connection.execute(declared, *self._sent.of(statement))
+        # Prepared for this stream alone: asyncpg does not notice that a migration made a cached one stale.
+        prepared = await self._connection.prepare(statement.sql)
+        self._portal = await prepared.cursor(*self._sent.of(statement))
 
     async def next(self) -> bytes:
         """The next objects, with commas between them; empty after the last ones. Raises AnswerTooLarge: of one
         resource."""
         while True:
-            most_bytes = self._most_bytes if self._fetched_rows == 1 else self._most_bytes // 4
             try:
-                with self._connection.limit_received(most_bytes) as meter:
-                    return await self._batch(meter)
+                return await self._batch()
             except AnswerTooLarge:
                 if self._fetched_rows == 1 or not is_open(self._connection):
                     raise answer_too_large(self._most_bytes) from None
                 await self._begin_again()
 
-    async def _batch(self, meter: Meter) -> bytes:
-        if not self._rows and not self._is_last:
-            await self._fetch_rows(meter)
-        rows = self._rows[: self._size]
+    async def _batch(self) -> bytes:
+        if self._ahead is not None:
+            await self._ahead
+        elif not self._rows and not self._is_last:
+            await self._fetch_rows()
+        rows, self._ahead = self._rows[: self._size], None
         if not rows:
             return b""
-        linked = await self._linked(rows)
-        linkage = await self._linkage(rows, linked)
+        with self._limit_received():
+            linked = await self._linked(rows)
+            linkage = await self._linkage(rows, linked)
         self._rows = self._rows[self._size :]
         self.count += len(rows)
         count = max(1, sum([len(those) for those in linkage]))
         self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // count))
+        if self.reads_ahead and not self._rows and not self._is_last:
+            self._ahead = asyncio.create_task(self._fetch_rows())
+            # Sends the request before the loop is busy with this batch.
+            await asyncio.sleep(0)
         return self._encode([with_computed(self._part.node, rows), *linkage], linked)
 
-    async def _fetch_rows(self, meter: Meter) -> None:
+    def _limit_received(self) -> Meter:
+        return self._connection.limit_received(self._most_bytes if self._fetched_rows == 1 else self._most_bytes // 4)
+
+    async def _fetch_rows(self) -> None:
+        assert self._portal is not None
         begin = time.perf_counter()
-        if self._fetch is None:
-            # Prepared for this cursor alone: another one of its name may have other columns.
-            self._fetch = await self._connection.prepare(f"FETCH {self._fetched_rows} FROM {self._name}")
-        before = meter.received_bytes
-        self._rows = await self._fetch.fetch()
+        with self._limit_received() as meter:
+            self._rows = await self._portal.fetch(self._fetched_rows)
         self._connection.statement_finished(self._part.rows.sql, begin)
         self._is_last = len(self._rows) < self._fetched_rows
-        fitting = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes - before))
+        fitting = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes))
         self._size = min(self._size, fitting)
-        wanted = min(self._most_rows, fitting)
-        if not self._fetched_rows // 2 <= wanted < self._fetched_rows * 4:
-            self._fetched_rows, self._fetch = min(wanted, 4 * self._fetched_rows), None
+        self._fetched_rows = min(self._most_rows, fitting, 4 * self._fetched_rows)
 
     async def _begin_again(self) -> None:
         """At the first row that has not been shown, with fewer rows at a time from here on."""
         await self._connection.execute(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
         self._most_rows = self._fetched_rows = max(1, self._fetched_rows // FEWER)
         self._size = min(self._size, self._most_rows)
-        self._rows, self._is_last, self._fetch = (), False, None
+        self._rows, self._ahead, self._is_last = (), None, False
         await self.open()
+        assert self._portal is not None
         if self.count:
-            await self._connection.execute(f"MOVE FORWARD {self.count} FROM {self._name}")
+            await self._portal.forward(self.count)
 
     async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
         """Of each branch, the ids of the rows that show its linkage; None where all do."""
@@ -150,9 +152,15 @@ class Cursor:
             found.append(children)
         return found
 
+    async def stop(self) -> None:
+        """Ends what is read ahead."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+
     async def close(self) -> None:
-        """Gives back what PostgreSQL sorted for it."""
-        await self._connection.execute(f"CLOSE {self._name}")
+        """Gives back what PostgreSQL sorted for it. No other portal is open."""
+        await self._connection.execute("CLOSE ALL")
 
 
 class Stream:
@@ -166,8 +174,8 @@ class Stream:
         self._statements = engine.statements.of_stream(read.plan, engine.catalog)
         self._encoder = engine.encoders.of_stream(read.plan, self._statements)
         self._data, *self._included = [
-            Cursor(connection, part, encode, number, engine.settings.max_answer_bytes, sent)
-            for number, (part, encode) in enumerate(zip(self._statements.parts, self._encoder.parts, strict=True))
+            Cursor(connection, part, encode, engine.settings.max_answer_bytes, sent)
+            for part, encode in zip(self._statements.parts, self._encoder.parts, strict=True)
         ]
 
     @property
@@ -192,17 +200,24 @@ class Stream:
 
     async def go_on(self, send: Send) -> None:
         """The pieces after the first, up to the end of the last resource."""
-        while piece := await self._data.next():
-            await send(b"," + piece)
-        await self._data.close()
+        await self._send_rest(self._data, send, b",")
         await send(self._encoder.between)
         comma = b""
         for cursor in self._included:
             await cursor.open()
+            await self._send_rest(cursor, send, comma)
+            comma = b"," if cursor.count else comma
+
+    async def _send_rest(self, cursor: Cursor, send: Send, comma: bytes) -> None:
+        """comma: what the next piece begins with."""
+        cursor.reads_ahead = True
+        try:
             while piece := await cursor.next():
                 await send(comma + piece)
                 comma = b","
-            await cursor.close()
+        finally:
+            await cursor.stop()
+        await cursor.close()
 
     def tail(self, links: dict[str, str], meta: Meta) -> bytes:
         return self._encoder.tail(links, meta)

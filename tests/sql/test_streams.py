@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +26,12 @@ SCOPED = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "lp" WHERE "lp"."article
 TAGGED = 'JOIN "corner"."article_tags" "lt0" ON "lt0"."article_id"="t0"."id"'
 
 
+FAST_START = " LIMIT (SELECT NULL::bigint)"
+
+
 class Case(Struct, frozen=True):
-    """query: without its page. included: the statement of each type."""
+    """query: without its page. included: the statement of each type. All statements are without the limit that makes
+    PostgreSQL plan for the first rows."""
 
     type: str
     query: str
@@ -127,7 +132,14 @@ def planned(case: Case) -> PlannedRead:
 
 def texts(plan: ReadPlan) -> tuple[str, dict[str, str]]:
     statements = compile_stream(plan_stream(plan, CATALOG))
-    return statements.data.rows.sql, {part.node.resource.type: part.rows.sql for part in statements.included}
+    assert all(part.rows.sql.endswith(FAST_START) for part in statements.parts)
+    return without_limit(statements.data), {
+        part.node.resource.type: without_limit(part) for part in statements.included
+    }
+
+
+def without_limit(part: Part) -> str:
+    return part.rows.sql.removesuffix(FAST_START)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.type}?{case.query}")
@@ -176,7 +188,7 @@ def test_counts() -> None:
     statements = compile_stream(plan_stream(found.plan, CATALOG))
     rows = 'SELECT 1 FROM "authors" "t0" WHERE "t0"."born"=$1'
     assert statements.data.count.sql == f'SELECT COUNT(*) FROM ({rows} LIMIT $2) "c"'
-    assert statements.data.rows.sql == (
+    assert without_limit(statements.data) == (
         'SELECT "t0"."author_no" FROM "authors" "t0" WHERE "t0"."born"=$1 ORDER BY "t0"."author_no"'
     )
     assert statements.included[0].count.sql == (
@@ -263,9 +275,8 @@ async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list
     found = []
     for part in compile_stream(plan_stream(read.plan, CATALOG)).parts:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            declared = f"DECLARE part NO SCROLL CURSOR FOR {part.rows.sql}"
-            await connection.execute(declared, *_values(part.rows, read))
-            rows = await (await connection.prepare("FETCH 100 FROM part")).fetch()
+            portal = await connection.cursor(part.rows.sql, *_values(part.rows, read))
+            rows = await portal.fetch(100)
             assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=100)) == len(rows)
             assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=1)) == 1
             await _linkage(connection, part)
@@ -282,6 +293,22 @@ async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:
     for statement in part.linkage:
         if statement is not None:
             await connection.fetch(statement.sql, [])
+
+
+def test_a_stream_is_planned_for_its_first_rows(io_loop: IOLoop, corner_url: str) -> None:
+    """PostgreSQL expects that a tenth of the rows is read, as of a cursor that DECLARE opens."""
+
+    async def run() -> int:
+        connection = await asyncpg.connect(corner_url)
+        await connection.execute("INSERT INTO tags (name) SELECT n::text FROM generate_series(1, 1000) n; ANALYZE tags")
+        try:
+            [part] = compile_stream(plan_stream(read_collection("tag", "page[size]=0").plan, CATALOG)).parts
+            plan = json.loads(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {part.rows.sql}"))
+            return int(plan[0]["Plan"]["Plan Rows"])
+        finally:
+            await connection.close()
+
+    assert io_loop.run_sync(run) == 100
 
 
 def test_bounds(io_loop: IOLoop, corner_url: str) -> None:
