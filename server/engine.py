@@ -210,6 +210,8 @@ class Engine:
         hooks, errors = resource.hooks, list[ApiError]()
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
             return None
+        if not self.encoders.bare(resource).is_returned:
+            return None
         self.plan_write(resource, adds.first, context, errors)
         key = form_key(adds.first, resource)
         form = None if errors or key is None else self._plans.forms.get((key, context.criteria))

@@ -98,8 +98,8 @@ class Objects(Answer[list[bytes | None]]):
     def __init__(
         self, operations: Sequence[Operation], writes: Sequence[PreparedWrite], engine: Engine, context: Context
     ) -> None:
-        self._operations = operations
-        self._writes = writes
+        self.operations = operations
+        self.writes = writes
         self._engine = engine
         self._context = context
         self._bares = [engine.encoders.bare(write.resource) for write in writes]
@@ -109,7 +109,7 @@ class Objects(Answer[list[bytes | None]]):
 
     def shown(self, place: int) -> Node | None:
         bare = self._bares[place]
-        return bare.node if bare.is_returned and self._writes[place].change.kind != "delete" else None
+        return bare.node if bare.is_returned and self.writes[place].change.kind != "delete" else None
 
     def begin(self) -> None:
         self._objects: list[bytes | None] = []
@@ -126,7 +126,7 @@ class Objects(Answer[list[bytes | None]]):
             raise answer_too_large(self._engine.settings.max_answer_bytes)
 
     def _has_object(self, place: int) -> bool:
-        return self._writes[place].change.kind != "delete" and not self._operations[place].is_linkage
+        return self.writes[place].change.kind != "delete" and not self.operations[place].is_linkage
 
     async def _rows(
         self, resource: Resource, shown: Sequence[Outcome | None], connection: Connection | None
@@ -139,7 +139,7 @@ class Objects(Answer[list[bytes | None]]):
         return [None if one is None else read.get(one.id, one.row) for one in shown]
 
     def refused(self, error: ApiError | HTTPError, places: range) -> None:
-        pointer = self._operations[places.start].pointer if len(places) == 1 else POINTER
+        pointer = self.operations[places.start].pointer if len(places) == 1 else POINTER
         set_pointer(error, pointer)
 
     def finish(self) -> list[bytes | None]:

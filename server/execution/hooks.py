@@ -1,6 +1,6 @@
 """What the server gives to hooks: the connection inside the transaction, and the headers of the request.
 
-`querybuild/hooks.py` declares hooks; `writes.py` and `writer.py` run them.
+`querybuild/hooks.py` declares hooks; `transaction.py` and `writer.py` run them.
 """
 
 from __future__ import annotations

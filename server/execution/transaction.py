@@ -99,10 +99,11 @@ class Transaction:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
+        if after is not None:
+            # It may change the rows once more.
+            shown = None
         writes, planned = await self._plan(writes)
         self.planned += planned
-        # What `after` writes shows too, so the row is read again.
-        shown = shown if after is None else None
         outcomes = await self._write(planned, shown)
         written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
         for one in written:

@@ -18,7 +18,6 @@ from querybuild.query import Context
 from querybuild.resource import Resource
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER
-from server.encoders import Bare
 from server.engine import Engine, PreparedRows, PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.answers import Answer, set_pointer
@@ -70,9 +69,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return answer.finish()
         return await self._run_transaction(writes, answer)
 
-    async def create_rows(self, rows: PreparedRows, bare: Bare) -> list[bytes] | None:
+    async def create_rows(self, rows: PreparedRows) -> list[bytes] | None:
         """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
+        bare = self.engine.encoders.bare(rows.plan.resource)
 
         async def run(connection: Connection) -> list[bytes] | None:
             transaction = Transaction(connection, self.engine, self.context, self.headers)

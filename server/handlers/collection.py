@@ -1,9 +1,10 @@
-"""Answers /{collection}: list and create. Each method calls the stages in their order."""
+"""Answers /{collection}: list and create."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from querybuild.changes import check_method
-from querybuild.errors import Errors
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler
 
@@ -16,5 +17,4 @@ class CollectionHandler(WritingHandler):
 
     async def post(self) -> None:
         check_method(self.resource, "create")
-        errors = Errors()
-        await self.answer_create(self.resource, self.decode_resource("create", errors), errors)
+        await self.answer_create(self.resource, partial(self.decode_resource, "create"))

@@ -25,7 +25,7 @@ from serializers.operations import (
     load_operations,
 )
 from serializers.pointers import member_pointer
-from server.engine import PreparedWrite
+from server.engine import PreparedRows, PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.answers import Objects, set_pointer
 from server.execution.batches import MOST_TOGETHER
@@ -35,22 +35,70 @@ from server.http.negotiation import ATOMIC, MEDIA_TYPE
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 
 
+class Listed(msgspec.Struct, frozen=True, eq=False):
+    """The operations of a request. values: as JSON values. adds: the same as columns, if they are many and alike."""
+
+    values: list[Any]
+    adds: AlikeAdds | None
+
+
+class Planned(msgspec.Struct, frozen=True, eq=False):
+    """What a request writes: new rows with one plan, or the writes of its operations."""
+
+    listed: Listed
+    rows: PreparedRows | None
+    results: Objects | None
+
+
 class OperationsHandler(WritingHandler):
     """Runs a list of operations in one transaction."""
 
     _operations: list[Operation] | None = None
 
     async def post(self) -> None:
+        await self.run(self._parse, self._plan, self._execute_writes, self._encode)
+
+    def _parse(self, _: list[ApiError]) -> Listed:
         self.check_parameters()
         self._operations = []
-        self.stage("parse")
         body = self.take_body()
-        listed = load_operations(body, self.engine.limits, self.engine.settings.max_operations)
-        objects = await self._add_alike(alike_adds(listed, body)) if len(listed) > MOST_TOGETHER else None
-        if objects is None:
-            objects = await self._run(listed, self._operations)
-        self.stage("encode")
-        if self._operations and all(operation.op == "remove" for operation in self._operations):
+        values = load_operations(body, self.engine.limits, self.engine.settings.max_operations)
+        return Listed(values, alike_adds(values, body) if len(values) > MOST_TOGETHER else None)
+
+    def _plan(self, listed: Listed, errors: list[ApiError]) -> Planned:
+        rows = None if listed.adds is None else self._plan_rows(listed.adds)
+        return Planned(listed, rows, self._plan_each(listed.values, errors) if rows is None else None)
+
+    def _plan_rows(self, adds: AlikeAdds) -> PreparedRows | None:
+        """Plan many adds at once. Returns None if one of them has an error."""
+        resource = self.engine.catalog.by_type.get(str(adds.first.type))
+        if resource is None or not (resource.in_operations and "create" in resource.methods):
+            return None
+        return self.engine.prepare_rows(resource, adds, self.context)
+
+    def _plan_each(self, values: list[Any], errors: list[ApiError]) -> Objects:
+        """Decode and plan each operation. Appends to errors."""
+        # An error that ends the decoding shows the operation that it is about.
+        self._operations = operations = list[Operation]()
+        decode_operations(values, operations, errors, takes_relationships=self._is_extended)
+        writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
+        return Objects(operations, writes, self.engine, self.context)
+
+    async def _execute_writes(self, planned: Planned) -> Sequence[bytes | None]:
+        results = planned.results
+        if planned.rows is not None:
+            objects = await self.writer.create_rows(planned.rows)
+            if objects is not None:
+                return objects
+        if results is None:
+            # One of the rows is refused: running each operation tells which one it is.
+            errors = Errors()
+            results = self._plan_each(planned.listed.values, errors)
+            raise_all(errors)
+        return await self.writer.run(results.writes, results)
+
+    async def _encode(self, planned: Planned, objects: Sequence[bytes | None]) -> None:
+        if planned.results is not None and all(one.op == "remove" for one in planned.results.operations):
             self.set_status(204)
             self.clear_header("Content-Type")
             self.finish()
@@ -58,31 +106,6 @@ class OperationsHandler(WritingHandler):
         if self._is_extended:
             self.set_header("Content-Type", EXTENDED)
         self.finish_document(encode_results(objects, has_meta=not self._is_extended))
-
-    async def _add_alike(self, adds: AlikeAdds | None) -> Sequence[bytes | None] | None:
-        """Create many resources with the same members and return their resource objects. Returns None if the
-        operations are something else, or one of them has an error or is refused: then nothing was written, and running
-        them one by one tells which one it is."""
-        resource = None if adds is None else self.engine.catalog.by_type.get(str(adds.first.type))
-        if adds is None or resource is None or not (resource.in_operations and "create" in resource.methods):
-            return None
-        self.stage("plan")
-        bare = self.engine.encoders.bare(resource)
-        rows = self.engine.prepare_rows(resource, adds, self.context) if bare.is_returned else None
-        if rows is None:
-            return None
-        self.stage("execute")
-        return await self.writer.create_rows(rows, bare)
-
-    async def _run(self, listed: list[Any], operations: list[Operation]) -> Sequence[bytes | None]:
-        """Run the operations and return their resource objects. operations: they are added here."""
-        errors = Errors()
-        decode_operations(listed, operations, errors, takes_relationships=self._is_extended)
-        self.stage("plan")
-        writes = [write for operation in operations if (write := self._prepare(operation, errors)) is not None]
-        raise_all(errors)
-        self.stage("execute")
-        return await self.writer.run(writes, Objects(operations, writes, self.engine, self.context))
 
     @property
     def _is_extended(self) -> bool:

@@ -7,11 +7,12 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 from tornado.iostream import StreamClosedError
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
@@ -26,7 +27,7 @@ from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, cursors, execute_read
 from server.execution.pacing import run_steps
 from server.execution.streams import Stream
-from server.handlers.base import Handler
+from server.handlers.pipeline import PipelineHandler
 from server.http import compression
 from server.limits.running import ClientGone
 from server.observing.logs import one_line
@@ -40,40 +41,64 @@ PAUSE_SECONDS = 0.005
 time."""
 
 
-class ReadingHandler(Handler):
+class Reading(msgspec.Struct, frozen=True, eq=False):
+    """A read of this request. sent: the values for its statements."""
+
+    shape: ReadShape
+    prepared: PreparedRead
+    sent: Arguments
+
+
+class ReadingHandler(PipelineHandler):
     """The base of handlers that read."""
 
     _gzip_stream: compression.GzipStream | None = None
     _reader: Reader
 
-    async def answer_read(self, shape: ReadShape, path_id: Any = None, links: dict[str, str] | None = None) -> None:
-        """Answer a GET with a document or a stream. links: the links of the document besides `self` and the pages."""
-        assert self.route is not None
-        self.stage("plan")
+    async def answer_read(self, shape: ReadShape, links: Callable[[], dict[str, str]] = dict) -> None:
+        """Answer a GET with a document or a stream. links: returns the links of the document besides `self` and the
+        pages."""
+        await self.run(
+            lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
+            lambda path_id, _: self._plan_read(shape, path_id),
+            self._execute_read,
+            lambda reading, result: self._encode_read(reading, result, links()),
+        )
+
+    def _plan_read(self, shape: ReadShape, path_id: Any) -> Reading:
         prepared = self.engine.prepare_read(shape, self.request.query, self.context)
-        sent = Arguments(prepared.values, self.context.values, path_id)
-        self.stage("execute")
+        return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id))
+
+    async def _execute_read(self, reading: Reading) -> ReadResult:
         try:
-            result = await self.cancel_scope.run(execute_read(self.database, prepared, sent, self.engine))
-            if not (result.has_more and prepared.is_unpaginated):
-                if shape.kind == "resource" and not result.rows[0]:
-                    raise resource_not_found(shape.resource.type, self.route.id)
-                self.stage("encode")
-                max_bytes = self.engine.settings.max_answer_bytes
-                document = self.document(prepared, result, links or {}, max_bytes=max_bytes)
-                if isinstance(document, bytes):
-                    self.tell_caches()
-                    self.finish_document(document)
-                else:
-                    pieces = await self.cancel_scope.run(run_steps(document))
-                    self.tell_caches()
-                    await self.finish_pieces(pieces)
-                return
+            read = execute_read(self.database, reading.prepared, reading.sent, self.engine)
+            return await self.cancel_scope.run(read)
+        except AnswerTooLarge as error:
+            error.parameter = _parameter_to_reduce(reading.prepared)
+            raise
+
+    async def _encode_read(self, reading: Reading, result: ReadResult, links: dict[str, str]) -> None:
+        assert self.route is not None
+        prepared = reading.prepared
+        if result.has_more and prepared.is_unpaginated:
+            await self._answer_stream(prepared, reading.sent, links)
+            return
+        if reading.shape.kind == "resource" and not result.rows[0]:
+            raise resource_not_found(reading.shape.resource.type, self.route.id)
+        try:
+            document = self.document(prepared, result, links, max_bytes=self.engine.settings.max_answer_bytes)
+            pieces = None if isinstance(document, bytes) else await self.cancel_scope.run(run_steps(document))
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
                 error.parameter = _parameter_to_reduce(prepared)
                 raise
-        await self._answer_stream(prepared, sent, links or {})
+            await self._answer_stream(prepared, reading.sent, links)
+            return
+        self.tell_caches()
+        if pieces is not None:
+            await self.finish_pieces(pieces)
+        elif isinstance(document, bytes):
+            self.finish_document(document)
 
     async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
         async def work(connection: Connection) -> None:

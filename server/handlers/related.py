@@ -3,18 +3,15 @@ write the resource of a to-one."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from querybuild.changes import check_method
-from querybuild.errors import Errors, raise_all
+from querybuild.errors import ApiError
 from querybuild.query import Change, Owner
 from querybuild.resource import Resource
 from server.engine import PreparedWrite, ReadShape
-from server.execution.answers import Nothing
 from server.handlers.resource import DELETED
-from server.handlers.writing import WritingHandler
+from server.handlers.writing import Writing, WritingHandler
 
 
 class RelatedHandler(WritingHandler):
@@ -26,44 +23,45 @@ class RelatedHandler(WritingHandler):
         return self.engine.catalog.target(self.relationship)
 
     async def get(self) -> None:
-        shape = ReadShape("related", self.resource, self.relationship, accepts=self._method.accepts)
-        await self.answer_read(shape, self.path_id(self.resource))
+        await self.answer_read(ReadShape("related", self.resource, self.relationship, accepts=self._method.accepts))
 
     async def post(self) -> None:
-        assert self.route is not None
         check_method(self.target, "create")
-        self.path_id(self.resource)
-        errors = Errors()
-        change = self.decode_resource("create", errors)
-        if change is not None:
-            owner = Owner(self.resource.type, self.route.id, self.relationship.name)
-            change = msgspec.structs.replace(change, owner=owner)
-        await self.answer_create(self.target, change, errors)
+        await self.answer_create(self.target, self._parse_create)
 
     async def patch(self) -> None:
         check_method(self.target, "update")
-        path_id = self.path_id(self.resource)
-        errors = Errors()
-        change = self.decode_resource("update", errors)
-        self.stage("plan")
-        read = self.prepare_answer(self.answer_shape(self.target, change), errors)
-        raise_all(errors)
-        assert change is not None
-        assert read is not None
-        write = self._related_write(path_id, change)
-        self.stage("execute")
-        _, result = await self.writer.run([write], self.read_back(write, read))
-        self.stage("encode")
-        await self.finish_written(self.document(read, result, {}))
+        await self.run(self._parse_update, self._plan_update, self.execute_write, self.encode_written)
 
     async def delete(self) -> None:
         check_method(self.target, "delete")
-        path_id = self.path_id(self.resource)
-        self.check_parameters()
-        write = self._related_write(path_id, Change(kind="delete", type=None))
-        self.stage("execute")
-        await self.writer.run([write], Nothing())
-        self.finish_document(DELETED)
+        await self.run(self._parse_delete, self._plan_related, self.execute_unread, self._encode_deleted)
 
-    def _related_write(self, path_id: Any, change: Change) -> PreparedWrite:
+    def _parse_create(self, errors: list[ApiError]) -> Change | None:
+        assert self.route is not None
+        self.path_id(self.resource)
+        change = self.decode_resource("create", errors)
+        if change is None:
+            return None
+        return msgspec.structs.replace(change, owner=Owner(self.resource.type, self.route.id, self.relationship.name))
+
+    def _parse_update(self, errors: list[ApiError]) -> Change | None:
+        self.path_id(self.resource)
+        return self.decode_resource("update", errors)
+
+    def _parse_delete(self, _: list[ApiError]) -> Change:
+        self.path_id(self.resource)
+        self.check_parameters()
+        return Change(kind="delete", type=None)
+
+    def _plan_update(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
+        write = None if change is None else self._plan_related(change, errors)
+        return self.with_read(write, self.shape_of(self.target, change), errors)
+
+    def _plan_related(self, change: Change, _: list[ApiError]) -> PreparedWrite:
+        """Return the write of the related resource. Its transaction finds the id and plans it."""
+        path_id = self.path_id(self.resource)
         return self.engine.prepare_related_write(self.resource, self.relationship, path_id, change, self.context)
+
+    async def _encode_deleted(self, *_: object) -> None:
+        self.finish_document(DELETED)

@@ -3,13 +3,17 @@ relationship."""
 
 from __future__ import annotations
 
-from querybuild.errors import ApiError, Errors, raise_all
+from functools import partial
+from typing import Any
+
+from querybuild.errors import ApiError
 from querybuild.query import Change, LinkMode
+from serializers.decode import decode_linkage_document
 from serializers.links import quote_segment, related_path, resource_path
 from serializers.objects import Meta
 from server.engine import ReadShape
-from server.execution.answers import Nothing
-from server.handlers.writing import WritingHandler, message_document
+from server.execution.execute import ReadResult
+from server.handlers.writing import Writing, WritingHandler, message_document
 
 CREATED = message_document("Relationship successfully created")
 UPDATED = "Relationship successfully updated"
@@ -20,7 +24,7 @@ class RelationshipHandler(WritingHandler):
     """Reads and writes linkage."""
 
     async def get(self) -> None:
-        await self.answer_read(self._shape, self.path_id(self.resource), self._related_link())
+        await self.answer_read(self._shape, self._related_link)
 
     async def post(self) -> None:
         await self._change_linkage("add", CREATED)
@@ -29,34 +33,32 @@ class RelationshipHandler(WritingHandler):
         await self._change_linkage("remove", REMOVED)
 
     async def patch(self) -> None:
-        self.path_id(self.resource)
-        errors = Errors()
-        write, read = self.prepare_write(self.resource, self._decoded("replace", errors), self._shape, errors)
-        self.stage("execute")
-        _, result = await self.writer.run([write], self.read_back(write, read))
-        self.stage("encode")
-        await self.finish_written(self.document(read, result, self._related_link(), Meta(UPDATED)))
+        parse = partial(self._parse, "replace")
+        await self.run(parse, self._plan_replace, self.execute_write, self._encode_replaced)
 
     async def _change_linkage(self, mode: LinkMode, answer: bytes) -> None:
-        self.path_id(self.resource)
-        errors = Errors()
-        self.check_parameters()
-        change = self._decoded(mode, errors)
-        self.stage("plan")
-        write = None if change is None else self.engine.prepare_write(self.resource, change, self.context, errors)
-        raise_all(errors)
-        assert write is not None
-        self.stage("execute")
-        await self.writer.run([write], Nothing())
-        self.finish_document(answer)
+        async def encode(*_: object) -> None:
+            self.finish_document(answer)
 
-    def _decoded(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
+        parse, plan = partial(self._parse, mode), partial(self.plan_write, self.resource)
+        await self.run(parse, plan, self.execute_unread, encode)
+
+    def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
-        linkage = self.decode_linkage(mode, errors)
+        self.path_id(self.resource)
+        if mode != "replace":
+            self.check_parameters()
+        linkage = decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
         if linkage is None:
             return None
         relationships = {self.relationship.name: linkage}
         return Change(kind="update", type=None, id=self.route.id, relationships=relationships, pointer=linkage.pointer)
+
+    def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
+        return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)
+
+    async def _encode_replaced(self, writing: Writing, written: tuple[Any, ReadResult]) -> None:
+        await self.finish_written(self.document(writing.read, written[1], self._related_link(), Meta(UPDATED)))
 
     @property
     def _shape(self) -> ReadShape:

@@ -1,14 +1,15 @@
-"""Answers /{collection}/{id}: detail, update and delete. Each method calls the stages in their order."""
+"""Answers /{collection}/{id}: detail, update and delete."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from querybuild.changes import check_method
-from querybuild.errors import Errors
+from querybuild.errors import ApiError
 from querybuild.query import Change
 from serializers.decode import with_id
 from server.engine import ReadShape
-from server.execution.answers import Nothing
-from server.handlers.writing import WritingHandler, message_document
+from server.handlers.writing import Writing, WritingHandler, message_document
 
 DELETED = message_document("Object successfully deleted")
 
@@ -17,35 +18,32 @@ class ResourceHandler(WritingHandler):
     """Reads, updates and deletes one resource."""
 
     async def get(self) -> None:
-        resource = self.resource
-        shape = ReadShape("resource", resource, accepts=self._method.accepts)
-        await self.answer_read(shape, self.path_id(resource))
+        await self.answer_read(ReadShape("resource", self.resource, accepts=self._method.accepts))
 
     async def patch(self) -> None:
-        assert self.route is not None
-        resource = self.resource
-        check_method(resource, "update")
-        self.path_id(resource)
-        errors = Errors()
-        change = self.decode_resource("update", errors)
-        if change is not None:
-            change = with_id(change, self.route.id, errors)
-        write, read = self.prepare_write(resource, change, self.answer_shape(resource, change), errors)
-        self.stage("execute")
-        _, result = await self.writer.run([write], self.read_back(write, read))
-        self.stage("encode")
-        await self.finish_written(self.document(read, result, {}))
+        check_method(self.resource, "update")
+        await self.run(self._parse_update, self._plan_update, self.execute_write, self.encode_written)
 
     async def delete(self) -> None:
-        assert self.route is not None
         check_method(self.resource, "delete")
-        self.stage("plan")
+        plan = partial(self.plan_write, self.resource)
+        await self.run(self._parse_delete, plan, self.execute_unread, self._encode_deleted)
+
+    def _parse_update(self, errors: list[ApiError]) -> Change | None:
+        assert self.route is not None
+        self.path_id(self.resource)
+        change = self.decode_resource("update", errors)
+        return None if change is None else with_id(change, self.route.id, errors)
+
+    def _plan_update(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
+        write = self.plan_write(self.resource, change, errors)
+        return self.with_read(write, self.shape_of(self.resource, change), errors)
+
+    def _parse_delete(self, _: list[ApiError]) -> Change:
+        assert self.route is not None
         self.check_parameters()
         self.path_id(self.resource)
-        errors = Errors()
-        write = self.engine.prepare_write(
-            self.resource, Change(kind="delete", type=None, id=self.route.id), self.context, errors
-        )
-        self.stage("execute")
-        await self.writer.run([write], Nothing())
+        return Change(kind="delete", type=None, id=self.route.id)
+
+    async def _encode_deleted(self, *_: object) -> None:
         self.finish_document(DELETED)

@@ -1,0 +1,45 @@
+"""The pipeline: the stages of a request in one short function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from querybuild.errors import ApiError, Errors, raise_all
+from server.handlers.base import Handler
+
+Parsed = TypeVar("Parsed")
+Planned = TypeVar("Planned")
+Result = TypeVar("Result")
+
+Parse = Callable[[list[ApiError]], Parsed]
+"""Reads the path and decodes the body. Names are not resolved yet. Appends to errors."""
+
+MakePlan = Callable[[Parsed, list[ApiError]], Planned | None]
+"""Plans and compiles, or takes from the caches of the engine what was planned and compiled before. The query string is
+parsed here, because it is the key of the first cache. Appends to errors; the plan may be None if there are some."""
+
+
+class PipelineHandler(Handler):
+    """The base of handlers that read and write resources."""
+
+    async def run(
+        self,
+        parse: Parse[Parsed],
+        plan: MakePlan[Parsed, Planned],
+        execute: Callable[[Planned], Awaitable[Result]],
+        encode: Callable[[Planned, Result], Awaitable[None]],
+    ) -> None:
+        """Answer the request. Before, `server/app.py` has found its route, and `prepare` has checked it against the
+        route table (method, media types, length) and has asked the engine who sends it (`self.context`)."""
+        errors = Errors()
+        self.stage("parse")
+        parsed = parse(errors)
+        self.stage("plan")
+        planned = plan(parsed, errors)
+        raise_all(errors)
+        assert planned is not None
+        self.stage("execute")
+        result = await execute(planned)
+        self.stage("encode")
+        await encode(planned, result)
