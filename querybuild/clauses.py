@@ -83,8 +83,9 @@ def _key_of_visible(key: Term, target: Rows, binds: Binds) -> Term:
 
 
 def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of rows that stand alone: `FROM "users" "t0"`, with the criteria that each of them meets."""
-    return where(PostgreSQLQuery.from_(table(rows.resource, rows.alias)), rows.criteria, binds)
+    """FROM and WHERE of rows that stand alone: `FROM "users" "t0"`, with their criteria and conditions."""
+    query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
+    return where(where(query, rows.criteria, binds), rows.conditions, binds)
 
 
 def reads_other_rows(node: Node) -> bool:
@@ -305,7 +306,7 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     else:
         query = join_links(query, rows)
         query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
-    found = ExistsCriterion(where(where(query, rows.criteria, binds), exists.conditions, binds))
+    found = ExistsCriterion(where(where(query, rows.criteria, binds), rows.conditions, binds))
     # A CASE is what the planner does not look into.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found
 

@@ -17,7 +17,7 @@ from querybuild.operators import OperatorRow, all_names, element_type, find_oper
 from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.query import Context, Criteria, FieldFilter, FilterNode, Group, Limits, RelationFilter
 from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
-from querybuild.rowsets import ANY_ROW, hides, open_related, open_rows
+from querybuild.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 Make = Callable[[ColumnRef], Condition | None]
@@ -232,7 +232,7 @@ class ConditionPlanner:
         conditions = inner(rows)
         self._is_negated = was_negated
         self._step_depth -= 1
-        return None if conditions is None else Exists(rows, conditions, is_apart)
+        return None if conditions is None else Exists(with_conditions(rows, conditions), is_apart)
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
@@ -345,8 +345,8 @@ def context_of(
 def steps_of(condition: Condition) -> int:
     """Return how many steps over relationships a condition has."""
     match condition:
-        case Exists(rows=rows, conditions=inner):
-            return 1 + sum(map(steps_of, (*rows.criteria, *inner)))
+        case Exists(rows=rows):
+            return 1 + sum(map(steps_of, (*rows.criteria, *rows.conditions)))
         case Logic(items=items):
             return sum(map(steps_of, items))
         case _:

@@ -21,19 +21,19 @@ from querybuild.plan import (
 )
 
 
-def counted_by(rows: Rows, conditions: tuple[Condition, ...], references: References) -> Exists | None:
+def counted_by(rows: Rows, references: References) -> Exists | None:
     """Return the rows whose keys are counted in place of the primary rows, or None.
 
     Users who have a computer, without any other condition, are as many as the different owners of computers, which
     foreign keys hold to be users. So PostgreSQL does not read the users. This is not possible with a condition that
     refers to the user again, such as a computer with the name of its owner.
     """
-    match conditions:
+    match rows.conditions:
         case (Exists(rows=Rows(pairs=((near, far),)) as owned) as exists,) if (
             near == rows.resource.id.column
             and not rows.criteria
             and Reference(owned.resource, far, rows.resource) in references
-            and owned.parent not in _aliases(exists.conditions)
+            and owned.parent not in _aliases(owned.conditions)
         ):
             return exists
         case _:
@@ -50,9 +50,9 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
                 yield left.alias
             case Logic(items=items):
                 yield from _aliases(items)
-            case Exists(rows=rows, conditions=inner):
+            case Exists(rows=rows):
                 yield rows.parent
-                yield from _aliases(inner)
+                yield from _aliases(rows.conditions)
             case IdIs(alias=alias):
                 yield alias
             case InScope(scope=Scope(rows=Rows(parent=alias))):

@@ -56,7 +56,9 @@ class Rows(msgspec.Struct, frozen=True):
 
     alias: their name in a statement. parent: the alias of the rows that they are attached to; empty for rows that stand
     alone. pairs: the columns of the parent and of these rows that are equal; none where a link table is between them.
-    criteria: the conditions that each row of the set meets, whatever the request asks for.
+    criteria: the conditions that each row of the set meets, whatever the request asks for. conditions: those that the
+    request asks for. order, limit, offset: of rows that are read, the latter two are slots, None for all rows. joins:
+    the rows that the order needs. place: where in the order they begin.
     """
 
     resource: Resource
@@ -65,6 +67,12 @@ class Rows(msgspec.Struct, frozen=True):
     pairs: tuple[Pair, ...] = ()
     through: LinkRows | None = None
     criteria: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    joins: tuple[Rows, ...] = ()
+    order: tuple[OrderKey, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    place: Place | None = None
 
 
 class ColumnRef(msgspec.Struct, frozen=True):
@@ -100,10 +108,9 @@ class Logic(msgspec.Struct, frozen=True):
 
 
 class Exists(msgspec.Struct, frozen=True):
-    """There is one of the rows that meets all conditions. is_apart: planned by itself, and not as a join."""
+    """There is one of the rows. is_apart: planned by itself, and not as a join."""
 
     rows: Rows
-    conditions: tuple[Condition, ...]
     is_apart: bool = False
 
 
@@ -244,11 +251,11 @@ NO_REFERENCES: References = frozenset()
 
 
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A read. is_collection: an array or one resource. limit, offset: slots, None for all rows.
+    """A read. node: the primary rows, with what is included. is_collection: an array or one resource.
     total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
     scope: of a related or relationship route. is_linkage: the primary data is resource identifier objects.
     includes_primary: and the resources that they identify are included.
-    has_cursors: rows carry the texts of their sort keys, before an exact total. place: where the page begins.
+    has_cursors: rows carry the texts of their sort keys, before an exact total.
     is_far: the offset is so large that the page is found by ids alone before its rows are read. usual_limit: what is in
     the slot of limit, where the page has the default size. counted_by: rows whose keys are counted in place of the
     primary rows. first_rows: of a list without pages, how many rows are read at first. If there are as many, the list
@@ -256,11 +263,6 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node: Node
-    conditions: tuple[Condition, ...]
-    joins: tuple[Rows, ...] = ()
-    order: tuple[OrderKey, ...] = ()
-    limit: int | None = None
-    offset: int | None = None
     is_collection: bool
     total: Literal["exact", "estimated", "none"] | None = None
     has_included: bool = False
@@ -268,15 +270,19 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_linkage: bool = False
     includes_primary: bool = False
     has_cursors: bool = False
-    place: Place | None = None
     is_far: bool = False
     usual_limit: int | None = None
     counted_by: Exists | None = None
     first_rows: int | None = None
 
     @property
+    def rows(self) -> Rows:
+        """The primary rows."""
+        return self.node.rows
+
+    @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
-        return self.order if self.has_cursors else ()
+        return self.rows.order if self.has_cursors else ()
 
     @property
     def reads_one_more(self) -> bool:
@@ -301,7 +307,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     def finds_ids_first(self) -> bool:
         """Whether the ids of the page are found before its rows. What is joined would else be joined to all rows that
         are sorted."""
-        return self.is_far or (len(self.order) > 1 and any(branch.is_joined for branch in self.node.branches))
+        return self.is_far or (len(self.rows.order) > 1 and any(branch.is_joined for branch in self.node.branches))
 
 
 def _has_statements(node: Node) -> bool:

@@ -34,7 +34,7 @@ from querybuild.plan import (
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
-from querybuild.rowsets import open_owners, open_related
+from querybuild.rowsets import open_owners, open_related, with_conditions
 from querybuild.types import OPAQUE
 from querybuild.values import ValueFault
 
@@ -102,9 +102,9 @@ def plan_resource(
     them."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     rows = planner.conditions.open(resource)
+    rows = with_conditions(rows, (IdIs(rows.alias, resource.id.column),))
     plan = ReadPlan(
         node=planner.root(query, rows, written, is_joining=True),
-        conditions=(IdIs(rows.alias, resource.id.column),),
         is_collection=False,
         has_included=query.include is not None,
     )
@@ -199,7 +199,6 @@ class _ReadPlanner:
         rows = self.conditions.open(scope.target)
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=True),
-            conditions=(),
             is_collection=False,
             has_included=query.include is not None,
             scope=scope,
@@ -219,24 +218,13 @@ class _ReadPlanner:
     ) -> PlannedRead:
         """A page of rows: of a collection, or of those at the other end of a to-many. shows_resources: as above."""
         page = self._page(query.page)
-        rows = self.conditions.open(resource)
-        conditions = self.conditions.plan(query.filter, resource, rows.alias)
-        order = self.order(query.sort, resource, rows.alias)
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope) if has_cursors else ""
         mark = mark_of(name, vals_of(query.filter)) if name else ""
-        if page.is_before:
-            order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
-        place = self.place(page, order, mark)
-        limit, offset = self.page_slots(page)
+        rows = self.rows(query, page, resource, mark)
         is_joining = 0 < page.size <= JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
-            conditions=conditions,
-            joins=tuple(self.joins.values()),
-            order=order,
-            limit=limit,
-            offset=offset,
             is_collection=True,
             total=page.total if page.size else None,
             has_included=query.include is not None,
@@ -244,14 +232,27 @@ class _ReadPlanner:
             is_linkage=shows_resources is not None,
             includes_primary=bool(shows_resources),
             has_cursors=has_cursors,
-            place=place,
-            is_far=offset is not None and page.offset >= FAR_ROWS,
+            is_far=rows.offset is not None and page.offset >= FAR_ROWS,
             usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
-            counted_by=counted_by(rows, conditions, references),
+            counted_by=counted_by(rows, references),
             first_rows=None if page.size else self._first_rows(),
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
         return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers)
+
+    def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
+        """The rows that the query asks for. mark: what its cursors are bound to."""
+        rows = self.conditions.open(resource)
+        conditions = self.conditions.plan(query.filter, resource, rows.alias)
+        order = self.order(query.sort, resource, rows.alias)
+        if page.is_before:
+            order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
+        place = self.place(page, order, mark)
+        limit, offset = self.page_slots(page)
+        joins = tuple(self.joins.values())
+        return msgspec.structs.replace(
+            rows, conditions=conditions, joins=joins, order=order, place=place, limit=limit, offset=offset
+        )
 
     def _page(self, page: Page) -> Page:
         """The page. An estimate of PostgreSQL counts rows that the context hides: then the total is exact."""

@@ -142,8 +142,8 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
 def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     """Return the form of a valid read."""
     plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
-    if plan.place is not None:
-        count += sum([slot is not None for slot in plan.place.slots])
+    if plan.rows.place is not None:
+        count += sum([slot is not None for slot in plan.rows.place.slots])
     tail = planned.values[count:]
     return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1)
 
@@ -158,7 +158,7 @@ def fill(form: ReadForm, asked: Asked) -> Filled | None:
         if form.list_name:
             mark = mark_of(form.list_name, asked.vals)
         if asked.cursor is not None:
-            asked.cursor.check(mark, len(form.plan.order))
+            asked.cursor.check(mark, len(form.plan.rows.order))
             values += [one for one in asked.cursor.values if one is not None]
             parent = asked.cursor.parent
     except ValueFault:

@@ -83,6 +83,11 @@ def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
     return msgspec.structs.replace(rows, parent=parent, pairs=(), through=links)
 
 
+def with_conditions(rows: Rows, conditions: tuple[Condition, ...]) -> Rows:
+    """Those of the rows that meet these conditions, in no order."""
+    return msgspec.structs.replace(rows, conditions=conditions, joins=(), order=(), limit=None, offset=None, place=None)
+
+
 def _turned(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
     return tuple([(far, near) for near, far in pairs])
 
@@ -111,9 +116,10 @@ def _moved(condition: Condition, alias: str, other: str) -> Condition:
             return msgspec.structs.replace(condition, left=_moved_column(left, alias, other))
         case Logic(items=items):
             return msgspec.structs.replace(condition, items=moved(items, alias, other))
-        case Exists(rows=rows, conditions=inner):
-            rows = _attached_to(rows, alias, other)
-            return msgspec.structs.replace(condition, rows=rows, conditions=moved(inner, alias, other))
+        case Exists(rows=rows):
+            inner = moved(rows.conditions, alias, other)
+            rows = msgspec.structs.replace(_attached_to(rows, alias, other), conditions=inner)
+            return msgspec.structs.replace(condition, rows=rows)
         case InScope():
             return condition
         case IdIs():

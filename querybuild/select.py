@@ -108,8 +108,8 @@ def _ordered_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     joined = list(_joined(plan.node))
     query = _page(plan, binds).select(*_primary_columns(plan, binds))
     query = query.select(*[term for node in joined for term in columns(node, node.rows.alias, binds)])
-    query = join(_with_total(query, plan, binds), (*plan.joins, *[node.rows for node in joined]), binds)
-    return order(query, plan.order, binds)
+    query = join(_with_total(query, plan, binds), (*plan.rows.joins, *[node.rows for node in joined]), binds)
+    return order(query, plan.rows.order, binds)
 
 
 def _united(plan: ReadPlan, branch: Branch) -> Statement:
@@ -176,7 +176,7 @@ def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
     ((_, far),) = rows.pairs
     key = column(rows.alias, far)
     keys = from_rows(rows, binds).select(key).distinct().where(key.notnull())
-    return PostgreSQLQuery.from_(where(keys, owned.conditions, binds).as_("k"))
+    return PostgreSQLQuery.from_(keys.as_("k"))
 
 
 def _count(plan: ReadPlan) -> Statement | None:
@@ -203,7 +203,7 @@ def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     for criterion in scope_criteria(plan.scope, binds) if plan.scope is not None else ():
         query = query.where(criterion)
-    return where(where(query, rows.criteria, binds), plan.conditions, binds)
+    return where(where(query, rows.criteria, binds), rows.conditions, binds)
 
 
 def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
@@ -220,7 +220,7 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
     """
     rows = matching(plan, binds)
-    parts = [rows] if plan.place is None else [rows.where(part) for part in follows(plan.place, binds)]
+    parts = [rows] if plan.rows.place is None else [rows.where(part) for part in follows(plan.rows.place, binds)]
     if len(parts) == 1 and not plan.finds_ids_first:
         return parts[0]
     ids: Any = None
@@ -233,7 +233,7 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    query = order(join(rows.select(_id_of(plan.node)), plan.joins, binds), plan.order, binds)
+    query = order(join(rows.select(_id_of(plan.node)), plan.rows.joins, binds), plan.rows.order, binds)
     return _offset(_limit(query, plan, binds), plan, binds)
 
 
@@ -249,16 +249,16 @@ def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
 
     PostgreSQL plans a statement with `LIMIT $1` each time, since it cannot know how little that is; one with a number
     it plans once. A filter's values are worth a plan of their own: a plan for any value may walk a million rows."""
-    if plan.limit is None:
+    if plan.rows.limit is None:
         return None
-    is_filtered = plan.scope is not None or plan.conditions or plan.node.rows.criteria
+    is_filtered = plan.scope is not None or plan.rows.conditions or plan.rows.criteria
     is_fixed = plan.usual_limit is not None and not is_filtered
-    limit = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.limit)
+    limit = Template(str(plan.usual_limit)) if is_fixed else binds.request(plan.rows.limit)
     return Template("{}-1", limit) if is_page and plan.reads_one_more else limit
 
 
 def _offset(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    return query if plan.offset is None else query.offset(binds.request(plan.offset))  # type: ignore[arg-type]  # as above
+    return query if plan.rows.offset is None else query.offset(binds.request(plan.rows.offset))  # type: ignore[arg-type]  # as above
 
 
 def _branches(node: Node) -> Iterator[Statement | None]:
@@ -333,10 +333,10 @@ def _at_once(plan: ReadPlan) -> Statement:
     """
     binds = Binds()
     primary = _page(plan, binds)
-    number = _numbered(order_terms(plan.order, binds) or [_id_of(plan.node)])
+    number = _numbered(order_terms(plan.rows.order, binds) or [_id_of(plan.node)])
     shown = _with_total(primary.select(number, *_primary_columns(plan, binds)), plan, binds)
-    parts = [_limit(order(shown, plan.order, binds), plan, binds)]
-    _add_parts(plan.node, _limit(order(primary, plan.order, binds), plan, binds, is_page=True), parts, binds)
+    parts = [_limit(order(shown, plan.rows.order, binds), plan, binds)]
+    _add_parts(plan.node, _limit(order(primary, plan.rows.order, binds), plan, binds, is_page=True), parts, binds)
     sql = f'({parts[0].get_sql()}) "p0"'
     for index, part in enumerate(parts[1:], 1):
         sql += f' FULL JOIN ({part.get_sql()}) "p{index}" ON FALSE'

@@ -19,11 +19,11 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Field
 
 from querybuild.binds import Binds
-from querybuild.clauses import column, from_rows, join, table, where
+from querybuild.clauses import column, from_rows, join, table
 from querybuild.plan import Node, Rows, Slot, Statement
 from querybuild.resource import Resource
 from querybuild.select import KEYS, compile_read, matching
-from querybuild.stream_plan import SomeRows, StreamPart, StreamPlan
+from querybuild.stream_plan import StreamPart, StreamPlan
 from querybuild.terms import Template, equals_any
 
 MOST = Slot("most")
@@ -69,7 +69,7 @@ def compile_stream(plan: StreamPlan) -> StreamStatements:
 def _part(part: StreamPart) -> Part:
     read = part.read
     statements, counted, asked = compile_read(read), Binds(), Binds()
-    rows = join(matching(read, asked), read.joins, asked)
+    rows = join(matching(read, asked), read.rows.joins, asked)
     return Part(
         read.node,
         _fast_start(statements.primary),
@@ -87,11 +87,11 @@ def _fast_start(statement: Statement) -> Statement:
     return msgspec.structs.replace(statement, sql=f"{statement.sql} {FAST_START}")
 
 
-def _linked(linked: SomeRows) -> Statement:
-    """`SELECT "i0"."id" FROM "users" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "groups" "i1" ...)`"""
-    binds, found = Binds(), _id(linked.rows)
-    rows = from_rows(linked.rows, binds).where(equals_any(found, binds(KEYS)))
-    return Statement(where(rows, (linked.condition,), binds).select(found).get_sql(), binds.slots)
+def _linked(linked: Rows) -> Statement:
+    """`SELECT "i0"."id" FROM "users" "i0" WHERE EXISTS (SELECT 1 FROM "groups" "i1" ...) AND "i0"."id"=ANY($2)`"""
+    binds, found = Binds(), _id(linked)
+    rows = from_rows(linked, binds).where(equals_any(found, binds(KEYS)))
+    return Statement(rows.select(found).get_sql(), binds.slots)
 
 
 def _ambiguous(shown: Rows, rows: QueryBuilder, binds: Binds) -> Statement:

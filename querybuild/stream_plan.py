@@ -26,17 +26,10 @@ from querybuild.plan import (
     node_of,
 )
 from querybuild.resource import Resource
-from querybuild.rowsets import attached_rows, leading_rows, moved_rows
+from querybuild.rowsets import attached_rows, leading_rows, moved_rows, with_conditions
 
 INCLUDED = "i0"
 """The alias of included rows. The rows on the way back to the primary rows are i1, i2, ..."""
-
-
-class SomeRows(msgspec.Struct, frozen=True):
-    """Those of the rows that meet a condition."""
-
-    rows: Rows
-    condition: Condition
 
 
 class StreamPart(msgspec.Struct, frozen=True):
@@ -44,7 +37,7 @@ class StreamPart(msgspec.Struct, frozen=True):
     identified. linked: for each branch, the resources that show its linkage; None if all do."""
 
     read: ReadPlan
-    linked: tuple[SomeRows | None, ...]
+    linked: tuple[Rows | None, ...]
 
 
 class StreamPlan(msgspec.Struct, frozen=True):
@@ -84,26 +77,28 @@ def _places(node: Node, path: Path = ()) -> Iterator[Place]:
 
 def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
     """Whether the primary data has every resource of that type, so that none is included."""
-    is_whole = not plan.conditions and plan.scope is None and not plan.is_linkage
+    is_whole = not plan.rows.conditions and plan.scope is None and not plan.is_linkage
     return is_whole and resource is plan.node.resource
 
 
 def _data(plan: ReadPlan, places: Sequence[Place]) -> StreamPart:
-    node = node_of(plan.node.rows) if plan.is_linkage else _with_linkage(places, plan.node.rows)
+    rows = msgspec.structs.replace(plan.rows, limit=None)
+    node = node_of(rows) if plan.is_linkage else _with_linkage(places, rows)
     # All of them are at the first place.
     linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
-    return StreamPart(msgspec.structs.replace(plan, node=node, limit=None, first_rows=None), linked)
+    return StreamPart(msgspec.structs.replace(plan, node=node, first_rows=None), linked)
 
 
 def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> StreamPart:
-    rows = moved_rows(places[0][0].rows, INCLUDED)
-    node = _with_linkage(places, rows)
+    resource = places[0][0].resource
     conditions = [_any([_reached(plan, path, INCLUDED) for _, path in places])]
-    if node.resource is plan.node.resource and not plan.is_linkage:
+    if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
-    order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(node.resource)), is_descending=False, is_nullable=False)
-    read = ReadPlan(node=node, conditions=tuple(conditions), order=(order,), is_collection=True)
-    return StreamPart(read, tuple([_linked(plan, branch, places) for branch in node.branches]))
+    rows = with_conditions(moved_rows(places[0][0].rows, INCLUDED), tuple(conditions))
+    order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(resource)), is_descending=False, is_nullable=False)
+    node = _with_linkage(places, msgspec.structs.replace(rows, order=(order,)))
+    linked = tuple([_linked(plan, branch, places) for branch in node.branches])
+    return StreamPart(ReadPlan(node=node, is_collection=True), linked)
 
 
 def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
@@ -123,14 +118,14 @@ def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
     return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets)
 
 
-def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> SomeRows | None:
+def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | None:
     """The resources that stand at a place that shows the linkage of the branch: a user that no path leads to does not
     name its computers. None if all of the resources stand at such a place."""
     showing = [path for node, path in places if _shows(node, branch)]
     if len(showing) == len(places):
         return None
     rows = moved_rows(places[0][0].rows, INCLUDED)
-    return SomeRows(rows, _any([_reached(plan, path, INCLUDED) for path in showing]))
+    return with_conditions(rows, (_any([_reached(plan, path, INCLUDED) for path in showing]),))
 
 
 def _shows(node: Node, branch: Branch) -> bool:
@@ -147,16 +142,18 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
         return _is_primary(plan, alias)
     *before, rows = path
     if not before:
-        return Exists(leading_rows(plan.node.rows, rows, alias, plan.node.rows.alias), _matches(plan))
+        return Exists(leading_rows(_primary(plan), rows, alias, plan.rows.alias))
     source = f"i{len(before)}"
-    return Exists(leading_rows(before[-1], rows, alias, source), (_reached(plan, tuple(before), source),))
+    led_from = leading_rows(before[-1], rows, alias, source)
+    return Exists(with_conditions(led_from, (_reached(plan, tuple(before), source),)))
 
 
 def _is_primary(plan: ReadPlan, alias: str) -> Condition:
     id_column = plan.node.resource.id.column
-    return Exists(attached_rows(plan.node.rows, alias, ((id_column, id_column),)), _matches(plan))
+    return Exists(attached_rows(_primary(plan), alias, ((id_column, id_column),)))
 
 
-def _matches(plan: ReadPlan) -> tuple[Condition, ...]:
+def _primary(plan: ReadPlan) -> Rows:
+    """The primary rows, in no order."""
     scope = () if plan.scope is None else (InScope(plan.scope),)
-    return (*scope, *plan.conditions)
+    return with_conditions(plan.rows, (*scope, *plan.rows.conditions))

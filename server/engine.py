@@ -179,7 +179,7 @@ class Engine:
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""
-        return self.settings.filter_timeout_seconds if read.plan.conditions and read.plan.is_collection else None
+        return self.settings.filter_timeout_seconds if read.plan.rows.conditions and read.plan.is_collection else None
 
     def check_parameters(self, query_string: str, accepts: frozenset[str]) -> None:
         """Check the parameters of a request that reads nothing. Raises ParameterError."""
@@ -275,7 +275,7 @@ class Engine:
         """The types that a read shows or joins for a sort, and whose ids or keys are not unique by a constraint."""
         if not self.schema.unenforced_keys:
             return ()
-        shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.joins]
+        shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.rows.joins]
         keys = [(name, "") for name in shown]
         keys += [(node.resource.type, one.relationship.name) for node, _ in nodes(plan.node) for one in node.branches]
         if plan.scope is not None:

@@ -115,7 +115,7 @@ async def run_read(
             rows, has_more = _page(primary, read, engine)
             if is_first and len(rows) == plan.first_rows:
                 return _ALL
-            if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.place is not None):
+            if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.place is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
         except (*REFUSED, *INTERNAL) as error:
@@ -291,7 +291,7 @@ def raise_refusal(error: Exception, read: PreparedRead, limits: Limits) -> NoRet
         if _is_suspect(node, error):
             detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
             raise ValueRefused(detail, parameter=node.source.parameter) from error
-    if read.plan.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
+    if read.plan.rows.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
@@ -366,7 +366,7 @@ async def _total(
         return int(rows[0][-1])
     seen = page.offset + len(rows)
     is_last = page.size == 0 or (len(rows) < page.size and (rows or not page.offset))
-    if is_last and plan.place is None:
+    if is_last and plan.rows.place is None:
         return seen
     statement = read.ready.statements.count
     assert statement is not None

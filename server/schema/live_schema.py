@@ -339,7 +339,7 @@ async def _read_columns(
 
     Raises _Refused, and asyncpg's errors if the connection is lost.
     """
-    plan = ReadPlan(node=node_of(resource, tuple(attributes)), conditions=(), is_collection=True)
+    plan = ReadPlan(node=node_of(resource, tuple(attributes)), is_collection=True)
     try:
         sql = compile_read(plan).primary.sql
     except Exception as error:  # of a declaration's own function

@@ -215,13 +215,13 @@ def test_linkage_of_all_places() -> None:
     # Authors that no article of the primary ones leads to do not show what they have edited; articles that were only
     # edited by such authors do not show their own author and tags.
     reached = (
-        'SELECT "i0"."author_no" FROM "authors" "i0" WHERE "i0"."author_no"=ANY($1) AND EXISTS (SELECT 1 FROM '
-        '"corner"."articles" "i1" WHERE "i1"."author_id"="i0"."author_no" AND EXISTS (SELECT 1 FROM "authors" "t0" '
-        'WHERE "t0"."author_no"="i1"."author_id" AND "t0"."born"=$2))'
+        'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "i1" WHERE '
+        '"i1"."author_id"="i0"."author_no" AND EXISTS (SELECT 1 FROM "authors" "t0" WHERE "t0"."author_no"='
+        '"i1"."author_id" AND "t0"."born"=$1)) AND "i0"."author_no"=ANY($2)'
     )
     written = (
-        'SELECT "i0"."id" FROM "corner"."articles" "i0" WHERE "i0"."id"=ANY($1) AND EXISTS (SELECT 1 FROM "authors" '
-        '"t0" WHERE "t0"."author_no"="i0"."author_id" AND "t0"."born"=$2)'
+        'SELECT "i0"."id" FROM "corner"."articles" "i0" WHERE EXISTS (SELECT 1 FROM "authors" "t0" WHERE '
+        '"t0"."author_no"="i0"."author_id" AND "t0"."born"=$1) AND "i0"."id"=ANY($2)'
     )
     assert linked == [[None, reached], [written, written], [None], []]
     assert [None if one is None else one.sql for one in statements.included[0].linkage] == [

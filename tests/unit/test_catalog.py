@@ -435,8 +435,8 @@ def test_a_declared_attribute_wins_over_the_key_of_its_name() -> None:
     group_id = Attribute("group_id", TEXT, column="x")
     thing_of_group = thing(attributes=(group_id,), relationships=(ToOne("group", "thing", column="y"),))
     plan = read_collection("thing", "filter[group_id]=a&sort=group_id", catalog=Catalog([thing_of_group])).plan
-    assert [condition.left for condition in plan.conditions] == [ColumnRef("t0", group_id)]  # type: ignore[union-attr]
-    assert plan.order[0].column == ColumnRef("t0", group_id)
+    assert [condition.left for condition in plan.rows.conditions] == [ColumnRef("t0", group_id)]  # type: ignore[union-attr]
+    assert plan.rows.order[0].column == ColumnRef("t0", group_id)
 
 
 def test_ids() -> None:

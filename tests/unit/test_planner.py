@@ -13,6 +13,7 @@ import pytest
 from querybuild import plan as plans
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
+from querybuild.rowsets import with_conditions
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused
 
@@ -161,7 +162,7 @@ def test_values_are_in_the_order_of_planning_and_those_of_the_page_are_last() ->
     ]
     planned = read_collection("author", filter_query(filters) + "&page[size]=3&page[number]=5")
     assert planned.values == (1, [2], 3, 12)
-    assert (planned.plan.limit, planned.plan.offset) == (2, 3)
+    assert (planned.plan.rows.limit, planned.plan.rows.offset) == (2, 3)
 
 
 def test_a_plan_has_no_values_and_is_equal_to_every_plan_of_its_shape() -> None:
@@ -181,31 +182,31 @@ def test_aliases_are_numbered_in_order() -> None:
         {"name": "author.desk", "op": "has", "val": []},
     ]
     plan = read_collection("article", filter_query(filters) + "&sort=editor.born").plan
-    tags, desks = plan.conditions
+    tags, desks = plan.rows.conditions
     assert isinstance(tags, Logic)
     (tagged,) = tags.items
     assert isinstance(tagged, Exists)
     through = LinkRows(ARTICLE_TAGS, "t1", (("id", ARTICLE_TAGS.source),), ((ARTICLE_TAGS.target, "id"),))
-    assert tagged.rows == Rows(TAG, "t2", "t0", through=through)
-    (name_is,) = tagged.conditions
+    assert with_conditions(tagged.rows, ()) == Rows(TAG, "t2", "t0", through=through)
+    (name_is,) = tagged.rows.conditions
     assert isinstance(name_is, plans.Test)
     assert name_is.left == ColumnRef("t2", attribute_of(TAG, "name"))
     assert isinstance(desks, Exists)
-    assert desks.rows == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
-    (desk,) = desks.conditions
+    assert with_conditions(desks.rows, ()) == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
+    (desk,) = desks.rows.conditions
     assert isinstance(desk, Exists)
     assert desk.rows == Rows(CATALOG.by_type["desk"], "t4", "t3", (("author_no", "author_no"),))
-    assert plan.joins == (Rows(AUTHOR, "t5", "t0", (("editor_id", "author_no"),)),)
+    assert plan.rows.joins == (Rows(AUTHOR, "t5", "t0", (("editor_id", "author_no"),)),)
 
 
 def test_sort_ends_in_the_id_in_the_direction_of_the_last_key() -> None:
-    order = read_collection("author", "sort=born,-given-name").plan.order
+    order = read_collection("author", "sort=born,-given-name").plan.rows.order
     assert order == (
         OrderKey(ColumnRef("t0", attribute_of(AUTHOR, "born")), False, True),
         OrderKey(ColumnRef("t0", attribute_of(AUTHOR, "given-name")), True, False),
         OrderKey(ColumnRef("t0", CATALOG.id_of(AUTHOR)), True, False),
     )
-    assert read_collection("author", "sort=-id").plan.order == (
+    assert read_collection("author", "sort=-id").plan.rows.order == (
         OrderKey(ColumnRef("t0", CATALOG.id_of(AUTHOR)), True, False),
     )
 
@@ -383,10 +384,10 @@ def test_a_resource_shows_the_linkage_that_was_written() -> None:
 def test_the_key_of_a_to_one() -> None:
     plan = read_collection("article", f"filter[{quote('author_id')}]=7&sort=author_id").plan
     key = CATALOG.key_of(ARTICLE.relationships[0])  # type: ignore[arg-type]
-    (test,) = plan.conditions
+    (test,) = plan.rows.conditions
     assert isinstance(test, plans.Test)
     assert test.left == ColumnRef("t0", key)
-    assert plan.order[0] == OrderKey(ColumnRef("t0", key), False, False)
+    assert plan.rows.order[0] == OrderKey(ColumnRef("t0", key), False, False)
 
 
 def test_a_total_is_only_counted_for_pages() -> None:
@@ -401,4 +402,4 @@ def test_a_total_is_only_counted_for_pages() -> None:
         "page[total]=estimated": "estimated",
     }
     planned = read_collection("tag", "page[size]=0", limits=limits(unpaginated=5))
-    assert (planned.plan.limit, planned.values) == (0, (6,))
+    assert (planned.plan.rows.limit, planned.values) == (0, (6,))
