@@ -1,7 +1,7 @@
-"""The clauses of SQL, one function a clause, and the criteria of conditions. What comes in: parts of a plan.
-What goes out: PyPika terms and queries.
+"""Compiles the clauses of SQL, with a function for each clause, and the criteria of conditions. What comes in: parts of
+a plan. What goes out: PyPika terms and queries.
 
-Nothing here can fail for a request's sake, and nothing knows a value: binds hands out $1, $2, ...
+It must not know: values. `Binds` numbers the parameters $1, $2, ... No request can make it fail.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from querybuild.plan import (
     Exists,
     IdIs,
     InScope,
+    KeysetPosition,
     Logic,
     Node,
     OrderKey,
     Pair,
-    Place,
     Rows,
     Scope,
     Slot,
@@ -44,27 +44,29 @@ PATH = Slot("path")
 
 
 def table(resource: Resource, alias: str | None = None) -> Table:
+    """Return the table of a resource."""
     return Table(resource.table, schema=resource.schema, alias=alias)
 
 
 def link_table(link: Link, alias: str | None = None) -> Table:
+    """Return a link table."""
     return Table(link.table, schema=link.schema, alias=alias)
 
 
 def column(alias: str, name: str) -> Field:
-    """`"t0"."age"`. PyPika writes a field's alias alone, so the table's own name need not be known."""
+    """Return `"t0"."age"`. PyPika only writes the alias, so the name of the table is not needed."""
     return Field(name, table=Table("", alias=alias))
 
 
 def column_term(alias: str, attribute: Attribute) -> Term:
-    """The attribute's column, or its term where it is computed in SQL."""
+    """Return the column of an attribute, or its term if it is computed in SQL."""
     if attribute.sql is not None:
         return attribute.sql(lambda name: column(alias, name))
     return column(alias, attribute.column_name)
 
 
 def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
-    """id, what is read, keys: the row as `plan.Node` has it."""
+    """Return the columns of a row, in the order that `plan.Node` describes: the id, the attributes, the keys."""
     yield column(alias, node.resource.id.column)
     for attribute in node.read:
         term = column_term(alias, attribute)
@@ -74,23 +76,23 @@ def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
 
 
 def _key_of_visible(key: Term, target: Rows, binds: Binds) -> Term:
-    """A key, or null if the row that it refers to is hidden:
-    `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`
-    Its alias is longer than this `"k"`."""
+    """Return a key, or null if the row that it refers to is hidden. The real alias is longer than `"k"`:
+    `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
     ((_, far),) = target.pairs
     found = from_rows(target, binds).select(1).where(Template("{}={}", column(target.alias, far), key))
     return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
 
 
 def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of rows that stand alone: `FROM "users" "t0"`, with their criteria and conditions."""
+    """Return FROM and WHERE of rows that are not attached to other rows: `FROM "users" "t0"`, with their criteria and
+    conditions."""
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     return where(where(query, rows.criteria, binds), rows.conditions, binds)
 
 
 def reads_other_rows(node: Node) -> bool:
-    """Whether an attribute computed in SQL may ask for more than its own row, as any function can that it calls:
-    RETURNING sees other rows as they were."""
+    """Whether an attribute computed in SQL may read other rows, in a subquery or in a function. RETURNING sees these
+    as they were before the statement."""
     terms = [column_term(FIRST_ALIAS, attribute) for attribute in node.read if attribute.sql is not None]
     return any(_CALL.search(term.get_sql(quote_char='"')) for term in terms)
 
@@ -99,26 +101,27 @@ _CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
 
 
 def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBuilder:
-    """Rows of to-one relationships alone come here: a LEFT JOIN of one never multiplies rows.
+    """Add a LEFT JOIN for each set of rows. Only to-one relationships are joined, so no row is repeated.
 
-    Rows that go back by the key that led there (`bio.user`) say that the key is not null: where the first row is given
-    as a constant, PostgreSQL 18 concludes what the key is, and joins the last row even if there is none between.
+    A path may return over the key that it came by (`bio.user`). Then the join also requires that the key is not null:
+    if the id of the first row is a constant, PostgreSQL 18 concludes the value of the key, and joins the last row even
+    if there is no row between.
     """
-    came_by = {(rows.alias, far) for rows in joins for _, far in rows.pairs if far != rows.resource.id.column}
+    reverse_keys = {(rows.alias, far) for rows in joins for _, far in rows.pairs if far != rows.resource.id.column}
     for rows in joins:
-        meets = [attached(rows)]
-        meets += [
+        criteria = [attached(rows)]
+        criteria += [
             Template("{} IS NOT NULL", column(rows.parent, near))
             for near, _ in rows.pairs
-            if (rows.parent, near) in came_by
+            if (rows.parent, near) in reverse_keys
         ]
-        meets += [criterion(condition, binds) for condition in rows.criteria]
-        query = query.left_join(table(rows.resource, rows.alias)).on(_all(meets))
+        criteria += [criterion(condition, binds) for condition in rows.criteria]
+        query = query.left_join(table(rows.resource, rows.alias)).on(_all(criteria))
     return query
 
 
 def attached(rows: Rows) -> Criterion:
-    """`"t1"."id"="t0"."group_id"`, of rows without a link table."""
+    """Return `"t1"."id"="t0"."group_id"`, for rows without a link table."""
     return _paired(rows.parent, rows.alias, rows.pairs)
 
 
@@ -127,18 +130,21 @@ def _paired(near_alias: str, far_alias: str, pairs: tuple[Pair, ...]) -> Criteri
 
 
 def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) -> QueryBuilder:
+    """Add conditions to WHERE."""
     for condition in conditions:
         query = query.where(criterion(condition, binds))
     return query
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
+    """Add keys to ORDER BY."""
     for key in keys:
         query = query.orderby(_ordered(key, binds))
     return query
 
 
 def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
+    """Return the terms of ORDER BY."""
     return [_ordered(key, binds) for key in keys]
 
 
@@ -152,23 +158,23 @@ def _ordered(key: OrderKey, binds: Binds) -> Term:
 
 
 def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
-    """The sort keys as the texts that a cursor holds: PostgreSQL reads back what it writes, whatever the type."""
+    """Return the sort keys as texts for cursors. PostgreSQL can parse its own texts, for every type."""
     return [sql_functions.Cast(operand(key.column, binds), "TEXT") for key in keys]
 
 
-def follows(place: Place, binds: Binds) -> list[Criterion]:
-    """The rows after a place in the order, in parts that have no row in common. Each is one stretch of an index that
-    has the keys in this order, so that PostgreSQL begins to read where it begins:
+def rows_after(keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
+    """Return criteria for the rows after a position in the order. No row matches two of them. The rows of each are one
+    range of an index on the keys, so PostgreSQL only reads this range:
 
-        ("t0"."last_name","t0"."id")>($1,$2)                 one part: a comparison of rows
-        ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and are beyond no value
-        "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys that go two ways
+        ("t0"."last_name","t0"."id")>($1,$2)                 one criterion: a comparison of rows
+        ("t0"."age","t0"."id")>($1,$2); "t0"."age" IS NULL   nulls come last, and no comparison matches them
+        "t0"."last_name">$1; ("t0"."last_name"=$1 AND ("t0"."age","t0"."id")<($2,$3)); ...   keys of both directions
     """
-    slots = [None if slot is None else binds.request(slot) for slot in place.slots]
-    bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(place.keys, slots, strict=True)]
+    slots = [None if slot is None else binds.request(slot) for slot in keyset.slots]
+    bounds = [None if slot is None else _bound(key, slot) for key, slot in zip(keyset.keys, slots, strict=True)]
     found: list[Criterion] = []
     same: list[Criterion] = []
-    for sign, run in groupby(zip(place.keys, bounds, strict=True), _sign):
+    for sign, run in groupby(zip(keyset.keys, bounds, strict=True), _sign):
         keys = list(run)
         if sign is not None:
             found.append(_all([*same, _beyond(sign, keys, binds)]))
@@ -182,7 +188,7 @@ def follows(place: Place, binds: Binds) -> list[Criterion]:
 
 
 def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
-    """How what follows compares with the bound; nothing compares with null."""
+    """Return the operator between a following value and the bound. None if the bound is null."""
     key, bound = bounded
     if bound is None:
         return None
@@ -190,7 +196,7 @@ def _sign(bounded: tuple[OrderKey, Term | None]) -> str | None:
 
 
 def _beyond(sign: str, keys: list[tuple[OrderKey, Term | None]], binds: Binds) -> Criterion:
-    """`("t0"."age","t0"."id")>($1,$2)`, of keys that go the same way."""
+    """Return `("t0"."age","t0"."id")>($1,$2)`, for keys of the same direction."""
     terms = [operand(key.column, binds) for key, _ in keys]
     listed = ",".join(["{}"] * len(terms))
     return Template(f"({listed}){sign}({listed})", *terms, *[bound for _, bound in keys if bound is not None])
@@ -201,7 +207,7 @@ def _all(criteria: Sequence[Criterion]) -> Criterion:
 
 
 def _bound(key: OrderKey, parameter: Term) -> Term:
-    """A text as the key's type; texts, and enums, which have types of their own, are compared as they are."""
+    """Cast the text of a cursor to the type of the key. Texts and enums need no cast."""
     column_type = key.column.attribute.type
     if column_type.family == "text":
         return parameter
@@ -211,6 +217,7 @@ def _bound(key: OrderKey, parameter: Term) -> Term:
 
 
 def criterion(condition: Condition, binds: Binds) -> Criterion:
+    """Compile a condition."""
     match condition:
         case Test():
             return _test(condition, binds)
@@ -229,16 +236,16 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
 
 
 def operand(column: ColumnRef, binds: Binds) -> Term:
-    """A column as filters and sorts see it: a type that is unknown to us is its text.
+    """Return a column for a filter or a sort. A column of an unknown type is compared as text.
 
-    Of a row that only the column refers to, `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE "t1"."user_id"="t0"."id"
-    LIMIT 1)`: a view may have two, and the value is then that of one of them.
+    A column of a related row that no join reads is `(SELECT "t1"."id" FROM "user_bio" "t1" WHERE
+    "t1"."user_id"="t0"."id" LIMIT 1)`. LIMIT is there because a view may have two such rows.
     """
     term = column_term(column.alias, column.attribute)
     if column.rows is not None:
         return Template("{}", from_rows(column.rows, binds).select(term).where(attached(column.rows)).limit(1))
     if column.attribute.sql is not None:
-        # Whatever it is made of, it goes into a criterion as one.
+        # The term may contain operators.
         term = Template("({})", term)
     return OPAQUE.select(term) if column.attribute.type is OPAQUE and OPAQUE.select is not None else term
 
@@ -269,19 +276,19 @@ def _as_text(column: ColumnRef, binds: Binds) -> Term:
 
 
 def _custom(test: CustomTest, binds: Binds) -> Criterion:
-    """A custom operator's criterion; with joins, an EXISTS over the joined tables."""
+    """Return the criterion of a custom operator: an EXISTS over the joined tables, if it has joins."""
     operator = test.operator
     left = _as_text(test.left, binds) if test.left.attribute.type.sql_type else operand(test.left, binds)
     found, joins = operator.criterion(test.left.attribute, left, binds(test.slot), operator.name)
-    # It may be an OR: nothing that it is put into may tear it apart.
+    # The criterion may be an OR.
     found = Template("({})", found)
     if not joins:
         return found
-    (first, meets), *others = joins
+    (first, joined_by), *others = joins
     query = PostgreSQLQuery.from_(first).select(1)
     for joined, on in others:
         query = query.join(joined).on(on)
-    return ExistsCriterion(query.where(meets).where(found))
+    return ExistsCriterion(query.where(joined_by).where(found))
 
 
 def _logic(logic: Logic, binds: Binds) -> Criterion:
@@ -296,9 +303,8 @@ def _logic(logic: Logic, binds: Binds) -> Criterion:
 
 
 def _exists(exists: Exists, binds: Binds) -> Criterion:
-    """`EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`: of the forms that a
-    condition over a relationship can take, the one whose cost does not grow with the table under OR and NOT
-    (docs/adr/0004-exists.md)."""
+    """Return `EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND ...)`. Under OR and NOT, this is
+    the only form of such a condition whose cost does not grow with the table (docs/adr/0004-exists.md)."""
     rows = exists.rows
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias)).select(1)
     if rows.through is None:
@@ -307,40 +313,40 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
         query = join_links(query, rows)
         query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
     found = ExistsCriterion(where(where(query, rows.criteria, binds), rows.conditions, binds))
-    # A CASE is what the planner does not look into.
-    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_apart else found
+    # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
+    return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
 
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
-    """The criterion, and those that each of the rows meets."""
+    """Return a criterion combined with the criteria of the rows."""
     criteria = [criterion(condition, binds) for condition in rows.criteria]
     return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
 
 
 def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
-    """`JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`"""
+    """Add the link table: `JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`."""
     through = rows.through
     assert through is not None
-    meets = [Template("{}={}", column(through.alias, near), column(rows.alias, far)) for near, far in through.far]
-    return query.join(link_table(through.link, through.alias)).on(_all(meets))
+    equal = [Template("{}={}", column(through.alias, near), column(rows.alias, far)) for near, far in through.far]
+    return query.join(link_table(through.link, through.alias)).on(_all(equal))
 
 
 def named_parent(scope: Scope, binds: Binds) -> QueryBuilder:
-    """`FROM "users" "p" WHERE "p"."id"=$1`: the row that the path names."""
+    """Return FROM and WHERE of the row that the path names: `FROM "users" "p" WHERE "p"."id"=$1`."""
     rows = scope.rows
     assert rows is not None
     return from_rows(rows, binds).where(column(rows.alias, scope.parent.id.column) == binds(PATH))
 
 
 def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
-    """The rows that the resource of the path is related to.
+    """Return the criteria for the related rows of the resource that the path names.
 
-    A key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
-    A key in the target's rows: `"t0"."owner_id"=$1`
-    A link table: `EXISTS (SELECT 1 FROM "post_tags" "lp" WHERE "lp"."tag_id"="t0"."id" AND "lp"."post_id"=$1)`
+    With the key in its own row: `"t0"."id"=(SELECT "p"."group_id" FROM "users" "p" WHERE "p"."id"=$1)`
+    With the key in the related rows: `"t0"."owner_id"=$1`
+    With a link table: `EXISTS (SELECT 1 FROM "post_tags" "lp" WHERE "lp"."tag_id"="t0"."id" AND "lp"."post_id"=$1)`
 
-    The last two do not read the parent's row. If that may be hidden, `EXISTS (SELECT 1 FROM "users" "p" ...)` is one
-    criterion more.
+    The last two do not read the row of the resource. If it may be hidden, `EXISTS (SELECT 1 FROM "users" "p" ...)` is
+    added.
     """
     rows = scope.rows
     assert rows is not None

@@ -1,7 +1,7 @@
-"""Filter nodes -> conditions. What comes in: nodes whose names are not resolved, the resource and alias they
-are about. What goes out: conditions, with values read as their columns' types and put into slots.
+"""Plans filters. What comes in: filter nodes whose names are not resolved, with the resource and the alias of their
+rows. What goes out: conditions. Each value is converted to the type of its column and gets a slot.
 
-This is also where the aliases of a condition and a sort are handed out, and the steps over relationships.
+The aliases of a read are also chosen here, for filters and for sorts.
 """
 
 from __future__ import annotations
@@ -20,29 +20,30 @@ from querybuild.resource import Attribute, Operator, Relationship, Resource, ToO
 from querybuild.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
 from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
-Make = Callable[[ColumnRef], Condition | None]
-"""What becomes of the column at the end of a path."""
+MakeCondition = Callable[[ColumnRef], Condition | None]
+"""Returns the condition on the column at the end of a path."""
 
 ReadValue = Callable[[Any], list[Any]]
-"""Makes of a filter's val what is bound. Raises ValueFault."""
+"""Converts the val of a filter to the bound values. Raises ValueFault."""
 
 
 NULL_TEXT = "null"
-"""The text of a simple filter that is null where the operator takes null."""
+"""The text for null in a simple filter, if the operator accepts null."""
 
 _MATCH_NULL = ("is_", "isnot", "notin_")
 """Operators that may match null: `notin_` does with an empty list."""
 
-STEPS_TOGETHER = 8
-"""PostgreSQL's planner joins the conditions over relationships that stand side by side, and looks for the best
-order: 12 filters of four steps took it 3 s, 20 of them over 30. From here on each is planned by itself."""
+MAX_JOINED_STEPS = 8
+"""How many conditions over relationships PostgreSQL's planner may turn into joins. It searches for the best order of
+all joins: for 12 filters of four steps this took 3 s, for 20 more than 30 s. Further conditions are planned
+separately."""
 
 
 class ConditionPlanner:
-    """One request's conditions: its aliases t0, t1, ... in the order in which they are opened, and its values.
+    """Plans the conditions of one request. It chooses the aliases t0, t1, ... and collects the values.
 
-    A second kind of planner makes the criteria of a context. Its aliases are "criterion 0", "criterion 1", ...: they
-    also stand beside tables that have their own names, and no table is called so.
+    is_of_context: it plans the criteria of a context. Then the aliases are "criterion 0", "criterion 1", ..., because
+    these criteria are also used in statements that write, where tables have no alias. No table has such a name.
     """
 
     def __init__(
@@ -59,27 +60,27 @@ class ConditionPlanner:
         self.limits = limits
         self.errors = errors
         self.values: list[Any] = []
-        # Which val of the request each of the values is read from, and how.
+        # For each converted val: its index in the request, and the function that converts it.
         self.readers: list[tuple[int, ReadValue]] = []
         self._is_of_context = is_of_context
         self._alias_count = 0
         self._step_depth = 0
         self._step_count = 0
-        # Whether null and false differ for the condition that is being planned, as they do below a `not`. In the WHERE
-        # of an EXISTS they are alike again.
+        # Whether null and false have different results for the condition that is being planned. They have below a
+        # `not`, but not in the WHERE of an EXISTS.
         self._is_negated = False
 
     def open(self, resource: Resource) -> Rows:
-        """Rows of the resource that stand alone."""
+        """Return rows of the resource that are not attached to other rows."""
         return self._counted(open_rows(resource, self._alias(), self.context))
 
     def related(self, resource: Resource, alias: str, relationship: Relationship) -> Rows:
-        """From rows of the resource to those at the other end of its relationship."""
+        """Return the related rows, attached to the rows of the resource."""
         aliases = [self._alias() for _ in range(1 if link_of(relationship) is None else 2)]
         return self._counted(open_related(relationship, resource, alias, aliases, self.catalog, self.context))
 
     def _counted(self, rows: Rows) -> Rows:
-        """The rows. The steps of their criteria count as those of the filter do: PostgreSQL plans them together."""
+        """Count the steps of the criteria like those of the filter, because PostgreSQL plans them together."""
         self._step_count += sum(map(steps_of, rows.criteria))
         return rows
 
@@ -88,15 +89,17 @@ class ConditionPlanner:
         return f"{'criterion ' if self._is_of_context else 't'}{self._alias_count - 1}"
 
     def slot(self, value: Any) -> int:
+        """Add a value. Return the index of its slot."""
         self.values.append(value)
         return len(self.values) - 1
 
     def plan(self, nodes: tuple[FilterNode, ...], resource: Resource, alias: str) -> tuple[Condition, ...]:
-        """The conditions of a conjunction."""
+        """Plan filter nodes that are combined with AND. Invalid ones are appended to the errors and left out."""
         planned = [self.condition(node, resource, alias) for node in nodes]
         return tuple(condition for condition in planned if condition is not None)
 
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
+        """Plan a filter node. Return None if it is invalid."""
         if not isinstance(node, Group) and self._has_empty_name(node):
             return None
         match node:
@@ -120,7 +123,7 @@ class ConditionPlanner:
         return False
 
     def relation(self, node: RelationFilter, resource: Resource, alias: str) -> Condition | None:
-        """`any` and `has`, at the end of a path of relationships."""
+        """Plan `any` or `has` at the end of a path of relationships."""
         head, _, rest = node.name.partition(".")
         attribute = self._attribute(head, resource)
         if attribute is not None and not rest:
@@ -145,8 +148,8 @@ class ConditionPlanner:
     def compare(
         self, node: FieldFilter, path: str, field: str | None, resource: Resource, alias: str
     ) -> Condition | None:
-        """A filter object on the column at the end of a path. Two fields of one to-many are compared within one row:
-        the steps that both paths begin with, up to the last to-many, are one EXISTS each."""
+        """Plan a filter object on the column at the end of a path. Two fields of the same to-many are compared within
+        one row: each step that both paths have in common, up to the last to-many, is one EXISTS."""
         shared = None if field is None else self._shared_step(path, field, resource)
         if field is None or shared is None:
             return self.reach(node, path, resource, alias, lambda left: self.test(node, left, field, resource, alias))
@@ -156,7 +159,7 @@ class ConditionPlanner:
         )
 
     def _shared_step(self, path: str, field: str, resource: Resource) -> Relationship | None:
-        """The relationship that both paths begin with; None where what they share goes over no to-many."""
+        """Return the relationship that both paths begin with, or None if their common part has no to-many."""
         first: Relationship | None = None
         for name, other in zip(path.split(".")[:-1], field.split(".")[:-1], strict=False):
             relationship = resource.relationship(name)
@@ -168,9 +171,11 @@ class ConditionPlanner:
             resource = self.catalog.target(relationship)
         return None
 
-    def reach(self, node: FieldFilter, path: str, resource: Resource, alias: str, make: Make) -> Condition | None:
-        """What `make` makes of the column at the end of a dotted path: an EXISTS a step, and none for a key in
-        the row itself."""
+    def reach(
+        self, node: FieldFilter, path: str, resource: Resource, alias: str, make: MakeCondition
+    ) -> Condition | None:
+        """Plan a condition on the column at the end of a dotted path. Each step is an EXISTS, except the step to an id
+        whose key is in the row itself."""
         head, _, rest = path.partition(".")
         if not rest:
             attribute = self._attribute(head, resource)
@@ -192,22 +197,22 @@ class ConditionPlanner:
         )
 
     def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
-        """Whether the id at the other end is a value of the row, null where there is none. Where null and false are
-        alike, an EXISTS says the same of a key that is the other's, and PostgreSQL can begin with the other's row."""
+        """Whether the related id is planned as a value, which is null if there is no related row. An EXISTS is used if
+        the key is in the related row and null means false: then PostgreSQL can begin with the related row."""
         matches_null = node.field is not None or node.op in _MATCH_NULL
         is_own = relationship.is_own_key and not self.hides(relationship)
         return is_own or self._is_negated or matches_null
 
     def id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
-        """The id at the other end of a to-one: null where there is none, whichever row has the key. A key that may be
-        that of a hidden row is not read by itself."""
+        """Return the id of the related row of a to-one, null if there is none. It is read from that row if the key is
+        there, or if that row may be hidden."""
         if relationship.is_own_key and not self.hides(relationship):
             return ColumnRef(alias, self.catalog.key_of(relationship))
         rows = self.related(resource, alias, relationship)
         return ColumnRef(rows.alias, self.catalog.id_of(rows.resource), rows)
 
     def hides(self, relationship: Relationship) -> bool:
-        """Whether the context may hide rows at the other end of the relationship."""
+        """Whether the context may hide related rows."""
         return hides(self.catalog.target(relationship), self.context)
 
     def _exists(
@@ -218,21 +223,20 @@ class ConditionPlanner:
         relationship: Relationship,
         inner: Callable[[Rows], tuple[Condition, ...] | None],
     ) -> Condition | None:
-        """An EXISTS over a relationship. They stand in each other at most max_filter_depth deep, whether by
-        dots or by `any` and
-        `has`: PostgreSQL's planning of 60 takes a second, of 160 six."""
+        """Plan an EXISTS over a relationship. inner: returns the conditions on the related rows. The limit for nesting
+        is max_filter_depth, for dots and for `any` and `has`: PostgreSQL plans 60 levels in 1 s, and 160 in 6 s."""
         if self._step_depth == self.limits.max_filter_depth:
             self._refuse(node, f"a filter goes over at most {self.limits.max_filter_depth} relationships in a row")
             return None
         rows = self.related(resource, alias, relationship)
         self._step_depth += 1
         self._step_count += 1
-        is_apart = self._step_count > STEPS_TOGETHER
+        is_separate = self._step_count > MAX_JOINED_STEPS
         was_negated, self._is_negated = self._is_negated, False
         conditions = inner(rows)
         self._is_negated = was_negated
         self._step_depth -= 1
-        return None if conditions is None else Exists(with_conditions(rows, conditions), is_apart)
+        return None if conditions is None else Exists(with_conditions(rows, conditions), is_separate)
 
     def _attribute(self, name: str, resource: Resource) -> Attribute | None:
         if name == "id":
@@ -241,7 +245,7 @@ class ConditionPlanner:
         return attribute if attribute is not None and attribute.is_filterable else None
 
     def _to_one_named(self, name: str, resource: Resource) -> ToOne | None:
-        """The to-one that `group` or `group_id` names."""
+        """Return the to-one that `group` or `group_id` refers to."""
         for known in (name, name.removesuffix("_id")):
             relationship = resource.relationship(known)
             if isinstance(relationship, ToOne):
@@ -267,7 +271,8 @@ class ConditionPlanner:
     def test(
         self, node: FieldFilter, left: ColumnRef, field: str | None, resource: Resource, alias: str
     ) -> Condition | None:
-        """field: the path of the other field, from rows of the resource; None for a value."""
+        """Plan a comparison of a column. field: the path of another field, from rows of the resource. None: the column
+        is compared with the val of the node."""
         attribute = left.attribute
         operator = find_operator(attribute, node.op)
         if operator is None:
@@ -289,7 +294,7 @@ class ConditionPlanner:
             return None
 
     def _slots(self, node: FieldFilter, read: ReadValue) -> tuple[Slot, ...]:
-        """Slots of what the filter's val is read as. Raises ValueFault."""
+        """Convert the val of the filter. Return the slots of its values. Raises ValueFault."""
         values = read(node.val)
         self.readers.append((node.index, read))
         source: Literal["request", "context"] = "context" if self._is_of_context else "request"
@@ -334,9 +339,9 @@ class ConditionPlanner:
 def context_of(
     filters: Mapping[str, tuple[FilterNode, ...]], catalog: Catalog, limits: Limits, errors: list[ApiError]
 ) -> Context:
-    """A context with criteria. filters: of resources, by their types. Appends FilterError to errors.
+    """Return a context whose criteria are filters. filters: by resource type. Appends FilterError to errors.
 
-    The steps of such a filter see all rows: it says all that it needs."""
+    The steps of these filters see all rows: the criteria of other resources do not apply to them."""
     planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
     criteria = {name: planner.plan(nodes, catalog.by_type[name], ANY_ROW) for name, nodes in filters.items()}
     return Context(Criteria(criteria), tuple(planner.values))
@@ -358,7 +363,8 @@ def _one(condition: Condition | None) -> tuple[Condition, ...] | None:
 
 
 def _reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: bool) -> ReadValue:
-    """How a val becomes what is bound. It is kept with the form of the read, and so holds nothing of the request."""
+    """Return the function that converts the val. It is cached with the form of the read, so it must not contain data of
+    the request."""
     read = _item_reader(row, attribute, is_text=is_text)
     match row.arity:
         case "one":
@@ -370,7 +376,7 @@ def _reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: 
 
 
 def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
-    """How one item of a val becomes what is bound."""
+    """Return the function that converts one item of the val."""
     column_type = attribute.type if row.arity == "one" else element_type(attribute.type)
     read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
     prepare = row.prepare

@@ -1,20 +1,22 @@
-"""The locks of writes: which rows a write locks, how strongly, and in which order.
+"""Compiles the locks of writes. This text says which rows a write locks, how strongly, and in which order.
 
-Writes run READ COMMITTED. Each keeps its locks until it ends, so what two writes leave is what one order of the two
-would leave, if every row that a write decides by is locked before it is read. A lock keeps a row as it is. It does not
-keep a new row from joining a relationship, so the row that others join, the owner, is locked as well:
+Writes run at READ COMMITTED and keep their locks until they end. If a write locks every row before it makes a decision
+based on this row, the result of two concurrent writes is the result of one after the other. A row lock prevents changes
+of this row. It does not prevent that another row is linked to it. So the owner, the row that others are linked to, is
+locked as well:
 
-1.  Who may take links away (a replacement, a removal, a delete of the owner) locks the owner FOR UPDATE, in a statement
-    of its own. Then it reads the members and locks them. That statement has a snapshot that is younger than the lock.
-2.  Who makes a row join an owner, from whichever side, locks the owner FOR KEY SHARE. A foreign key does that by
-    itself, for other programs too. The two modes exclude each other; two who join do not.
-3.  Who leaves an owner locks nothing but the row that leaves: the replacement waits for that row and reads it again.
-4.  A write that decides by what a to-one names locks both ends, and looks again at the key under the lock.
-5.  The order is: rows that others refer to before the rows that refer to them (`Catalog.lock_rank`), and rows of one
-    type by their ids. Two tables that a link table connects have such an order too.
+1.  A write that may remove links (a replacement, a removal, a delete of the owner) locks the owner FOR UPDATE in a
+    separate statement. The next statement reads and locks the linked rows. Its snapshot is newer than the lock.
+2.  A write that links a row to an owner, from either side, locks the owner FOR KEY SHARE. A foreign key does the same,
+    also for other programs. The two locks exclude each other, but two locks FOR KEY SHARE do not.
+3.  A write that removes a row from its owner, from the side of this row, only locks this row. A concurrent replacement
+    waits for the row and reads it again.
+4.  A write whose decision depends on the key of a to-one locks both rows, and reads the key again under the lock.
+5.  The order of locks: a row is locked before the rows that refer to it (`Catalog.lock_rank`). Rows of one type are
+    locked in the order of their ids. Two tables that a link table connects also have such an order.
 
-A ring of references has no such order. There, and where a cascade or a trigger locks, PostgreSQL may find a deadlock;
-the loser is rolled back and tried again.
+A cycle of references has no such order. There, and where a cascade or a trigger locks, PostgreSQL may detect a
+deadlock. Then one write is rolled back and repeated.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ from querybuild.terms import Template, equals_any
 def compile_locks(
     rows: Rows, columns: Sequence[str], strength: LockStrength | None, shown: Sequence[str] = ()
 ) -> Statement:
-    """The rows that have one of some values in one of the columns, locked in the order of their ids. An array is bound
-    for each column, by its place: Slot("keys", 0), Slot("keys", 1), ... strength: None reads without a lock. shown:
-    columns that come after the id.
+    """Return a statement that locks rows in the order of their ids: those that have one of the given values in one of
+    the columns. Each column has a slot for its array of values: Slot("keys", 0), Slot("keys", 1), ... strength: None
+    for no lock. shown: columns to select after the id.
 
     `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
     """
     binds, found = Binds(), table(rows.resource)
     id_column = found.field(rows.resource.id.column)
-    meets = [equals_any(found.field(name), binds(Slot("keys", place))) for place, name in enumerate(columns)]
+    tests = [equals_any(found.field(name), binds(Slot("keys", index))) for index, name in enumerate(columns)]
     query = PostgreSQLQuery.from_(found).select(id_column, *[found.field(name) for name in shown])
-    query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(meets)), *meets), binds)).orderby(id_column)
+    query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds)).orderby(id_column)
     return Statement(query.get_sql() + ("" if strength is None else strength.clause), binds.slots)

@@ -1,7 +1,6 @@
-"""WritePlan -> INSERT, UPDATE, DELETE and the statements of links. What comes in: a plan. What goes out:
-statements, in the order in which they run.
+"""Compiles a WritePlan to INSERT, UPDATE and DELETE and to the statements of links.
 
-Nothing here knows a value. Which rows are locked, and why, is told in `locks.py`.
+It must not know: values. `locks.py` explains which rows are locked.
 """
 
 from __future__ import annotations
@@ -19,26 +18,28 @@ from querybuild.clauses import column, columns, from_rows, link_table, one_of, t
 from querybuild.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.plan import Assignment, LinkWrite, LockStrength, Node, Rows, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
-from querybuild.rowsets import moved_rows
+from querybuild.rowsets import rows_with_alias
 from querybuild.terms import Template, equals_any, escaped_braces
 from querybuild.types import BIGINT, INT
 
 VALUES_TOGETHER = 96
-"""How many values the rows that one INSERT writes have, all in all. 12 rows of 8 columns take half the time of as many
-single ones, and more of them hardly less."""
+"""How many values one INSERT of several rows writes. 12 rows of 8 columns take half the time of 12 single rows. More
+rows in one statement are hardly faster."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
 TARGET = "the target"
-"""The alias of a row that a link leads to, beside tables that have their own names."""
+"""The alias of the target of a link, in statements where tables have no alias."""
 _KEY_SHARE = LockStrength.KEY_SHARE.clause
 _NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
 
 class LinkStatements(msgspec.Struct, frozen=True):
-    """lock: the related rows, (id, key or null), in the order of their ids; absent where none has to be there. detach:
-    takes links away. attach: makes those that are wanted. Absent where the mode has no use for them.
+    """The statements that write the links of one relationship. Each is None if the mode does not need it.
 
-    is_attached, is_detached: of a link table, whether all is as it should be afterwards: a row if it is not.
+    lock: locks the related rows, in the order of their ids. Returns (id, key or null).
+    detach: removes links.
+    attach: creates links.
+    is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
     """
 
     lock: Statement | None
@@ -49,7 +50,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
 
 
 class TargetStatement(msgspec.Struct, frozen=True):
-    """Locks the row of the resource whose id is in the slot, and gives its id."""
+    """A statement that locks the row with the id in the slot, and returns the id."""
 
     resource: Resource
     slot: int
@@ -57,13 +58,19 @@ class TargetStatement(msgspec.Struct, frozen=True):
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
-    """owner: the row that a new one is linked to, kept from going. joined: locks of the rows whose ids become keys of
-    the written row, where that is locked by a statement of its own. lock: the row itself, before links of it are
-    written; it is absent on create. there: finds the id of the row that is to be updated or deleted. row: writes it and
-    returns its id; absent when nothing of it changes. alone: the same as a transaction of its own, where it is the
-    whole write. targets: lock the rows that the written keys refer to, if others may be hidden. is_limited: as of
-    the plan. free_ids: finds another id where clients have taken the one that the default offers. keeps_row: the row is
-    deleted by a trigger that keeps it.
+    """The statements of a write.
+
+    owner: locks the row that a new row is linked to.
+    joined: lock the rows whose ids become keys of the written row, if `lock` is not None.
+    lock: locks the written row. None on create, and if the row's own statement is enough.
+    there: finds the id of the row to update or delete.
+    row: writes the row and returns its id. None if no column of it changes.
+    targets: lock the rows that the written keys refer to, if other rows may be hidden.
+    is_limited: as in the plan.
+    free_ids: find another id if a client has taken the one that the default returned.
+    links: write the links.
+    keeps_row: whether a trigger keeps the deleted row.
+    alone: `row` as the only statement of a transaction, if it is the whole write.
     """
 
     owner: Statement | None
@@ -80,14 +87,14 @@ class WriteStatements(msgspec.Struct, frozen=True):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether writes of this shape can be sent as one batch of the row's statement."""
+        """Whether writes of this shape can be executed as one batch of the statement `row`."""
         is_more = self.owner or self.lock or self.links or self.keeps_row or self.is_limited
         return self.row is not None and not is_more
 
 
 class Create(msgspec.Struct, frozen=True):
-    """One of several creates that one statement writes. shown: what it returns of the row. ids: of slots, which create
-    makes the id that belongs there."""
+    """One of several creates in one statement. shown: the columns that it returns. ids: pairs of a slot and the index
+    of the create that returns the id for this slot."""
 
     plan: WritePlan
     shown: Node | None
@@ -95,12 +102,12 @@ class Create(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Columns that it returns."""
+        """The number of columns that it returns."""
         return width_of(self.plan, self.shown)
 
 
 def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements:
-    """Return the statements of a write. shown: what the row's own statement returns of it; its id if that is None."""
+    """Compile a write. shown: the columns that the statement `row` returns. None: only the id."""
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
     has_lock = is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
@@ -121,7 +128,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     return msgspec.structs.replace(statements, alone=_alone(plan, shown, statements.row))
 
 
-# PyPika types `columns`, `set` and `returning` of these as the Field that a table would have by that name.
+# For PyPika's type hints, `columns`, `set` and `returning` of these are a Field, as for any name of a table's column.
 
 
 def _into(rows: Table) -> Any:
@@ -137,15 +144,14 @@ def _update_of(rows: Table) -> Any:
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
-    """Whether a sequence chooses the id, and clients may have taken what it offers."""
+    """Whether a sequence chooses the id, and a client may already have taken it."""
     resource = plan.resource
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 
 
 def _insert(plan: WritePlan, shown: Node | None) -> Statement:
-    """`INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. Where clients choose ids, one that
-    the default offers may be taken: ON CONFLICT DO NOTHING returns no row then, and `free_ids.py` looks for
-    another."""
+    """Return `INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. If clients may choose ids, the id of
+    the default may be taken. Then ON CONFLICT DO NOTHING returns no row, and `free_ids.py` finds another id."""
     binds = Binds()
     terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
     query = _inserted(plan, [terms])
@@ -153,7 +159,7 @@ def _insert(plan: WritePlan, shown: Node | None) -> Statement:
 
 
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
-    """rows: of each the value of each assignment."""
+    """Return an INSERT. rows: for each row the values of the assignments."""
     columns = [assignment.column for assignment in plan.assignments] or [plan.resource.id.column]
     query = _into(table(plan.resource)).columns(*columns).insert(*[tuple(row or [Template("DEFAULT")]) for row in rows])
     if may_meet_taken_ids(plan):
@@ -162,13 +168,13 @@ def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
 
 
 def rows_together(plan: WritePlan) -> int:
-    """How many rows the statement of `compile_rows` has: so many that it stays short enough to be kept prepared."""
+    """Return how many rows the statement of `compile_rows` writes. It is short enough to be kept prepared."""
     return max(1, VALUES_TOGETHER // max(1, len(plan.assignments)))
 
 
 def compile_rows(plan: WritePlan, shown: Node | None = None) -> str:
-    """New rows that are alike, whose values follow one another: `INSERT INTO "groups" ("name") VALUES ($1),($2),...
-    RETURNING "groups"."id"`. They are written and returned in their order."""
+    """Return one INSERT for several rows with the same columns: `INSERT INTO "groups" ("name") VALUES ($1),($2),...
+    RETURNING "groups"."id"`. The rows are written and returned in their order."""
     numbers = count(1)
     rows = [
         [_assigned(assignment, Parameter(f"${next(numbers)}")) for assignment in plan.assignments]
@@ -178,12 +184,11 @@ def compile_rows(plan: WritePlan, shown: Node | None = None) -> str:
 
 
 def compile_together(creates: Sequence[Create]) -> str:
-    """New resources, each of which may need the id of one before it, as one statement of one row: what each create
-    returns, side by side. The values that it is given are those of all assignments in their order, but for those ids.
+    """Return one statement for several creates, each of which may use the ids of those before it. It returns one row:
+    the columns of all creates. Its parameters are the values of all assignments in their order, without those ids.
 
-    A left join is made from left to right, as things are, so they are written in their order: nothing but the order of
-    their ids hangs on it. A row that a trigger keeps from being
-    written fails the division, and nothing is written.
+    PostgreSQL evaluates the left joins from left to right, so the rows are written in their order. Only the order of
+    their ids depends on this. If a trigger prevents one of the rows, the division fails, and nothing is written.
 
         WITH "o0" ("c0","c1") AS (INSERT INTO "users" ("name") VALUES ($1) RETURNING "users"."id","users"."name"),
         "o1" ("c0","c1") AS (INSERT INTO "computers" ("name","owner_id") VALUES ($2,(SELECT "c0" FROM "o0")) RETURNING
@@ -201,7 +206,7 @@ def compile_together(creates: Sequence[Create]) -> str:
 
 
 def _part(create: Create, numbers: Iterator[int]) -> str:
-    """One INSERT, its columns by their place."""
+    """Return the CTE of one INSERT. The names of its columns are their positions."""
     plan, ids = create.plan, dict(create.ids)
     terms = [
         Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")')
@@ -214,8 +219,8 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
 
 
 def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
-    """With `INSERT INTO "persons" ("id","name") VALUES ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`,
-    which is given a number that is free."""
+    """Return the statements that find a free id and write the row with it: `INSERT INTO "persons" ("id","name") VALUES
+    ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`."""
     binds = Binds()
     terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
     with_id = (Assignment(plan.resource.id.column, -1), *plan.assignments)
@@ -246,16 +251,17 @@ _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
 
 
 def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
-    """` RETURNING "groups"."id"`, or all that the answer shows. PyPika would look for each term's table in the
-    query."""
+    """Return ` RETURNING "groups"."id"`, or the columns that the answer shows. It is text, because PyPika's `returning`
+    only accepts tables of the query."""
     node = shown or node_of(plan.resource)
     terms = [term.get_sql(quote_char='"') for term in columns(node, plan.resource.table, binds)]
     return " RETURNING " + ",".join(terms)
 
 
 def _alone(plan: WritePlan, shown: Node | None, row: Statement) -> Statement:
-    """The row's statement as a transaction of its own. A trigger that cancels it may have written something before: the
-    division fails then, and nothing stays. A row that is not there is a row of nulls.
+    """Return the statement `row` as the only one of a transaction. If a trigger cancels the write, it may have written
+    other rows before: then the division fails, and everything is rolled back. If the row does not exist, all columns
+    are null.
 
         WITH "the row" ("c0","c1") AS (UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id",...)
         SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
@@ -276,7 +282,7 @@ def _alone(plan: WritePlan, shown: Node | None, row: Statement) -> Statement:
 
 
 def width_of(plan: WritePlan, shown: Node | None) -> int:
-    """Columns that the row's statement returns."""
+    """Return the number of columns that the statement `row` returns."""
     node = shown or node_of(plan.resource)
     return 1 + len(node.read) + len(node.keys)
 
@@ -290,7 +296,8 @@ def _find_row(plan: WritePlan) -> Statement:
 
 
 def _lock_row(plan: WritePlan) -> Statement:
-    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with what must be unchanged."""
+    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
+    unchanged."""
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table, binds))
@@ -324,7 +331,7 @@ def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
 
 
 def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
-    """`"id"=$1`: the row with that id, if it is one of the rows."""
+    """Return `"id"=$1`, with the criteria of the rows."""
     return one_of(rows, table(rows.resource).field(rows.resource.id.column) == binds.request(slot), binds)
 
 
@@ -334,10 +341,11 @@ def _assigned(assignment: Assignment, parameter: Parameter) -> Term:
 
 
 def _joined(assignment: Assignment, value: Term) -> Term:
-    """The key of an owner that may be written from its own side, which is locked before the row that joins it:
-    `COALESCE((SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE),$1)`. The foreign key refuses what is not there.
+    """Return the value of a key. If its owner may be written from the other side, the owner is locked first:
+    `COALESCE((SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE),$1)`.
 
-    The foreign key would lock it after the row, and two writes from both sides would wait for each other."""
+    The foreign key would lock the owner after the row. Then two writes from both sides would wait for each other. If
+    there is no owner with this id, the foreign key refuses the write."""
     if assignment.owner is None:
         return value
     owner = assignment.owner.resource
@@ -354,7 +362,7 @@ def _link_statements(link: LinkWrite) -> LinkStatements:
 
 
 def _foreign_key(link: LinkWrite) -> LinkStatements:
-    """The key lies in the target's rows."""
+    """Return the statements for a key in the related rows."""
     return LinkStatements(
         lock=_lock_related(link),
         detach=None if link.mode == "add" else _detach(link),
@@ -363,7 +371,8 @@ def _foreign_key(link: LinkWrite) -> LinkStatements:
 
 
 def _lock_related(link: LinkWrite) -> Statement:
-    """Those that are meant, and of a replacement those that are there: of a removal both at once.
+    """Lock the named rows. A replacement also locks the linked rows. A removal only locks the named rows that are
+    linked, with AND instead of OR.
 
     `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR NO KEY UPDATE`
     """
@@ -379,7 +388,7 @@ def _lock_related(link: LinkWrite) -> Statement:
 
 
 def _detach(link: LinkWrite) -> Statement:
-    """Of the rows that were locked those that leave: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
+    """Remove locked rows from their owner: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
     binds, rows = Binds(), table(link.target)
     query = _update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
     query = query.where(equals_any(rows.field(link.target.id.column), binds(KEYS)))
@@ -395,7 +404,7 @@ def _attach(link: LinkWrite) -> Statement:
 
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:
-    """The key lies in a link table."""
+    """Return the statements for a link table."""
     return LinkStatements(
         lock=None if link.mode == "remove" else _lock_linked(link),
         detach=None if link.mode == "add" else _unlink(link, through),
@@ -430,7 +439,7 @@ def _find_left(link: LinkWrite, through: Link) -> Statement:
 
 
 def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
-    """Of links that leave."""
+    """Add the WHERE of the links that are removed."""
     links = link_table(through)
     query = query.where(links.field(through.source) == binds(ROW))
     target_id, named = links.field(through.target), binds.request(link.slot)
@@ -439,7 +448,7 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     if not link.rows.criteria:
         return query
     # A link to a hidden row stays.
-    targets = moved_rows(link.rows, TARGET)
+    targets = rows_with_alias(link.rows, TARGET)
     is_target = Template("{}={}", column(TARGET, link.target.id.column), column(through.table, through.target))
     return query.where(ExistsCriterion(from_rows(targets, binds).select(1).where(is_target)))
 

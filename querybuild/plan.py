@@ -1,9 +1,8 @@
-"""What will be done, names resolved. What comes in: nothing. What goes out: the immutable plans that the
-planner makes, and that the compilers, the execution and the encoder read. A plan has no values in it, only the
-slots where they will be: so it is equal to every plan of the same shape, and is itself the key under which its
-statements are kept.
+"""Defines plans: immutable descriptions of what a request reads or writes, with all names resolved. The planner creates
+them. The compilers, the execution and the encoder read them.
 
-Declarations in a plan compare by identity: one catalogue, one set of plans.
+A plan contains slots instead of values. So all plans of the same shape are equal, and the plan is the cache key of its
+statements. Declarations in a plan are compared by identity, so plans of different catalogs are never equal.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from querybuild.query import ChangeKind, LinkMode
 from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
 
 FIRST_ALIAS = "t0"
-"""The alias of the rows that a statement is about."""
+"""The alias of the main rows of a statement."""
 
 
 class Slot(msgspec.Struct, frozen=True):
     """Where a parameter's value comes from.
 
-    request: the values of query and body, in the order in which planning met them.
+    request: the values of query and body, in the order in which they were planned.
     context: the values of the context's criteria, in the order of `Context.values`.
-    path: the id that the path names.
+    path: the id in the path.
     keys: ids or keys of the rows of an earlier statement, as one array.
-    row: the id of the row that the write is about.
-    most: how many rows there may be.
+    row: the id of the written row.
+    max_rows: a limit for the number of rows.
     """
 
-    source: Literal["request", "context", "path", "keys", "row", "most"]
+    source: Literal["request", "context", "path", "keys", "row", "max_rows"]
     index: int = 0
 
 
 Pair = tuple[str, str]
-"""A column of one set of rows, and the column of another one that is equal to it."""
+"""A column of a set of rows, and the column of another set that is equal to it."""
 
 
 class LinkRows(msgspec.Struct, frozen=True):
@@ -52,13 +51,17 @@ class LinkRows(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A set of rows of one resource, as `rowsets.open_rows` makes it.
+    """A set of rows of one resource, created by `rowsets.open_rows`.
 
-    alias: their name in a statement. parent: the alias of the rows that they are attached to; empty for rows that stand
-    alone. pairs: the columns of the parent and of these rows that are equal; none where a link table is between them.
-    criteria: the conditions that each row of the set meets, whatever the request asks for. conditions: those that the
-    request asks for. order, limit, offset: of rows that are read, the latter two are slots, None for all rows. joins:
-    the rows that the order needs. place: where in the order they begin.
+    alias: their name in a statement.
+    parent: the alias of the rows that they are attached to, or empty.
+    pairs: the columns of the parent and of these rows that are equal. Empty if there is a link table between them.
+    criteria: conditions that apply to each row, independent of the request.
+    conditions: those of the request.
+    order: the order in which the rows are read.
+    joins: the rows that the order needs.
+    keyset: the position in the order after which the rows begin.
+    limit, offset: slots, None for all rows.
     """
 
     resource: Resource
@@ -72,12 +75,12 @@ class Rows(msgspec.Struct, frozen=True):
     order: tuple[OrderKey, ...] = ()
     limit: int | None = None
     offset: int | None = None
-    place: Place | None = None
+    keyset: KeysetPosition | None = None
 
 
 class ColumnRef(msgspec.Struct, frozen=True):
-    """A column, or an attribute computed in SQL, of the row that the alias stands for. rows: how that row is reached,
-    if it is not one of the statement's rows: the value is null where there is no such row."""
+    """A column, or an attribute computed in SQL, of the row with this alias. rows: set if the row is a related row that
+    the statement reads in a subquery. The value is null if there is no such row."""
 
     alias: str
     attribute: Attribute
@@ -85,7 +88,8 @@ class ColumnRef(msgspec.Struct, frozen=True):
 
 
 class Test(msgspec.Struct, frozen=True):
-    """An operator of the table on a column. form: its right side is bound values, null, or another column."""
+    """A comparison of a column by an operator of the table `OPERATORS`. form: whether the right side is bound values,
+    null or another column."""
 
     operator: OperatorRow
     left: ColumnRef
@@ -95,7 +99,7 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class CustomTest(msgspec.Struct, frozen=True):
-    """A custom operator of an attribute, on one bound value."""
+    """A comparison of a column with one bound value by a custom operator."""
 
     operator: Operator
     left: ColumnRef
@@ -103,27 +107,29 @@ class CustomTest(msgspec.Struct, frozen=True):
 
 
 class Logic(msgspec.Struct, frozen=True):
+    """Conditions combined with AND or OR, or one condition with NOT."""
+
     op: Literal["and", "or", "not"]
     items: tuple[Condition, ...]
 
 
 class Exists(msgspec.Struct, frozen=True):
-    """There is one of the rows. is_apart: planned by itself, and not as a join."""
+    """Whether there is one of the rows. is_separate: PostgreSQL must not turn it into a join."""
 
     rows: Rows
-    is_apart: bool = False
+    is_separate: bool = False
 
 
 class IdIs(msgspec.Struct, frozen=True):
-    """The row with the id that the path names."""
+    """Whether the row has the id in the path."""
 
     alias: str
     column: str
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The rows that the resource of the path has at the other end of a relationship. rows: those that the path names
-    one of, attached to the related rows; None until they are planned."""
+    """The related rows of the resource that the path names. rows: the rows of this resource, attached to the related
+    rows. None until they are planned."""
 
     parent: Resource
     relationship: Relationship
@@ -132,7 +138,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class InScope(msgspec.Struct, frozen=True):
-    """The rows of a scope."""
+    """Whether the row is in a scope."""
 
     scope: Scope
 
@@ -141,7 +147,7 @@ Condition = Test | CustomTest | Logic | Exists | IdIs | InScope
 
 
 class OrderKey(msgspec.Struct, frozen=True):
-    """is_backwards: read from the end, nulls first, for the page before a row."""
+    """A key of ORDER BY. is_backwards: rows are read from the end, nulls first, for the page before a row."""
 
     column: ColumnRef
     is_descending: bool
@@ -149,17 +155,21 @@ class OrderKey(msgspec.Struct, frozen=True):
     is_backwards: bool = False
 
 
-class Place(msgspec.Struct, frozen=True):
-    """After a row, in the order. slots: of the texts of its sort keys; None where one is null."""
+class KeysetPosition(msgspec.Struct, frozen=True):
+    """The position after a row in the order. slots: those of the texts of its sort keys, None for a key that is
+    null."""
 
     keys: tuple[OrderKey, ...]
     slots: tuple[int | None, ...]
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A relationship whose linkage is shown, and what is shown at its other end. is_included: whether the related
-    resources are part of the compound document, or only identified. is_joined: whether their rows come with the
-    primary rows, which name them. is_united: whether they come in the same statement, behind the primary rows."""
+    """A relationship whose linkage is shown, and the node of its related resources.
+
+    is_included: whether the related resources are part of the compound document. Otherwise only linkage is shown.
+    is_joined: whether their columns are in the primary rows.
+    is_united: whether their rows are in the primary statement, after the primary rows.
+    """
 
     relationship: Relationship
     node: Node
@@ -169,25 +179,28 @@ class Branch(msgspec.Struct, frozen=True):
 
     @property
     def needs_rows(self) -> bool:
-        """Linkage whose keys stand in the parents' rows needs none."""
+        """Whether related rows are read. Linkage needs none if the keys are in the parents' rows."""
         return self.is_included or not self.relationship.is_own_key
 
     @property
     def has_statement(self) -> bool:
-        """Whether its rows are read by a statement of their own."""
+        """Whether its rows are read by a separate statement."""
         return self.needs_rows and not (self.is_joined or self.is_united)
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Resources of one type at one place of the document: the rows of a statement, or a part of the columns of one.
+    """The primary resources of a document, or the related resources of a branch: the rows of a statement, or a part of
+    its columns.
 
-    rows: which rows. attributes, relationships: the fields shown, in declared order. read: the attributes that SQL
-    gives: those shown, but for the ones computed in Python, and then what these are made of. computed: the ones
-    computed in Python. keys: columns read but not shown, that branches need. targets: of each key the rows that it
-    refers to, if some of them may be hidden: the key of a hidden row reads as null.
+    attributes, relationships: the fields that are shown, in declared order.
+    read: the attributes that are selected. Those that are shown come first, without those computed in Python. Then
+        come those that the computed ones depend on.
+    computed: the attributes computed in Python.
+    keys: columns that are only read for branches.
+    targets: for each key the rows that it refers to, if some of them may be hidden. The key of a hidden row is null.
 
-    A row is (id, read..., keys...) and, in a branch whose key is not in its parent's row, the parent's id at the end;
-    after these comes what is computed.
+    The columns of a row are (id, read..., keys...). If a branch has its key not in its parent's row, the parent's id
+    follows. Computed attributes are appended at the end.
     """
 
     rows: Rows
@@ -201,22 +214,26 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> Resource:
+        """The resource of the rows."""
         return self.rows.resource
 
     @property
     def keys_and_targets(self) -> Iterator[tuple[str, Rows | None]]:
+        """Each key with its target."""
         return zip(self.keys, self.targets or (None,) * len(self.keys), strict=True)
 
     def position_of_key(self, column: str) -> int:
+        """Return the position of a key in a row."""
         return 1 + len(self.read) + self.keys.index(column)
 
     @property
     def position_of_parent(self) -> int:
+        """The position of the parent's id in a row."""
         return 1 + len(self.read) + len(self.keys)
 
 
 def sources_of(attribute: Attribute, resource: Resource) -> list[Attribute]:
-    """The attributes that one computed in Python is made of."""
+    """Return the attributes that an attribute computed in Python depends on."""
     return [source for name in attribute.of if (source := resource.attribute(name)) is not None]
 
 
@@ -228,7 +245,7 @@ def node_of(
     branches: tuple[Branch, ...] = (),
     targets: tuple[Rows | None, ...] = (),
 ) -> Node:
-    """A node that reads what it shows. rows: or the resource, for rows that something else has found."""
+    """Create a node. rows: the resource is enough if the node is not used to find the rows."""
     if isinstance(rows, Resource):
         rows = Rows(rows, FIRST_ALIAS)
     resource = rows.resource
@@ -239,7 +256,7 @@ def node_of(
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A column of a resource's rows that is null or the id of a row of the target: a foreign key holds it to that."""
+    """A column with a foreign key: it is null or the id of a row of the target."""
 
     resource: Resource
     column: str
@@ -251,15 +268,20 @@ NO_REFERENCES: References = frozenset()
 
 
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A read. node: the primary rows, with what is included. is_collection: an array or one resource.
-    total: how the total is found; None where there is none to find. has_included: whether the document has `included`.
-    scope: of a related or relationship route. is_linkage: the primary data is resource identifier objects.
-    includes_primary: and the resources that they identify are included.
-    has_cursors: rows carry the texts of their sort keys, before an exact total.
-    is_far: the offset is so large that the page is found by ids alone before its rows are read. usual_limit: what is in
-    the slot of limit, where the page has the default size. counted_by: rows whose keys are counted in place of the
-    primary rows. first_rows: of a list without pages, how many rows are read at first. If there are as many, the list
-    is streamed.
+    """The plan of a read.
+
+    node: the primary rows, with the branches of the includes.
+    is_collection: whether the primary data is an array.
+    total: how the total is found. None if it is not needed.
+    has_included: whether the document has `included`.
+    scope: set for related resources and for relationships.
+    is_linkage: whether the primary data is resource identifier objects.
+    includes_primary: whether the resources that these identify are included.
+    has_cursors: whether the rows contain the texts of their sort keys, before an exact total.
+    has_far_offset: whether the offset is so large that the ids of the page are found before its rows.
+    usual_limit: the value of the slot for LIMIT, if the page has the default size.
+    counted_by: rows whose keys are counted instead of the primary rows.
+    first_rows: how many rows of a list without pages are read first. If there are that many, the list is streamed.
     """
 
     node: Node
@@ -270,7 +292,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_linkage: bool = False
     includes_primary: bool = False
     has_cursors: bool = False
-    is_far: bool = False
+    has_far_offset: bool = False
     usual_limit: int | None = None
     counted_by: Exists | None = None
     first_rows: int | None = None
@@ -282,32 +304,36 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cursor_keys(self) -> tuple[OrderKey, ...]:
+        """The sort keys whose texts the rows contain."""
         return self.rows.order if self.has_cursors else ()
 
     @property
     def reads_one_more(self) -> bool:
-        """Whether one row more than the page is read, which tells whether there is another page."""
+        """Whether one row more than the page is read. It shows whether there is a next page."""
         return self.total != "exact" or self.has_cursors
 
     @property
     def answers_writes(self) -> bool:
-        """Whether a write may be answered with it."""
+        """Whether the answer to a write can be read by this plan."""
         return self.is_linkage or not self.is_collection
 
     @property
     def is_single_statement(self) -> bool:
-        """Whether the primary statement reads all that there is to read, unless it finds no rows."""
+        """Whether the primary statement is the only one, unless it returns no rows."""
         return self.total != "estimated" and not _has_statements(self.node)
 
     @property
     def united(self) -> Branch | None:
+        """The branch whose rows are in the primary statement, after the primary rows."""
         return next((branch for branch in self.node.branches if branch.is_united), None)
 
     @property
     def finds_ids_first(self) -> bool:
-        """Whether the ids of the page are found before its rows. What is joined would else be joined to all rows that
-        are sorted."""
-        return self.is_far or (len(self.rows.order) > 1 and any(branch.is_joined for branch in self.node.branches))
+        """Whether the ids of the page are found before its rows. Otherwise PostgreSQL would join included rows to all
+        rows that it sorts."""
+        return self.has_far_offset or (
+            len(self.rows.order) > 1 and any(branch.is_joined for branch in self.node.branches)
+        )
 
 
 def _has_statements(node: Node) -> bool:
@@ -315,32 +341,36 @@ def _has_statements(node: Node) -> bool:
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """SQL text and where each of $1, $2, ... comes from."""
+    """An SQL text, and the slots of its parameters $1, $2, ..."""
 
     sql: str
     slots: tuple[Slot, ...]
 
 
 class LockStrength(IntEnum):
-    """How a row is locked. A greater strength excludes all that a smaller one excludes."""
+    """The strength of a row lock. A stronger lock excludes everything that a weaker one excludes."""
 
     KEY_SHARE = 1
-    """The row and its id stay. Excludes UPDATE alone."""
+    """The row cannot be deleted and its id cannot change. It only excludes UPDATE."""
     NO_KEY_UPDATE = 2
-    """As UPDATE statements lock: nobody else writes the row, but rows that refer to it may be written."""
+    """The lock of an UPDATE statement: no other transaction can write the row, but rows that refer to it can be
+    written."""
     UPDATE = 3
-    """Nor can a row begin to refer to it."""
+    """In addition, no other row can be made to refer to the row."""
 
     @property
     def clause(self) -> str:
-        """`FOR NO KEY UPDATE`, after a blank. PyPika knows FOR UPDATE alone."""
+        """` FOR NO KEY UPDATE`, with the blank. PyPika only has FOR UPDATE."""
         return " FOR " + self.name.replace("_", " ")
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """A column of the written row and the slot of its value; attribute is None for a key of a relationship and
-    for the id. owner: of a key whose links may be taken away from the other side, the rows there. target: of a key
-    the rows that it may refer to, if others may be hidden."""
+    """A column of the written row and the slot of its value.
+
+    attribute: None for the key of a relationship and for the id.
+    owner: for a key whose links can be removed from the other side, the rows of that side.
+    target: for a key, the rows that it may refer to, if other rows may be hidden.
+    """
 
     column: str
     slot: int
@@ -350,17 +380,18 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """A read-only attribute that was sent, and the slot of what was sent."""
+    """A read-only attribute that was sent, and the slot of its value."""
 
     attribute: Attribute
     slot: int
 
 
 class LinkWrite(msgspec.Struct, frozen=True):
-    """A relationship whose key is not in the written row.
+    """A write of a relationship whose key is not in the written row.
 
-    rows: the related ones. slot: of the ids, an array.
-    is_detachable: whether rows that leave may be left without their key.
+    rows: the related rows.
+    slot: the slot of their ids, an array.
+    is_detachable: whether the key of removed rows may become null.
     is_target_first: whether the targets of a link table are locked before the written row.
     """
 
@@ -374,26 +405,30 @@ class LinkWrite(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> Resource:
+        """The resource of the related rows."""
         return self.rows.resource
 
 
 class OwnerRow(msgspec.Struct, frozen=True):
-    """The row that the path names and that a new one is linked to: it has to be there. rows: it is one of these. slot:
-    of its id."""
+    """The row that the path names and that a new row is linked to. It must exist. rows: the rows that it must be one
+    of. slot: the slot of its id."""
 
     rows: Rows
     slot: int
 
     @property
     def resource(self) -> Resource:
+        """The resource of the row."""
         return self.rows.resource
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A write of one row and its links. rows: it is one of these. id_slot: of its id; None on create without a client's
-    id.
-    unchanged: read-only attributes that were sent, whose slots hold what was sent: the write goes on only if they
-    have that value.
+    """The plan of a write of one row and its links.
+
+    rows: the rows that the written row must be one of.
+    id_slot: the slot of its id. None for a create without an id of the client.
+    unchanged: read-only attributes that were sent. The write is refused if their value differs from the one sent.
+    owner: the row that a new row is linked to.
     """
 
     kind: ChangeKind
@@ -406,11 +441,12 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resource(self) -> Resource:
+        """The resource of the written row."""
         return self.rows.resource
 
     @property
     def is_limited(self) -> bool:
-        """Whether the context hides rows that matter to the write."""
+        """Whether the context may hide rows that the write refers to or changes."""
         return bool(
             self.rows.criteria
             or any(link.rows.criteria for link in self.links)
@@ -420,9 +456,10 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lock_strength(self) -> LockStrength:
-        """Of the lock on the written row. Nothing may join it where links may be taken away."""
-        takes_away = self.kind == "delete" or any(link.mode != "add" for link in self.links)
-        return LockStrength.UPDATE if takes_away else LockStrength.NO_KEY_UPDATE
+        """The strength of the lock on the written row. If links may be removed, no row may be linked at the same
+        time."""
+        removes_links = self.kind == "delete" or any(link.mode != "add" for link in self.links)
+        return LockStrength.UPDATE if removes_links else LockStrength.NO_KEY_UPDATE
 
 
 Values = tuple[Any, ...]

@@ -1,8 +1,8 @@
-"""Query, with the Catalog, -> ReadPlan. What comes in: what was asked, names unresolved. What goes out: a plan
-and the values for its slots. Names of sort, include and fields are resolved here, those of filters in
-`conditions.py`; each fault is collected.
+"""Plans reads. What comes in: a Query whose names are not resolved, and the Catalog. What goes out: a ReadPlan and the
+values for its slots. Names of sort, include and fields are resolved here, names of filters in `conditions.py`. All
+errors are collected.
 
-Nothing here knows SQL text, rows or HTTP. Writes are planned in `changes.py`.
+It must not know: SQL text, rows, HTTP. Writes are planned in `changes.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from querybuild.plan import (
     Branch,
     ColumnRef,
     IdIs,
+    KeysetPosition,
     Node,
     OrderKey,
-    Place,
     ReadPlan,
     References,
     Rows,
@@ -33,7 +33,7 @@ from querybuild.plan import (
 )
 from querybuild.query import Context, Limits, Page, Query, SortKey
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
-from querybuild.rows import MOST_COLUMNS, joined_width, nodes, row_width
+from querybuild.rows import MAX_COLUMNS, joined_width, nodes, row_width
 from querybuild.rowsets import open_owners, open_related, with_conditions
 from querybuild.types import OPAQUE
 from querybuild.values import ValueFault
@@ -41,25 +41,28 @@ from querybuild.values import ValueFault
 LAST_OFFSET = 2**63 - 1
 
 LINK, PARENT, KEY = "t1", "p", "the key's row"
-"""Aliases: of the link table that a statement's related rows are joined with, of the row that the path names, and of
-the row that a key refers to. The last one also stands in statements that write, where a table has its own name: no
-table is called so."""
+"""The aliases of a link table that is joined to related rows, of the row that the path names, and of the row that a key
+refers to. The last one is also used in statements that write, where tables have no alias. No table has such a name."""
 
-JOINED_ROWS = 100
-"""Up to how many primary rows the rows of to-one includes come with them: one that many name comes as often."""
+MAX_JOINED_ROWS = 100
+"""The largest page for which to-one includes are joined. Joined rows are repeated for each primary row."""
 
 FIRST_ROWS = 1000
-"""How many primary rows a list without pages may have that is sent as a whole. A longer one is streamed."""
+"""The longest list without pages that is not streamed."""
 
-FAR_ROWS = 1000
-"""An offset from which on it is cheaper to find a page by its ids and then to read its rows (docs/pages.md)."""
+FAR_OFFSET = 1000
+"""From this offset on, it is cheaper to find the ids of the page before its rows (docs/pages.md)."""
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
-    """A planned read. page: the page as it is planned. values: for the slots of the plan: those of the filter, of the
-    cursor, limit and offset. list_name, cursor_mark: what its cursors are bound to. cursor_parent: the parent of the
-    list that the request's cursor is of; None without a cursor. readers: of the filter's values, which val of the
-    request each is made of, and how."""
+    """A planned read.
+
+    page: the page, with the total that is counted.
+    values: the values for the slots of the plan: those of the filter, those of the cursor, limit, offset.
+    list_name, cursor_mark: the list that its cursors are valid for.
+    cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
+    readers: for each converted val of the filter its index, and the function that converts it.
+    """
 
     plan: ReadPlan
     page: Page
@@ -83,8 +86,8 @@ def plan_collection(
     errors: list[ApiError],
     references: References = NO_REFERENCES,
 ) -> PlannedRead:
-    """Plan the page of a collection. Appends FilterError, SortError, IncludeError, FieldsError and PageError to errors;
-    the plan is only valid if there are none. references: the foreign keys by which rows may be counted."""
+    """Plan the page of a collection. Appends FilterError, SortError, IncludeError, FieldsError and PageError to errors.
+    The plan is only valid if there are none. references: foreign keys that allow counting keys instead of rows."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     return planner.page(query, resource, references=references)
 
@@ -119,8 +122,8 @@ def plan_related(
     limits: Limits,
     errors: list[ApiError],
 ) -> PlannedRead:
-    """Plan the resources at the other end of a relationship of the resource that the path names: a page of a to-many,
-    or the one of a to-one."""
+    """Plan the related resources of the resource that the path names: a page of a to-many, or the resource of a
+    to-one."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     return planner.related(query, scope)
 
@@ -158,26 +161,26 @@ def _too_deep(path: tuple[str, ...], limits: Limits) -> IncludeError | None:
 
 
 def _rows_read(page: Page) -> int:
-    """Without an exact total, and with cursors, one row more is read, which tells whether there is another page."""
+    """Return the LIMIT of a page. Without an exact total, and with cursors, one row more is read. It shows whether
+    there is a next page."""
     return page.size + (page.total != "exact" or page.family == "cursor")
 
 
 def _united(node: Node) -> Node:
-    """The one branch that else would be read by a statement of its own comes with the primary rows."""
-    read_apart = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
-    if len(read_apart) != 1 or read_apart[0] not in node.branches:
+    """Read a branch in the primary statement, if it is the only one that would have a separate statement."""
+    separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
+    if len(separate) != 1 or separate[0] not in node.branches:
         return node
-    if joined_width(node) + row_width(read_apart[0].node, read_apart[0]) > MOST_COLUMNS:
+    if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:
         return node
     branches = [
-        msgspec.structs.replace(branch, is_united=True) if branch is read_apart[0] else branch
-        for branch in node.branches
+        msgspec.structs.replace(branch, is_united=True) if branch is separate[0] else branch for branch in node.branches
     ]
     return msgspec.structs.replace(node, branches=tuple(branches))
 
 
 class _ReadPlanner:
-    """One read's planning: what it has resolved so far."""
+    """Plans one read."""
 
     def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
         self.catalog = catalog
@@ -190,8 +193,8 @@ class _ReadPlanner:
         self.cursor_parent: str | None = None
 
     def related(self, query: Query, scope: Scope, *, shows_resources: bool | None = None) -> PlannedRead:
-        """The rows that the resource of the path is related to. shows_resources: of linkage, whether the resources that
-        it identifies are included; None if the resources are the primary data."""
+        """Plan the related rows of the resource that the path names. shows_resources: for linkage, whether the
+        resources that it identifies are included. None if the resources are the primary data."""
         owners = open_owners(scope.relationship, scope.parent, PARENT, FIRST_ALIAS, self.catalog, self.context)
         scope = msgspec.structs.replace(scope, rows=owners)
         if scope.relationship.is_to_many:
@@ -216,13 +219,13 @@ class _ReadPlanner:
         shows_resources: bool | None = None,
         references: References = NO_REFERENCES,
     ) -> PlannedRead:
-        """A page of rows: of a collection, or of those at the other end of a to-many. shows_resources: as above."""
+        """Plan a page of a collection or of a to-many. shows_resources: as for `related`."""
         page = self._page(query.page)
         has_cursors = page.family == "cursor"
         name = list_name(query, resource, scope) if has_cursors else ""
         mark = mark_of(name, vals_of(query.filter)) if name else ""
         rows = self.rows(query, page, resource, mark)
-        is_joining = 0 < page.size <= JOINED_ROWS
+        is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
             is_collection=True,
@@ -232,7 +235,7 @@ class _ReadPlanner:
             is_linkage=shows_resources is not None,
             includes_primary=bool(shows_resources),
             has_cursors=has_cursors,
-            is_far=rows.offset is not None and page.offset >= FAR_ROWS,
+            has_far_offset=rows.offset is not None and page.offset >= FAR_OFFSET,
             usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
             first_rows=None if page.size else self._first_rows(),
@@ -241,51 +244,53 @@ class _ReadPlanner:
         return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
-        """The rows that the query asks for. mark: what its cursors are bound to."""
+        """Plan the primary rows of a page. mark: that of the list, for its cursors."""
         rows = self.conditions.open(resource)
         conditions = self.conditions.plan(query.filter, resource, rows.alias)
         order = self.order(query.sort, resource, rows.alias)
         if page.is_before:
             order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
-        place = self.place(page, order, mark)
+        keyset = self.keyset(page, order, mark)
         limit, offset = self.page_slots(page)
         joins = tuple(self.joins.values())
         return msgspec.structs.replace(
-            rows, conditions=conditions, joins=joins, order=order, place=place, limit=limit, offset=offset
+            rows, conditions=conditions, joins=joins, order=order, keyset=keyset, limit=limit, offset=offset
         )
 
     def _page(self, page: Page) -> Page:
-        """The page. An estimate of PostgreSQL counts rows that the context hides: then the total is exact."""
+        """Return the page. If the context may hide rows, its total is exact, because an estimate counts hidden
+        rows."""
         is_exact = page.total == "estimated" and self.context.criteria.by_type
         return msgspec.structs.replace(page, total="exact") if is_exact else page
 
     def _first_rows(self) -> int:
-        """One row more than may be sent as a whole, or than a list may have."""
-        most = self.limits.unpaginated
-        return 1 + (min(most, FIRST_ROWS) if isinstance(most, int) else FIRST_ROWS)
+        """Return one row more than a list that is not streamed may have."""
+        max_rows = self.limits.unpaginated
+        return 1 + (min(max_rows, FIRST_ROWS) if isinstance(max_rows, int) else FIRST_ROWS)
 
     def _primary(self, query: Query, rows: Rows, *, shows_resources: bool | None, is_joining: bool) -> Node:
-        """The primary rows with what is included. Linkage that includes nothing only has ids."""
+        """Return the node of the primary rows. Linkage without included resources only has ids."""
         node = self.root(query, rows, (), is_joining=is_joining)
         return node_of(rows) if shows_resources is False else node
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
-        """The sort keys, and the id in the direction of the last one, so that every order is total."""
+        """Plan the sort keys. The id is added in the direction of the last key, so that the order is total."""
         named = [key for sort_key in keys if (key := self.order_key(sort_key, resource, alias)) is not None]
         first: dict[ColumnRef, OrderKey] = {}
         for key in named:
-            # A column that is there already leaves nothing to sort.
+            # A second key on the same column has no effect.
             first.setdefault(key.column, key)
         order = list(first.values())
         id_column = ColumnRef(alias, self.catalog.id_of(resource))
-        for place, key in enumerate(order):
+        for index, key in enumerate(order):
             if key.column == id_column:
-                # Nothing is alike after it.
-                return tuple(order[: place + 1])
+                # Keys after the id have no effect.
+                return tuple(order[: index + 1])
         return (*order, OrderKey(id_column, bool(named) and named[-1].is_descending, False))
 
     def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
-        """The column at the end of the path, a LEFT JOIN a step; a key in the row itself needs none."""
+        """Plan a sort key: the column at the end of its path. Each step is a LEFT JOIN, except the step to an id whose
+        key is in the row itself."""
         names = self._sort_path(key, resource)
         if len(names) - 1 > self.limits.max_filter_depth or len(self.joins) > self.limits.max_filter_depth:
             self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
@@ -300,9 +305,9 @@ class _ReadPlanner:
             if not isinstance(relationship, ToOne):
                 self._refuse_sort(key, name, resource, relationship)
                 return None
-            is_sure = relationship.is_own_key and not self.conditions.hides(relationship)
-            is_nullable = is_nullable or relationship.nullable or not is_sure
-            if names[position + 1 :] == ["id"] and is_sure:
+            has_key = relationship.is_own_key and not self.conditions.hides(relationship)
+            is_nullable = is_nullable or relationship.nullable or not has_key
+            if names[position + 1 :] == ["id"] and has_key:
                 return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
             alias = self.join(tuple(names[: position + 1]), resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
@@ -321,7 +326,7 @@ class _ReadPlanner:
         return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
 
     def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
-        """The names of a path; `group_id` at its end stands for `group.id`, unless an attribute is called so."""
+        """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""
         *steps, last = key.path.split(".")
         found: Resource | None = resource
         for name in steps:
@@ -343,21 +348,21 @@ class _ReadPlanner:
             self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
 
     def _refuse(self, key: SortKey, detail: str) -> None:
-        place = f"{quoted(key.path)}: " if "." in key.path else ""
-        self.errors.append(SortError(place + detail, parameter="sort"))
+        where = f"{quoted(key.path)}: " if "." in key.path else ""
+        self.errors.append(SortError(where + detail, parameter="sort"))
 
     def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
-        """The join that a sort needs, once a path."""
+        """Return the rows that a sort joins. Each path is joined once."""
         if path not in self.joins:
             self.joins[path] = self.conditions.related(resource, alias, relationship)
         return self.joins[path]
 
-    def place(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> Place | None:
-        """Where the cursor says that the page begins."""
+    def keyset(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> KeysetPosition | None:
+        """Return the position of the cursor, or None without a valid cursor."""
         for key in keys if page.family == "cursor" else ():
             element = key.column.attribute.type.element
             if element is not None and element.name == "enum":
-                # Their type has a name that no declaration says, and a cursor's text has to be read as it.
+                # The text of a cursor must be cast to the type, and no declaration contains the name of this type.
                 detail = (
                     f"A list that is sorted by {quoted(key.column.attribute.name)} has no cursors: use page[number]."
                 )
@@ -373,10 +378,11 @@ class _ReadPlanner:
             )
             return None
         self.cursor_parent = cursor.parent
-        return Place(keys, tuple(None if value is None else self.conditions.slot(value) for value in cursor.values))
+        slots = tuple(None if value is None else self.conditions.slot(value) for value in cursor.values)
+        return KeysetPosition(keys, slots)
 
     def page_slots(self, page: Page) -> tuple[int | None, int | None]:
-        """Slots of LIMIT and OFFSET."""
+        """Return the slots of LIMIT and OFFSET."""
         if page.size == 0:
             if not isinstance(self.limits.unpaginated, int):
                 return None, None
@@ -385,15 +391,17 @@ class _ReadPlanner:
         return limit, self.conditions.slot(min(page.offset, LAST_OFFSET)) if page.offset else None
 
     def root(self, query: Query, rows: Rows, written: tuple[str, ...], *, is_joining: bool) -> Node:
+        """Plan the node of the primary rows and its branches. is_joining: whether to-one includes may be joined."""
         tree = self._include_tree(query, rows.resource)
         fieldsets = self._fieldsets(query.fields)
         node = self.node(rows, tree, written, fieldsets, is_joining=is_joining)
-        if is_joining and joined_width(node) > MOST_COLUMNS:
+        if is_joining and joined_width(node) > MAX_COLUMNS:
             return self.node(rows, tree, written, fieldsets, is_joining=False)
         return _united(node) if is_joining and not written else node
 
     def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
-        """The relationships that the paths lead over, each once: most of them are a statement of their own."""
+        """Return the relationships of all paths as a tree. Their number is limited, because most of them need a
+        separate statement."""
         tree: IncludeTree = {}
         opened: set[tuple[str, ...]] = set()
         for path in query.include or ():
@@ -404,9 +412,9 @@ class _ReadPlanner:
                 branch = tree
                 for name in path:
                     branch = branch.setdefault(name, {})
-        most = self.limits.max_includes
-        if len(opened) > most:
-            detail = f"it leads over {len(opened)} relationships, and at most {most} are allowed: include less."
+        limit = self.limits.max_includes
+        if len(opened) > limit:
+            detail = f"it leads over {len(opened)} relationships, and at most {limit} are allowed: include less."
             self._refuse_include(detail)
             return {}
         return tree
@@ -455,7 +463,7 @@ class _ReadPlanner:
         *,
         is_joining: bool,
     ) -> Node:
-        """is_joining: whether to-one includes are joined to these rows."""
+        """Plan a node and its branches. is_joining: whether to-one includes are joined to these rows."""
         resource = rows.resource
         attributes, relationships = fieldsets.get(resource.type, (resource.readable_attributes, resource.relationships))
         branches = []
@@ -477,7 +485,7 @@ class _ReadPlanner:
         return node_of(rows, attributes, relationships, tuple(keys), tuple(branches), targets if any(targets) else ())
 
     def _branch_rows(self, relationship: Relationship, parents: Rows, *, is_joined: bool) -> Rows:
-        """The related rows: joined to their parents, or those that a statement of their own is about."""
+        """Return the related rows, with the alias for a join or for a separate statement."""
         aliases = [LINK, FIRST_ALIAS]
         if is_joined:
             self._joined_count += 1
@@ -485,7 +493,7 @@ class _ReadPlanner:
         return open_related(relationship, parents.resource, parents.alias, aliases, self.catalog, self.context)
 
     def _key_rows(self, relationship: Relationship, parents: Rows) -> Rows | None:
-        """The rows that a key of the parents refers to, where the context may hide some of them."""
+        """Return the rows that a key of the parents refers to, if the context may hide some of them."""
         if not self.conditions.hides(relationship):
             return None
         return open_related(relationship, parents.resource, parents.alias, [KEY], self.catalog, self.context)

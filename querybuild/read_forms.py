@@ -17,7 +17,7 @@ from querybuild.cursors import Cursor, decode_cursor, mark_of
 from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import is_ignored
 from querybuild.plan import ReadPlan, Values
-from querybuild.planner import FAR_ROWS, LAST_OFFSET, PlannedRead
+from querybuild.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
 from querybuild.values import JsonFault, ValueFault, load_json
 
@@ -94,7 +94,7 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
     if position < minimum:
         return None
     offset = (position - 1) * size if minimum else position
-    key.append((position > minimum, offset > 0, offset >= FAR_ROWS))
+    key.append((position > minimum, offset > 0, offset >= FAR_OFFSET))
     return Asked(tuple(key), vals, offset, cursor_text, cursor)
 
 
@@ -142,8 +142,8 @@ def _form_of(tree: Any, vals: list[Any]) -> Hashable:
 def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     """Return the form of a valid read."""
     plan, count = planned.plan, sum([len(read(vals[index])) for index, read in planned.readers])
-    if plan.rows.place is not None:
-        count += sum([slot is not None for slot in plan.rows.place.slots])
+    if plan.rows.keyset is not None:
+        count += sum([slot is not None for slot in plan.rows.keyset.slots])
     tail = planned.values[count:]
     return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1)
 

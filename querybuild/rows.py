@@ -1,7 +1,7 @@
-"""How rows of a plan hang together. What comes in: rows as `plan.Node` has them, or those of several nodes in one
-statement. What goes out: the rows of each node, and the keys that the next statement is asked for.
+"""Splits the rows of statements into the rows of each node, and finds the keys for the next statement. What comes in:
+rows with the columns that `plan.Node` describes, or those of several nodes in one row.
 
-The execution and the encoder both read rows through here, by position.
+Execution and encoding use it to read rows by position.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 from querybuild.plan import Branch, Node, ReadPlan, sources_of
 from querybuild.resource import own_key_of
 
-MOST_COLUMNS = 1600
-"""Of a row of a result. PostgreSQL's own limit is 1,664."""
+MAX_COLUMNS = 1600
+"""The limit for the columns of a result. PostgreSQL's own limit is 1,664."""
 
 Row = Any
 """asyncpg's Record: read by position, sliced like a tuple."""
 
 
 def key_position(node: Node, branch: Branch) -> int:
-    """Where in a parent's row the key of the branch stands: of the target where it is the parent's own, else
-    the parent's id."""
+    """Return the position of the branch's key in a parent's row. It is the id of the parent, if the parent's row does
+    not contain the key."""
     own = own_key_of(branch.relationship)
     return 0 if own is None else node.position_of_key(own.column_name)
 
 
 def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
-    """What `= ANY($1)` of the branch's statement is given: distinct, without null, in first-seen order."""
+    """Return the distinct keys for `= ANY($1)` in the statement of a branch, without null, in the order of the rows."""
     position = key_position(node, branch)
     keys = dict.fromkeys(row[position] for row in rows)
     keys.pop(None, None)
@@ -37,16 +37,16 @@ def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:
 
 
 def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows of a node with what Python computes of them, each attribute for all rows at once. Raises what the custom
-    code raises, and ValueError when it does not give a value for each row."""
+    """Return the rows of a node with the attributes computed in Python. Each is computed for all rows in one call.
+    Raises any exception of the custom code, and ValueError if it does not return a value for each row."""
     if not (node.computed and rows):
         return rows
-    place_of = {attribute: place for place, attribute in enumerate(node.read, 1)}
+    position_of = {attribute: position for position, attribute in enumerate(node.read, 1)}
     columns = []
     for attribute in node.computed:
         assert attribute.compute is not None
-        places = [place_of[source] for source in sources_of(attribute, node.resource)]
-        values = list(attribute.compute([tuple([row[place] for place in places]) for row in rows]))
+        positions = [position_of[source] for source in sources_of(attribute, node.resource)]
+        values = list(attribute.compute([tuple([row[position] for position in positions]) for row in rows]))
         if len(values) != len(rows):
             raise ValueError(f"{attribute.name} was given {len(rows)} resources and gives {len(values)} values")
         columns.append(values)
@@ -54,27 +54,28 @@ def with_computed(node: Node, rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def row_width(node: Node, branch: Branch | None) -> int:
-    """How many columns the rows of a node have; branch: how it was reached, None for the primary rows."""
+    """Return the number of columns of a node. branch: the branch of the node, None for the primary rows."""
     return node.position_of_parent + (branch is not None and not branch.relationship.is_own_key)
 
 
 def joined_width(node: Node) -> int:
-    """How many columns the rows of a joined node have, with those of what is joined to it in its turn."""
+    """Return the number of columns of a node and of all nodes that are joined to it."""
     return node.position_of_parent + sum(joined_width(branch.node) for branch in node.branches if branch.is_joined)
 
 
 def page_width(plan: ReadPlan) -> int:
-    """How many columns the rows of the primary statement have, with what is joined to them and an exact total."""
+    """Return the number of columns of the primary statement, with joined nodes, cursor texts and the exact total."""
     return joined_width(plan.node) + len(plan.cursor_keys) + (plan.total == "exact")
 
 
 def part_width(plan: ReadPlan, node: Node, branch: Branch | None) -> int:
-    """How many columns the rows of a node have in the one statement that has all of a document, with their number."""
+    """Return the number of columns of a node in the statement that reads a whole document, with its row number."""
     return 1 + row_width(node, branch) + (0 if branch else len(plan.cursor_keys) + (plan.total == "exact"))
 
 
-def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The primary rows and those of the branch united with them, which follow, and have no number at the end."""
+def split_rows(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Split the rows of a united statement into the primary rows and the rows of the branch. The latter come last, and
+    their last column, the row number, is null."""
     width = page_width(plan)
     count = bisect_left(rows, True, key=lambda row: row[-1] is None)
     own, united = itemgetter(slice(width)), itemgetter(slice(width, -1))
@@ -82,7 +83,8 @@ def parted(plan: ReadPlan, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:
-    """The rows of a joined node, each once, out of the rows that it is joined to, where its columns begin there."""
+    """Return the distinct rows of a joined node. rows: the rows that contain it. begin: the position of its first
+    column."""
     found = {row[begin]: row for row in rows}
     found.pop(None, None)
     end = begin + joined_width(node)
@@ -90,8 +92,8 @@ def joined_rows(rows: Sequence[Row], begin: int, node: Node) -> list[Row]:
 
 
 def nodes(node: Node, branch: Branch | None = None) -> Iterator[tuple[Node, Branch | None]]:
-    """The node and all below it with the branches that lead there, in pre-order: the order of a read's statements and
-    of its lists of rows."""
+    """Return a node and all nodes below it, each with its branch, in pre-order. The statements of a read and its lists
+    of rows have the same order."""
     yield node, branch
     for below in node.branches:
         yield from nodes(below.node, below)

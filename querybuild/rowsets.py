@@ -1,7 +1,7 @@
-"""Makes the sets of rows that a request touches. What comes in: a resource, or a relationship of rows. What goes out:
-Rows, with the criteria of the context.
+"""Creates the sets of rows that a request touches. What comes in: a resource, or rows and a relationship. What goes
+out: Rows, with the criteria of the context.
 
-Nothing else makes Rows for a request. Whoever hides rows from a request does it here, and nowhere else.
+No other module creates Rows for a request. So this is the only place where rows are hidden from a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from querybuild.query import Context
 from querybuild.resource import Relationship, Resource, link_of, own_key_of
 
 ANY_ROW = "row"
-"""The alias that the criteria of a context are planned with."""
+"""The alias in the criteria of a context. It is replaced by the alias of the rows."""
 
 
 def open_rows(
@@ -28,16 +28,16 @@ def open_rows(
     pairs: tuple[Pair, ...] = (),
     through: LinkRows | None = None,
 ) -> Rows:
-    """The rows of a resource that the context lets a request see."""
+    """Return the rows of a resource that the context allows a request to read."""
     criteria = context.criteria.by_type.get(resource.type, ())
     if criteria:
-        criteria = moved(criteria, ANY_ROW, alias)
+        criteria = with_alias(criteria, ANY_ROW, alias)
     return Rows(resource, alias, parent, pairs, through, criteria)
 
 
 def open_written(resource: Resource, context: Context) -> Rows:
-    """The rows of a resource that the context lets a request write, or refer to. Statements that write call a table by
-    its own name."""
+    """Return the rows of a resource that the context allows a request to write or to refer to. Statements that write
+    have no aliases: the alias is the name of the table."""
     return open_rows(resource, resource.table, context)
 
 
@@ -54,8 +54,8 @@ def open_related(
     catalog: Catalog,
     context: Context,
 ) -> Rows:
-    """The rows at the other end of a relationship of the resource. parent: the alias of its rows. aliases: that of the
-    related rows, and before it that of the link table, if there is one."""
+    """Return the related rows of rows of the resource. parent: the alias of these. aliases: that of the related rows,
+    after that of the link table, if there is one."""
     target, alias = catalog.target(relationship), aliases[-1]
     own, link = own_key_of(relationship), link_of(relationship)
     if link is not None:
@@ -68,56 +68,58 @@ def open_related(
 def open_owners(
     relationship: Relationship, resource: Resource, alias: str, related: str, catalog: Catalog, context: Context
 ) -> Rows:
-    """The rows of the resource that have a relationship, attached to its related rows. related: the alias of these."""
+    """Return the rows of the resource, attached to the related rows of a relationship. related: the alias of these."""
     target = open_related(relationship, resource, alias, [alias, related], catalog, context)
     return leading_rows(open_rows(resource, alias, context), target, related, alias)
 
 
 def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
-    """The rows that a relationship leads from, attached to those that it leads to. target: as it is attached to the
-    source. parent: the alias of the rows that it leads to. alias: of those that it leads from."""
-    rows, through = moved_rows(source, alias), target.through
+    """Return the source of a relationship, attached to its target. target: as it is attached to the source. parent: the
+    alias of the target. alias: the new alias of the source."""
+    rows, through = rows_with_alias(source, alias), target.through
     if through is None:
-        return attached_rows(rows, parent, _turned(target.pairs))
-    links = LinkRows(through.link, f"l{alias}", _turned(through.far), _turned(through.near))
+        return attached_rows(rows, parent, _inverse(target.pairs))
+    links = LinkRows(through.link, f"l{alias}", _inverse(through.far), _inverse(through.near))
     return msgspec.structs.replace(rows, parent=parent, pairs=(), through=links)
 
 
 def with_conditions(rows: Rows, conditions: tuple[Condition, ...]) -> Rows:
-    """Those of the rows that meet these conditions, in no order."""
-    return msgspec.structs.replace(rows, conditions=conditions, joins=(), order=(), limit=None, offset=None, place=None)
+    """Return the rows that meet these conditions, without an order."""
+    return msgspec.structs.replace(
+        rows, conditions=conditions, joins=(), order=(), keyset=None, limit=None, offset=None
+    )
 
 
-def _turned(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+def _inverse(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
     return tuple([(far, near) for near, far in pairs])
 
 
 def attached_rows(rows: Rows, parent: str, pairs: tuple[Pair, ...]) -> Rows:
-    """The same rows, attached to other ones by equal columns."""
+    """Return the rows, attached to other rows by pairs of equal columns."""
     return msgspec.structs.replace(rows, parent=parent, pairs=pairs, through=None)
 
 
-def moved_rows(rows: Rows, alias: str) -> Rows:
-    """The same rows under another alias."""
-    return msgspec.structs.replace(rows, alias=alias, criteria=moved(rows.criteria, rows.alias, alias))
+def rows_with_alias(rows: Rows, alias: str) -> Rows:
+    """Return the rows with another alias."""
+    return msgspec.structs.replace(rows, alias=alias, criteria=with_alias(rows.criteria, rows.alias, alias))
 
 
-def moved(conditions: tuple[Condition, ...], alias: str, other: str) -> tuple[Condition, ...]:
-    """The same conditions about the rows of another alias."""
-    return tuple([_moved(condition, alias, other) for condition in conditions])
+def with_alias(conditions: tuple[Condition, ...], alias: str, other: str) -> tuple[Condition, ...]:
+    """Return the conditions with `other` in place of `alias`."""
+    return tuple([_with_alias(condition, alias, other) for condition in conditions])
 
 
-def _moved(condition: Condition, alias: str, other: str) -> Condition:
+def _with_alias(condition: Condition, alias: str, other: str) -> Condition:
     match condition:
         case Test(left=left, right=right):
-            there = None if right is None else _moved_column(right, alias, other)
-            return msgspec.structs.replace(condition, left=_moved_column(left, alias, other), right=there)
+            new_right = None if right is None else _column_with_alias(right, alias, other)
+            return msgspec.structs.replace(condition, left=_column_with_alias(left, alias, other), right=new_right)
         case CustomTest(left=left):
-            return msgspec.structs.replace(condition, left=_moved_column(left, alias, other))
+            return msgspec.structs.replace(condition, left=_column_with_alias(left, alias, other))
         case Logic(items=items):
-            return msgspec.structs.replace(condition, items=moved(items, alias, other))
+            return msgspec.structs.replace(condition, items=with_alias(items, alias, other))
         case Exists(rows=rows):
-            inner = moved(rows.conditions, alias, other)
+            inner = with_alias(rows.conditions, alias, other)
             rows = msgspec.structs.replace(_attached_to(rows, alias, other), conditions=inner)
             return msgspec.structs.replace(condition, rows=rows)
         case InScope():
@@ -128,7 +130,7 @@ def _moved(condition: Condition, alias: str, other: str) -> Condition:
             assert_never(condition)
 
 
-def _moved_column(column: ColumnRef, alias: str, other: str) -> ColumnRef:
+def _column_with_alias(column: ColumnRef, alias: str, other: str) -> ColumnRef:
     rows = None if column.rows is None else _attached_to(column.rows, alias, other)
     return ColumnRef(other if column.alias == alias else column.alias, column.attribute, rows)
 

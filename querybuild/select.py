@@ -1,8 +1,7 @@
-"""ReadPlan -> SELECT statements. What comes in: a plan. What goes out: statements, their clauses in the order in
-which SQL is read.
+"""Compiles a ReadPlan to SELECT statements.
 
-Nothing here can fail for a request's sake, and nothing knows a value. For a list of users with a filter on
-`group.name`, sorted by `-age`:
+It must not know: values. No request can make it fail. The statement for a list of users with a filter on `group.name`,
+sorted by `-age`:
 
     SELECT "t0"."id","t0"."first_name",... FROM "users" "t0"
     WHERE EXISTS (SELECT 1 FROM "groups" "t1" WHERE "t1"."id"="t0"."group_id" AND "t1"."name"=$1)
@@ -26,30 +25,35 @@ from querybuild.clauses import (
     column,
     columns,
     cursor_columns,
-    follows,
     from_rows,
     join,
     join_links,
     named_parent,
     order,
     order_terms,
+    rows_after,
     scope_criteria,
     table,
     where,
 )
 from querybuild.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
-from querybuild.rows import MOST_COLUMNS, key_position, nodes, page_width, part_width, row_width
+from querybuild.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
 
 
 class ReadStatements(msgspec.Struct, frozen=True):
-    """primary, and the count where the plan wants one. first: of a list without pages, the rows that are read before it
-    is streamed; else as primary. branches: of the whole tree in pre-order; None where a
-    branch's linkage needs no rows, or these come with the primary ones. parent: whether the resource is there that the
-    rows are related to. at_once: primary and branches as one statement, for a read that has no snapshot of its own;
-    None where it would have one part.
+    """The statements of a read.
+
+    primary: the primary rows.
+    first: the first rows of a list without pages, which decide whether it is streamed. Otherwise the same as primary.
+    count: the total.
+    branches: the related rows of each branch, in pre-order. None if a branch needs no rows, or if they come with the
+        primary rows.
+    parent: finds the resource that the path names. Only for related rows.
+    at_once: primary and branches in one statement, for a read without a snapshot of its own. None if it would only have
+        the primary rows.
     """
 
     primary: Statement
@@ -60,12 +64,14 @@ class ReadStatements(msgspec.Struct, frozen=True):
     at_once: Statement | None
 
     def all(self) -> Iterator[Statement]:
+        """Return the statements that are not None."""
         for statement in (self.primary, self.count, self.parent, self.at_once, *self.branches):
             if statement is not None:
                 yield statement
 
 
 def compile_read(plan: ReadPlan) -> ReadStatements:
+    """Compile a plan."""
     primary = _primary(plan) if plan.united is None else _united(plan, plan.united)
     return ReadStatements(
         primary=primary,
@@ -73,30 +79,31 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
         count=_count(plan),
         branches=tuple(_branches(plan.node)),
         parent=_parent(plan),
-        at_once=_at_once(plan) if plan.answers_writes and _fits_at_once(plan.node) else None,
+        at_once=_at_once(plan) if plan.answers_writes and _can_read_at_once(plan.node) else None,
     )
 
 
-def _fits_at_once(root: Node) -> bool:
-    """Whether there is more than one part, and a row has room for all of them."""
+def _can_read_at_once(root: Node) -> bool:
+    """Whether there is more than one part, and their columns fit into one row."""
     widths = [row_width(node, branch) + 1 for node, branch in nodes(root) if branch is None or branch.needs_rows]
-    return len(widths) > 1 and sum(widths) <= MOST_COLUMNS
+    return len(widths) > 1 and sum(widths) <= MAX_COLUMNS
 
 
 def _primary(plan: ReadPlan) -> Statement:
-    """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`: the exact total
-    rides along as the last column, which saves a round trip and the transaction that two statements would need.
+    """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`. The exact total is the
+    last column: this saves a round trip, and the transaction that two statements would need.
 
-    So do the rows of to-one includes, where there are few primary ones: `SELECT ...,"j1"."id","j1"."name",... FROM
-    "users" "t0" LEFT JOIN "groups" "j1" ON "j1"."id"="t0"."group_id"` (docs/adr/0014-joined-includes.md)."""
+    If there are few primary rows, to-one includes are joined: `SELECT ...,"j1"."id","j1"."name",... FROM "users" "t0"
+    LEFT JOIN "groups" "j1" ON "j1"."id"="t0"."group_id"` (docs/adr/0014-joined-includes.md)."""
     binds = Binds()
     return Statement(_primary_rows(plan, binds).get_sql(), binds.slots)
 
 
-def _first(plan: ReadPlan, most: int) -> Statement:
-    """`SELECT ... ORDER BY "t0"."id" LIMIT 1001`: PostgreSQL plans for no more rows, and begins at once."""
+def _first(plan: ReadPlan, max_rows: int) -> Statement:
+    """`SELECT ... ORDER BY "t0"."id" LIMIT 1001`. PostgreSQL knows the number of rows when it plans the statement, and
+    chooses a plan that returns the first rows early."""
     binds = Binds()
-    limit: Any = Template(str(most))
+    limit: Any = Template(str(max_rows))
     return Statement(_ordered_rows(plan, binds).limit(limit).get_sql(), binds.slots)
 
 
@@ -113,20 +120,21 @@ def _ordered_rows(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _united(plan: ReadPlan, branch: Branch) -> Statement:
-    """The primary rows, numbered at the end, and then those of a branch, in columns of their own
-    (docs/adr/0020-united-includes.md). One row more than the page holds may be read, but nothing of what belongs to it:
+    """Return one statement for the primary rows and then the rows of a branch, in columns of their own. The last column
+    numbers the primary rows (docs/adr/0020-united-includes.md). The primary rows may contain one row more than the
+    page. Its related rows are not read:
 
         WITH "the page" ("c0","c1",...) AS MATERIALIZED (SELECT ... FROM "users" "t0" ORDER BY "t0"."id" LIMIT 31)
         SELECT "the page".*,NULL,NULL,NULL,row_number() OVER () FROM "the page"
         UNION ALL SELECT NULL,NULL,...,"t0"."id","t0"."name","t0"."owner_id",NULL FROM "computers" "t0"
         WHERE "t0"."owner_id"=ANY(ARRAY(SELECT "c0" FROM "the page" LIMIT 30)) ORDER BY 15,12
 
-    A materialized query is read in the order in which it was written. It hides a table of its name.
+    A materialized CTE keeps the order of its rows.
     """
     binds = Binds()
     page = _primary_rows(plan, binds).get_sql()
     width, own_width = page_width(plan), row_width(branch.node, branch)
-    names = ",".join(f'"c{place}"' for place in range(width))
+    names = ",".join(f'"c{index}"' for index in range(width))
     limit = _limit_term(plan, binds, is_page=True)
     bounded = "" if limit is None else f" LIMIT {limit.get_sql()}"
     keys = Template(f'ARRAY(SELECT "c{key_position(plan.node, branch)}" FROM {_PAGE}{bounded})')
@@ -144,7 +152,7 @@ _PAGE = '"the page"'
 
 
 def _joined(node: Node) -> Iterator[Node]:
-    """The nodes of to-one includes that are joined, in pre-order."""
+    """Return the nodes of joined to-one includes, in pre-order."""
     for branch in node.branches:
         if branch.is_joined:
             yield branch.node
@@ -162,7 +170,7 @@ def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuild
 
 
 def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    """`SELECT COUNT(*) FROM "users" "t0" WHERE ...`; or, by the rows that belong to them:
+    """`SELECT COUNT(*) FROM "users" "t0" WHERE ...`. If the keys of related rows are counted instead:
 
     SELECT COUNT(*) FROM (SELECT DISTINCT "t1"."owner_id" FROM "computers" "t1"
     WHERE NOT "t1"."owner_id" IS NULL AND "t1"."serial" LIKE $1) "k"
@@ -180,7 +188,8 @@ def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
 
 
 def _count(plan: ReadPlan) -> Statement | None:
-    """For a page without rows, which cannot carry the total; an estimate is the planner's, of the rows themselves."""
+    """The exact total for a page without rows, which has no row for the total; or the estimate of PostgreSQL's
+    planner."""
     if plan.total in (None, "none"):
         return None
     binds = Binds()
@@ -198,7 +207,7 @@ def _parent(plan: ReadPlan) -> Statement | None:
 
 
 def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of the primary rows."""
+    """Return FROM and WHERE of the primary rows."""
     rows = plan.node.rows
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     for criterion in scope_criteria(plan.scope, binds) if plan.scope is not None else ():
@@ -207,12 +216,12 @@ def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 
 def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of the rows of the page. A cursor's place is one condition more where it has one part:
+    """Return FROM and WHERE of the rows of the page. A cursor adds one condition:
 
         FROM "users" "t0" WHERE "t0"."group_id"=$1 AND ("t0"."last_name","t0"."id")>($2,$3)
 
-    Where it has several, and far into a list, the ids of the page are found first, from an index alone if there is one,
-    and then the rows (docs/adr/0011-pages.md):
+    If the position of the cursor has several parts, or if the offset is large, the ids of the page are found first, and
+    then the rows. An index may be enough to find the ids (docs/adr/0011-pages.md):
 
         FROM "users" "t0" WHERE "t0"."id"=ANY(ARRAY(
         (SELECT "t0"."id" FROM "users" "t0" WHERE ("t0"."age","t0"."id")>($1,$2) ORDER BY "t0"."age","t0"."id" LIMIT $3)
@@ -220,14 +229,14 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
     """
     rows = matching(plan, binds)
-    parts = [rows] if plan.rows.place is None else [rows.where(part) for part in follows(plan.rows.place, binds)]
+    parts = [rows] if plan.rows.keyset is None else [rows.where(part) for part in rows_after(plan.rows.keyset, binds)]
     if len(parts) == 1 and not plan.finds_ids_first:
         return parts[0]
     ids: Any = None
     for part in parts:
         own = _page_ids(part, plan, binds)
         ids = own if ids is None else ids.union_all(own)
-    # The criteria have chosen the ids.
+    # Without the criteria: they already apply to the ids.
     found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
     return found.where(equals_any(_id_of(plan.node), Template("ARRAY{}", ids)))
 
@@ -245,10 +254,10 @@ def _limit(query: QueryBuilder, plan: ReadPlan, binds: Binds, *, is_page: bool =
 
 
 def _limit_term(plan: ReadPlan, binds: Binds, *, is_page: bool) -> Term | None:
-    """is_page: without the row more that tells whether there is another page.
+    """Return LIMIT. is_page: without the additional row that shows whether there is a next page.
 
-    PostgreSQL plans a statement with `LIMIT $1` each time, since it cannot know how little that is; one with a number
-    it plans once. A filter's values are worth a plan of their own: a plan for any value may walk a million rows."""
+    PostgreSQL plans a statement with `LIMIT $1` on each execution, because the best plan depends on the limit. It plans
+    one with a number once. A statement with a filter is planned each time: a generic plan may read a million rows."""
     if plan.rows.limit is None:
         return None
     is_filtered = plan.scope is not None or plan.rows.conditions or plan.rows.criteria
@@ -268,13 +277,13 @@ def _branches(node: Node) -> Iterator[Statement | None]:
 
 
 def _branch(branch: Branch) -> Statement | None:
-    """The rows at the other end of a relationship, of all parents at once.
+    """The related rows of all parents.
 
-    A key in the parent's row:
+    With the key in the parent's row:
     `SELECT ... FROM "groups" "t0" WHERE "t0"."id"=ANY($1) ORDER BY "t0"."id"`
-    A key in the target's row:
+    With the key in the related row:
     `SELECT ...,"t0"."owner_id" FROM "computers" "t0" WHERE "t0"."owner_id"=ANY($1) ORDER BY "t0"."id"`
-    A link table:
+    With a link table:
     `SELECT ...,"t1"."post_id" FROM "tags" "t0" JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"
     WHERE "t1"."post_id"=ANY($1) ORDER BY "t0"."id"`
     """
@@ -286,7 +295,7 @@ def _branch(branch: Branch) -> Statement | None:
 
 
 def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
-    """FROM and WHERE of the rows of a branch; keys is an array, a parameter or a subquery."""
+    """Return FROM and WHERE of the rows of a branch. keys: an array, as a parameter or a subquery."""
     rows = branch.node.rows
     query = from_rows(rows, binds)
     if rows.through is not None:
@@ -301,7 +310,7 @@ def _branch_columns(branch: Branch, binds: Binds) -> list[Term]:
 
 
 def _far_key(rows: Rows) -> Term:
-    """The column that meets the parents' keys."""
+    """Return the column of the related rows, or of their link table, that equals the key of a parent."""
     if rows.through is not None:
         ((_, column_name),) = rows.through.near
         return column(rows.through.alias, column_name)
@@ -310,7 +319,7 @@ def _far_key(rows: Rows) -> Term:
 
 
 def _near_key(rows: Rows, parents: Rows) -> Term:
-    """The column of the parents that the related rows meet."""
+    """Return the column of the parents that equals the key of the related rows."""
     ((column_name, _),) = rows.pairs if rows.through is None else rows.through.near
     return column(parents.alias, column_name)
 
@@ -320,11 +329,11 @@ def _id_of(node: Node) -> Term:
 
 
 def _at_once(plan: ReadPlan) -> Statement:
-    """All rows of the answer to a write in one statement, and so in one snapshot, whatever the isolation: of one
-    resource, or of a page of linkage, which is in the order of the ids.
+    """Return one statement for all rows of the answer to a write. So they are of one snapshot, at any isolation level.
+    The primary rows are one resource, or a page of linkage in the order of the ids.
 
-    Each part numbers its rows; a row of the result belongs to the part whose number is not null. The numbers go by
-    their places, since a column may have any name:
+    Each part numbers its rows. A row of the result belongs to the part whose number is not null. ORDER BY refers to
+    the numbers by position, because a column may have any name:
 
         SELECT * FROM (SELECT row_number() OVER (ORDER BY "t0"."id"),... FROM "users" "t0" WHERE "t0"."id"=$1) "p0"
         FULL JOIN (SELECT row_number() OVER (ORDER BY "t0"."id"),... FROM "computers" "t0" WHERE
@@ -343,12 +352,12 @@ def _at_once(plan: ReadPlan) -> Statement:
     widths = [
         part_width(plan, node, branch) for node, branch in nodes(plan.node) if branch is None or branch.needs_rows
     ]
-    places = accumulate(widths[:-1], initial=1)
-    return Statement(f"SELECT * FROM {sql} ORDER BY {','.join(map(str, places))}", binds.slots)
+    positions = accumulate(widths[:-1], initial=1)
+    return Statement(f"SELECT * FROM {sql} ORDER BY {','.join(map(str, positions))}", binds.slots)
 
 
 def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds: Binds) -> None:
-    """The parts below the rows of a node, in pre-order; a branch that needs no rows has none."""
+    """Append the parts of the branches of a node, in pre-order. A branch that needs no rows has none."""
     for branch in node.branches:
         if not branch.needs_rows:
             continue

@@ -1,11 +1,11 @@
-"""Compiles a `StreamPlan`: each of its parts becomes one statement for a cursor and one for each of its linkage.
+"""Compiles a `StreamPlan`. Each of its parts becomes a statement for a cursor, and a statement for each linkage.
 
-The rows of a type that primary rows lead to:
+The included rows of a type:
 
     SELECT "i0"."id","i0"."name",... FROM "computers" "i0"
     WHERE EXISTS (SELECT 1 FROM "users" "t0" WHERE "t0"."age">$1 AND "t0"."id"="i0"."owner_id") ORDER BY "i0"."id"
 
-Nothing here can fail for a request's sake, and nothing knows a value.
+It must not know: values. No request can make it fail.
 """
 
 from __future__ import annotations
@@ -26,17 +26,22 @@ from querybuild.select import KEYS, compile_read, matching
 from querybuild.stream_plan import StreamPart, StreamPlan
 from querybuild.terms import Template, equals_any
 
-MOST = Slot("most")
+MAX_ROWS = Slot("max_rows")
 FAST_START = "LIMIT (SELECT NULL::bigint)"
 ROW_BYTES = 28
-"""The least that PostgreSQL keeps of a row: its header and the pointer to it."""
+"""The minimal size of a row in PostgreSQL: its header and the pointer to it."""
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
-    """Resources of one type that stand together in the document. node: how they are shown; what it branches to is only
-    identified. linkage: the statement of each branch; None where the rows themselves have the keys. linked: the
-    statement that gives, of some ids, those of the resources that show the linkage of each branch; None where all do.
-    count: how many rows there are, up to a number. ambiguous: an id that is null or of two rows, if there is one."""
+    """The statements for resources of one type that are together in the document.
+
+    node: how they are shown. Its branches only have linkage.
+    linkage: for each branch the statement of its linkage. None if the rows contain the keys.
+    linked: for each branch the statement that finds which of some ids are those of resources that show this linkage.
+        None if all of them do.
+    count: counts the rows, up to a limit.
+    ambiguous: finds an id that is null or that two rows have.
+    """
 
     node: Node
     rows: Statement
@@ -47,8 +52,8 @@ class Part(msgspec.Struct, frozen=True, eq=False):
 
 
 class StreamStatements(msgspec.Struct, frozen=True, eq=False):
-    """included: by type. bounds: how many rows the tables of `included` have at most, each; null where only counting
-    tells. None where nothing is included."""
+    """The statements of a stream. included: one part for each type. bounds: the maximal number of rows of each table of
+    `included`, null if they have to be counted. None if nothing is included."""
 
     data: Part
     included: tuple[Part, ...]
@@ -56,6 +61,7 @@ class StreamStatements(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def parts(self) -> tuple[Part, ...]:
+        """All parts, `data` first."""
         return (self.data, *self.included)
 
 
@@ -103,14 +109,15 @@ def _ambiguous(shown: Rows, rows: QueryBuilder, binds: Binds) -> Statement:
 
 def _count(rows: QueryBuilder, binds: Binds) -> Statement:
     """`SELECT COUNT(*) FROM (SELECT 1 FROM ... LIMIT $1) "c"`"""
-    limited = rows.select(1).limit(binds(MOST))  # type: ignore[arg-type]  # PyPika's hint is of plain numbers
+    limited = rows.select(1).limit(binds(MAX_ROWS))  # type: ignore[arg-type]  # PyPika declares int, but takes any term
     counted = PostgreSQLQuery.from_(limited.as_("c")).select(sql_functions.Count("*"))
     return Statement(counted.get_sql(), binds.slots)
 
 
 def row_bounds(resources: Sequence[Resource]) -> Statement:
-    """How many rows a table can have for its size, which costs next to nothing, where counting them would delay the
-    first byte. Not known of views, of partitioned and of foreign tables, and where another server has the rows."""
+    """Return the statement for the maximal number of rows of each table, which follows from its size. This is fast,
+    while counting the rows would delay the first byte. It is null for views, for partitioned and foreign tables, and
+    for tables with another access method than heap."""
     tables = [table(resource).get_sql(quote_char='"').replace("'", "''") for resource in resources]
     names = ",".join([f"'{name}'" for name in tables])
     is_plain = (

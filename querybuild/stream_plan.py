@@ -26,7 +26,7 @@ from querybuild.plan import (
     node_of,
 )
 from querybuild.resource import Resource
-from querybuild.rowsets import attached_rows, leading_rows, moved_rows, with_conditions
+from querybuild.rowsets import attached_rows, leading_rows, rows_with_alias, with_conditions
 
 INCLUDED = "i0"
 """The alias of included rows. The rows on the way back to the primary rows are i1, i2, ..."""
@@ -94,7 +94,7 @@ def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> Stre
     conditions = [_any([_reached(plan, path, INCLUDED) for _, path in places])]
     if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
-    rows = with_conditions(moved_rows(places[0][0].rows, INCLUDED), tuple(conditions))
+    rows = with_conditions(rows_with_alias(places[0][0].rows, INCLUDED), tuple(conditions))
     order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(resource)), is_descending=False, is_nullable=False)
     node = _with_linkage(places, msgspec.structs.replace(rows, order=(order,)))
     linked = tuple([_linked(plan, branch, places) for branch in node.branches])
@@ -124,7 +124,7 @@ def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | N
     showing = [path for node, path in places if _shows(node, branch)]
     if len(showing) == len(places):
         return None
-    rows = moved_rows(places[0][0].rows, INCLUDED)
+    rows = rows_with_alias(places[0][0].rows, INCLUDED)
     return with_conditions(rows, (_any([_reached(plan, path, INCLUDED) for path in showing]),))
 
 

@@ -1,7 +1,6 @@
-"""The PostgreSQL terms that PyPika lacks. What comes in: PyPika terms. What goes out: PyPika terms; the SQL
-stands beside each.
+"""Defines the PostgreSQL terms that PyPika lacks. The SQL of each is in its docstring.
 
-No value enters here but as a parameter's term, and every name comes from a declaration.
+It must not know: values. They are parameters. All names come from declarations.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from pypika.terms import Criterion, Term
 
 
 class Template(Criterion):
-    """SQL text around terms: `Template("{} = ANY({})", column, parameter)` is `"t0"."id" = ANY($1)`.
+    """SQL text with terms in it: `Template("{} = ANY({})", column, parameter)` is `"t0"."id" = ANY($1)`.
 
-    The text is ours and never a request's.
+    The text never comes from a request.
     """
 
     def __init__(self, text: str, *terms: Term) -> None:
@@ -25,6 +24,7 @@ class Template(Criterion):
         self.terms = terms
 
     def get_sql(self, **kwargs: Any) -> str:
+        """Return the SQL, as PyPika calls it."""
         with_alias = kwargs.pop("with_alias", False)
         kwargs["subquery"] = True
         sql = self.text.format(*(term.get_sql(**kwargs) for term in self.terms))
@@ -32,7 +32,7 @@ class Template(Criterion):
 
 
 def escaped_braces(sql: str) -> str:
-    """SQL for the text of a Template: names of types, tables and columns may have braces.
+    """Escape SQL for the text of a Template. Names of types, tables and columns may contain braces.
 
     >>> escaped_braces('"a{b}"')
     '"a{{b}}"'
@@ -41,22 +41,22 @@ def escaped_braces(sql: str) -> str:
 
 
 def equals_any(term: Term, array: Term) -> Criterion:
-    """`"t0"."id"=ANY($1)`: one statement for a list of any length."""
+    """Return `"t0"."id"=ANY($1)`. The statement is the same for a list of any length."""
     return Template("{}=ANY({})", term, array)
 
 
 def ordered(term: Term, *, is_descending: bool, is_nullable: bool, is_backwards: bool = False) -> Term:
-    """`"t0"."age" DESC NULLS LAST`; backwards `"t0"."age" NULLS FIRST`. Where nulls go is written only where it changes
-    something: ascending order has them last already and descending order first, and over a NOT NULL column it would
-    keep PostgreSQL from reading a plain index backwards."""
+    """Return `"t0"."age" DESC NULLS LAST`, or backwards `"t0"."age" NULLS FIRST`. NULLS is only written if it changes
+    the order. In ascending order nulls are last by default. For a NOT NULL column, NULLS would prevent PostgreSQL from
+    reading a plain index backwards."""
     direction = " DESC" if is_descending != is_backwards else ""
     nulls = " NULLS FIRST" if is_backwards else " NULLS LAST"
     return Template("{}" + direction + nulls * (is_nullable and is_descending), term)
 
 
 def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
-    """An element's way of being read, for an array of them; null stays null, an empty array stays empty, two dimensions
-    stay two. An array of more is shown as one list.
+    """Return a `select` for arrays that applies `select` to each element. Null stays null, an empty array stays empty,
+    and an array of two dimensions keeps them. An array of more dimensions is shown as one list.
 
     `CASE WHEN array_ndims("t0"."a")=2 THEN ARRAY(SELECT ARRAY(SELECT CAST("t0"."a"["i"]["j"] AS TEXT) FROM
     generate_subscripts("t0"."a",2) AS "j") FROM generate_subscripts("t0"."a",1) AS "i") WHEN "t0"."a" IS NULL THEN NULL

@@ -17,10 +17,10 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
     context: Values = ()
     path: Any = None
 
-    def of(self, statement: Statement, *, keys: Any = None, row: Any = None, most: Any = None) -> list[Any]:
-        """Return the values of $1, $2, ... keys, row, most: the values for the slots of these sources, which are only
-        known when the statement runs."""
-        others = {"path": self.path, "keys": keys, "row": row, "most": most}
+    def of(self, statement: Statement, *, keys: Any = None, row: Any = None, max_rows: Any = None) -> list[Any]:
+        """Return the values of $1, $2, ... keys, row, max_rows: the values for the slots of these sources, which are
+        only known when the statement runs."""
+        others = {"path": self.path, "keys": keys, "row": row, "max_rows": max_rows}
         return [
             self.request[slot.index]
             if slot.source == "request"

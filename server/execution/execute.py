@@ -1,7 +1,7 @@
-"""Runs prepared reads on a connection. What comes in: statements, values, a connection inside its transaction. What
-goes out: rows by node and a total; or the answer that the database's word amounts to.
+"""Runs prepared reads on a connection. What comes in: statements, values, and a connection inside its transaction. What
+goes out: the rows of each node and a total. If PostgreSQL refuses a value, the error says which parameter it is.
 
-Nothing here writes SQL, and nothing encodes.
+It must not know: SQL text, documents.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from querybuild.rows import (
     joined_width,
     nodes,
     part_width,
-    parted,
     row_width,
+    split_rows,
     with_computed,
 )
 from serializers.errors import AnswerTooLarge
@@ -47,13 +47,18 @@ from server.postgres.rules import is_rule
 ONLY_FILTERS = frozenset({"filter"})
 
 FIRST_INCLUDED = 5000
-"""How many included rows an answer without pages may have that is sent as a whole. One with more is streamed."""
+"""How many included rows an answer without pages may have. With more rows it is streamed."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
-    """rows: of each node in pre-order. total: None where it was not asked for. has_more: whether rows follow
-    this page; without pages there are then none here, and all of them are to be streamed. received_bytes: how much
-    PostgreSQL sent for them."""
+    """The rows of a read.
+
+    rows: for each node, in pre-order.
+    total: None if it was not requested.
+    has_more: whether there are rows after this page. Without pages: whether all rows must be streamed. Then `rows` is
+        empty.
+    received_bytes: how much PostgreSQL sent.
+    """
 
     rows: list[Sequence[Row]]
     total: int | None
@@ -62,12 +67,12 @@ class ReadResult(msgspec.Struct, frozen=True):
     received_bytes: int = 0
 
 
-_ALL = ReadResult([], None, False, True)
-"""Too much to be sent as a whole."""
+_MUST_STREAM = ReadResult([], None, False, True)
+"""The result of a read that is too large to be sent as a whole."""
 
 
 async def execute_read(database: Database, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
-    """A read in one snapshot: that of its one statement, or of a transaction where it turns out to need more.
+    """Execute a read in one snapshot. A transaction is only used if the read needs more than one statement.
 
     Raises PageError, ValueRefused, TooManyIncluded, TooManyRows, AnswerTooLarge, ResourceNotFound.
     """
@@ -90,7 +95,7 @@ async def execute_read(database: Database, read: PreparedRead, sent: Arguments, 
     except AnswerTooLarge:
         if not is_first:
             raise
-        return _ALL
+        return _MUST_STREAM
     assert result is not None
     return result
 
@@ -104,8 +109,8 @@ async def run_read(
     is_snapshot: bool = True,
     is_first: bool = False,
 ) -> ReadResult | None:
-    """All statements of a read. Without a snapshot only the first one may run: None when that does not tell all.
-    is_first: of a read without pages the first rows, which may be all of them. Raises as above."""
+    """Run the statements of a read. is_snapshot: False if only one statement may run. Then the result is None if this
+    is not enough. is_first: only the first rows of a read without pages are read. Raises like `execute_read`."""
     plan, page = read.plan, read.page
     with connection.limit_received(engine.settings.max_answer_bytes) as meter:
         try:
@@ -114,8 +119,8 @@ async def run_read(
                 _check_ids(read, None, primary)
             rows, has_more = _page(primary, read, engine)
             if is_first and len(rows) == plan.first_rows:
-                return _ALL
-            if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.place is not None):
+                return _MUST_STREAM
+            if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
         except (*REFUSED, *INTERNAL) as error:
@@ -124,12 +129,12 @@ async def run_read(
             await _check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
-            most = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
+            limit = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
             try:
-                await _read_branches(connection, read, sent, found, united, most)
+                await _read_branches(connection, read, sent, found, united, limit)
             except TooManyIncluded:
                 if is_first:
-                    return _ALL
+                    return _MUST_STREAM
                 raise
         return _result(read, found, total, has_more, meter.received_bytes)
 
@@ -137,21 +142,24 @@ async def run_read(
 async def _primary(
     connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine, *, is_first: bool
 ) -> tuple[Sequence[Row], Sequence[Row]]:
-    """The primary rows, and those of the branch that comes with them."""
+    """Return the primary rows, and those of the branch that the same statement reads."""
     statements, branch = read.ready.statements, read.plan.united
     statement = statements.first if is_first else statements.primary
     values = sent.of(statement)
     if branch is None:
         return await connection.fetch(statement.sql, *values), ()
-    # Enough to tell that there are too many, whichever of them the page shows already.
-    most_primary = read.page.size + 1
-    times = most_primary if link_of(branch.relationship) is not None else 1
-    most = most_primary + (engine.limits.max_included + most_primary) * times + 1
-    return parted(read.plan, await connection.fetch_at_most(statement.sql, values, most if branch.is_included else 0))
+    # With one row more there are too many included resources, even if some of them are primary resources. Rows of a
+    # link table are repeated for each primary row.
+    max_primary = read.page.size + 1
+    repeats = max_primary if link_of(branch.relationship) is not None else 1
+    limit = max_primary + (engine.limits.max_included + max_primary) * repeats + 1
+    return split_rows(
+        read.plan, await connection.fetch_at_most(statement.sql, values, limit if branch.is_included else 0)
+    )
 
 
 async def run_read_at_once(connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> ReadResult:
-    """The answer to a write, inside a transaction that is no snapshot: all its rows in one statement.
+    """Read the answer to a write in one statement, because its transaction has no snapshot.
 
     Raises PageError, TooManyIncluded, AnswerTooLarge.
     """
@@ -173,7 +181,8 @@ async def run_read_at_once(connection: Connection, read: PreparedRead, sent: Arg
 
 
 def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
-    """The rows of each node, of the one statement that has all: each part is led by a number that others have null."""
+    """Split the rows of a statement that reads a whole document into the rows of each node. The first column of each
+    part is a number. It is null in the rows of other parts."""
     found: list[Sequence[Row]] = []
     begin = 0
     for node, branch in nodes(plan.node):
@@ -186,9 +195,9 @@ def _parts(plan: ReadPlan, rows: Sequence[Row]) -> list[Sequence[Row]]:
     return found
 
 
-def _included(read: PreparedRead, primary: Sequence[Row], most: int) -> _Included:
-    """Linkage that includes what it identifies shows its primary rows in `included` as well."""
-    return _Included(read.plan.node, primary, most - (len(primary) if read.plan.includes_primary else 0))
+def _included(read: PreparedRead, primary: Sequence[Row], limit: int) -> _Included:
+    """Return the counter of included resources. If linkage includes its resources, the primary rows count too."""
+    return _Included(read.plan.node, primary, limit - (len(primary) if read.plan.includes_primary else 0))
 
 
 def _result(
@@ -212,13 +221,15 @@ async def read_rows(
 
 
 def result_of(read: PreparedRead, rows: list[Sequence[Row]]) -> ReadResult:
-    """A document of one resource. rows: of each node in pre-order."""
+    """Return the result for a document of one resource. rows: for each node, in pre-order."""
     return ReadResult(_computed(read, rows), None, False, False)
 
 
 async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> None:
-    """An answer that is too large undoes the write that it answers. It is encoded for that only where it may be: of a
-    byte come six at most, and of what Python computes any number. Raises AnswerTooLarge."""
+    """Check the size of the answer to a write before the commit. Raises AnswerTooLarge, and the write is rolled back.
+
+    The answer is only encoded if it may be too large. One received byte becomes at most six bytes. Values computed in
+    Python may have any size."""
     most_bytes = engine.settings.max_answer_bytes
     is_small = 6 * result.received_bytes < most_bytes and engine.has_room_for_rows
     if not is_small or read.ready.has_computed:
@@ -229,26 +240,28 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
 
 def _computed(read: PreparedRead, rows: list[Sequence[Row]]) -> list[Sequence[Row]]:
     if read.ready.unenforced_keys:
-        for (_, branch), those in zip(nodes(read.plan.node), rows, strict=True):
-            _check_ids(read, branch, those)
+        for (_, branch), node_rows in zip(nodes(read.plan.node), rows, strict=True):
+            _check_ids(read, branch, node_rows)
     if not read.ready.has_computed:
         return rows
-    return [with_computed(node, those) for (node, _), those in zip(nodes(read.plan.node), rows, strict=True)]
+    return [with_computed(node, node_rows) for (node, _), node_rows in zip(nodes(read.plan.node), rows, strict=True)]
 
 
 class AmbiguousIds(RuntimeError):
-    """Rows that no document can hold: no constraint says that there is one of each."""
+    """Two rows have the same id, or an id is null. This is only possible if no constraint prevents it."""
 
 
 def ambiguous_ids(read: PreparedRead, id_value: object) -> AmbiguousIds:
+    """Return the error for an id that is not unique or is null."""
     names = listed(map(quoted, read.ready.unenforced_keys))
     what = "a row has no id" if id_value is None else f"there is another row beside that with the id {id_value}"
     return AmbiguousIds(f"{what} where {names} is read: `waterspout check` tells which declaration it is")
 
 
 def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -> None:
-    """Raises AmbiguousIds. branch: how the rows were reached; those of a link table come once a parent."""
-    place = 0
+    """Check that ids are unique. branch: the branch of the rows. With a link table, a row may occur once for each
+    parent. Raises AmbiguousIds."""
+    parent_position = 0
     if branch is None:
         if not read.plan.is_collection and len(rows) > 1:
             raise ambiguous_ids(read, rows[0][0])
@@ -256,23 +269,25 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
         position = branch.node.position_of_parent
         if not branch.relationship.is_to_many and len({row[position] for row in rows}) < len(rows):
             raise ambiguous_ids(read, rows[0][0])
-        place = position if link_of(branch.relationship) is not None else 0
+        parent_position = position if link_of(branch.relationship) is not None else 0
     seen: set[tuple[Any, Any]] = set()
     for row in rows:
-        if row[0] is None or (row[0], row[place]) in seen:
+        if row[0] is None or (row[0], row[parent_position]) in seen:
             raise ambiguous_ids(read, row[0])
-        seen.add((row[0], row[place]))
+        seen.add((row[0], row[parent_position]))
 
 
 def _check_cursor(read: PreparedRead, sent: Arguments) -> None:
-    """Raises PageError for a cursor of another parent's list. The query string alone does not tell whose it is."""
+    """Check that the cursor was created for the parent that the path names. The planner does not know the path. Raises
+    PageError."""
     if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(sent.path)):
         page = read.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
 
 
 def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, str]:
-    """Of the first and the last row of the page; "" where it has none. parent: the id of the path."""
+    """Return the cursors of the first and the last row of the page, "" for an empty page. parent: the id in the
+    path."""
     parent = "" if read.plan.scope is None else parent
     begin = row_width(read.plan.node, None)
     end = begin + len(read.plan.cursor_keys)
@@ -283,48 +298,48 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
 
 
 def raise_refusal(error: Exception, read: PreparedRead, limits: Limits) -> NoReturn:
-    """What PostgreSQL refuses of a read's values as an answer; the error itself where a client sent none that can be
-    the reason: then an expression of the declarations fails for some row, or a function of its raises it."""
+    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
+    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
     if is_rule(error):
         raise error
     for node in field_filters(parse(read.pairs, ONLY_FILTERS, limits, []).filter):
         if _is_suspect(node, error):
             detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
             raise ValueRefused(detail, parameter=node.source.parameter) from error
-    if read.plan.rows.place is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
+    if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
 
 
 def _is_suspect(node: FieldFilter, error: Exception) -> bool:
-    """Whether PostgreSQL may mean that filter: it tells the kind of fault and not its place."""
+    """Whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if isinstance(error, INTERNAL):
         return node.op == "match"
     state = _state(error)
     if node.op not in all_names():
         return True
     if state == OUT_OF_RANGE:
-        # Of a value it is told before; to compare two columns, one may have to become of the other's type.
+        # The range of values is checked before. A comparison of two columns may cast one to the type of the other.
         return node.field is not None
     return node.op in _SUSPECTS.get(state, (node.op,))
 
 
 def _state(error: Exception) -> str:
-    """SQLSTATE; empty where the driver itself refuses."""
+    """Return the SQLSTATE. It is empty for an error of the driver."""
     return getattr(error, "sqlstate", None) or ""
 
 
 _SUSPECTS: dict[str, frozenset[str]] = {
     "2201B": frozenset({"match"}),
-    # Of arithmetic, parts of texts, subscripts, and LIKE patterns that end in a backslash, which are in none.
+    # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
     **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
 }
-"""The operators that can be the reason, by SQLSTATE; of any other one all can."""
+"""SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
 
 
 async def _check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:
-    """Nothing related: because there is nothing, or because the resource of the path is not there."""
+    """Check that the resource that the path names exists, if there are no related rows. Raises ResourceNotFound."""
     statement, scope = read.ready.statements.parent, read.plan.scope
     assert statement is not None
     assert scope is not None
@@ -333,23 +348,25 @@ async def _check_parent(connection: Connection, read: PreparedRead, sent: Argume
 
 
 def _page(rows: Sequence[Row], read: PreparedRead, engine: Engine) -> tuple[Sequence[Row], bool]:
-    """The page's rows, and whether a row more was there than the page holds."""
+    """Return the rows of the page, and whether there was one row more."""
     size = read.page.size
     if not read.plan.is_collection:
         return rows, False
-    most = engine.limits.unpaginated
-    if size == 0 and isinstance(most, int) and len(rows) > most:
-        raise too_many_rows(read, most)
+    limit = engine.limits.unpaginated
+    if size == 0 and isinstance(limit, int) and len(rows) > limit:
+        raise too_many_rows(read, limit)
     page, has_more = (rows[:size], True) if 0 < size < len(rows) else (rows, False)
     return page[::-1] if read.page.is_before else page, has_more
 
 
-def too_many_rows(read: PreparedRead, most: int) -> TooManyRows:
-    detail = f"There are more than {most} resources: ask for pages."
+def too_many_rows(read: PreparedRead, limit: int) -> TooManyRows:
+    """Return the error for a list without pages that is too long."""
+    detail = f"There are more than {limit} resources: ask for pages."
     return TooManyRows(detail, parameter="page[size]" if read.page.family == "number" else "page[limit]")
 
 
 def too_many_included() -> TooManyIncluded:
+    """Return the error for too many included resources."""
     detail = "The answer would include too many resources: ask for a smaller page or include less."
     return TooManyIncluded(detail, parameter="include")
 
@@ -357,8 +374,8 @@ def too_many_included() -> TooManyIncluded:
 async def _total(
     connection: Connection, read: PreparedRead, sent: Arguments, rows: Sequence[Row], has_more: bool
 ) -> int | None:
-    """How many match. Rows carry an exact total, and a page that is not full tells it; else there is a
-    statement for it."""
+    """Return the total. It is in the rows if it is exact, or follows from a page that is not full. Otherwise a
+    statement counts or estimates it."""
     plan, page = read.plan, read.page
     if not plan.is_collection or page.total == "none":
         return None
@@ -366,7 +383,7 @@ async def _total(
         return int(rows[0][-1])
     seen = page.offset + len(rows)
     is_last = page.size == 0 or (len(rows) < page.size and (rows or not page.offset))
-    if is_last and plan.rows.place is None:
+    if is_last and plan.rows.keyset is None:
         return seen
     statement = read.ready.statements.count
     assert statement is not None
@@ -378,23 +395,25 @@ async def _total(
 
 
 class _Included:
-    """How many resources a document may still include. One that it shows already does not count again."""
+    """Counts the included resources of a document. A resource that the document already contains is not counted
+    again."""
 
-    def __init__(self, root: Node, rows: Sequence[Row], most: int) -> None:
-        self._room = most
+    def __init__(self, root: Node, rows: Sequence[Row], limit: int) -> None:
+        self._room = limit
         self._check_room()
         self._seen: dict[Resource, list[Sequence[Row]]] = {root.resource: [rows]}
 
-    def most_rows(self, branch: Branch, key_count: int) -> int:
-        """Rows that a branch may have before it must be too many; 0 for any number, where it includes none."""
+    def max_rows(self, branch: Branch, key_count: int) -> int:
+        """Return the limit for the rows of a branch: with so many there are too many included resources. 0 is no limit,
+        for a branch that only has linkage."""
         if not branch.is_included:
             return 0
         known = sum(len(rows) for rows in self._seen.get(branch.node.resource, ()))
-        times = key_count if link_of(branch.relationship) is not None else 1
-        return (self._room + known) * times + 1
+        repeats = key_count if link_of(branch.relationship) is not None else 1
+        return (self._room + known) * repeats + 1
 
     def add(self, branch: Branch, rows: Sequence[Row]) -> None:
-        """Raises TooManyIncluded."""
+        """Count the rows of a branch. Raises TooManyIncluded."""
         if not branch.is_included:
             return
         seen = self._seen.setdefault(branch.node.resource, [])
@@ -417,13 +436,14 @@ async def _read_branches(
     sent: Arguments,
     found: list[Sequence[Row]],
     united: Sequence[Row],
-    most: int,
+    limit: int,
 ) -> None:
-    """Adds to the primary rows those of each node below. most: resources that may be included.
+    """Read the rows of all branches, and append them to `found`, which contains the primary rows. limit: for included
+    resources.
 
     Raises TooManyIncluded."""
     plan, rows = read.plan, found[0]
-    included, statements = _included(read, rows, most), iter(read.ready.statements.branches)
+    included, statements = _included(read, rows, limit), iter(read.ready.statements.branches)
     begin = row_width(plan.node, None) + len(plan.cursor_keys)
     await _branches(connection, plan.node, rows, begin, statements, found, included, sent, united)
 
@@ -439,8 +459,8 @@ async def _branches(
     sent: Arguments,
     united: Sequence[Row] = (),
 ) -> None:
-    """Reads what hangs below the rows of a node, in pre-order. begin: of the columns of what is joined to them.
-    united: the rows of the branch that came with them."""
+    """Read the rows of the branches of a node, in pre-order, and append them to `found`. begin: the position of the
+    first joined column. united: the rows of the branch that the primary statement read."""
     for branch in node.branches:
         statement = next(statements)
         keys = branch_keys(node, branch, rows) if statement is not None else []
@@ -451,10 +471,10 @@ async def _branches(
             children = joined_rows(rows, begin, branch.node)
             begin += joined_width(branch.node)
         elif statement is not None and keys:
-            most = included.most_rows(branch, len(keys))
-            children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), most)
+            limit = included.max_rows(branch, len(keys))
+            children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), limit)
         if len(children) > SHORT_ROWS:
-            # Each look at all of them takes milliseconds.
+            # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
             await asyncio.sleep(0)
         included.add(branch, children)
         found.append(children)

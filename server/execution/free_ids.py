@@ -60,7 +60,7 @@ async def insert_with_free_id(
     *,
     is_sequence_exhausted: bool,
 ) -> asyncpg.Record | None:
-    """Inserts a row with a free id, and returns it; None if the database wrote no row although the id is free.
+    """Insert a row with a free id, and return it. Return None if the database wrote no row although the id is free.
     insert_default: the INSERT that uses the default. is_sequence_exhausted: whether the sequence has no more numbers.
 
     The number of statements is bounded. Raises NoFreeId.
@@ -107,7 +107,7 @@ def _bounds(resource: Resource) -> tuple[int, int]:
 async def draw_free_ids(
     connection: Connection, resource: Resource, statements: FreeIdStatements, count: int
 ) -> list[Any] | None:
-    """`count` free numbers of the id's sequence; None if it has fewer, or if there is no sequence."""
+    """Return `count` free numbers of the id's sequence. Return None if it has fewer, or if there is no sequence."""
     source = await _read_source(connection, resource, statements)
     if source is None or source.sequence is None:
         return None
@@ -116,7 +116,8 @@ async def draw_free_ids(
 
 
 async def _draw(connection: Connection, source: _Source, statements: FreeIdStatements, count: int) -> list[Any]:
-    """Free numbers of the sequence; fewer than `count` if it is exhausted, or if too many are taken."""
+    """Return free numbers of the sequence. There are fewer than `count` if it is exhausted, or if too many are
+    taken."""
     savepoint = connection.transaction()
     await savepoint.start()
     try:
@@ -129,7 +130,8 @@ async def _draw(connection: Connection, source: _Source, statements: FreeIdState
 
 
 async def _choose(connection: Connection, source: _Source, statements: FreeIdStatements, lowest: int) -> Any:
-    """A free number that the sequence could give, or could have given; None if none is found."""
+    """Return a free number that the sequence can return, or could have returned before. Return None if none is
+    found."""
     for start in dict.fromkeys((source.start, source.first)):
         number = await connection.fetchval(statements.choose, start, source.increment, source.steps(start), lowest)
         if number is not None:

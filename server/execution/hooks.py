@@ -1,4 +1,4 @@
-"""What the server gives to hooks: the connection inside the transaction, and the headers of the request.
+"""Defines the argument that hooks take: the connection inside the transaction, and the headers of the request.
 
 `querybuild/hooks.py` declares hooks; `transaction.py` and `writer.py` run them.
 """
@@ -28,7 +28,7 @@ class Connection(Protocol):
 
 
 class Writing(msgspec.Struct, frozen=True, eq=False):
-    """What a hook knows of the request that writes. headers: of the request, looked up in any case."""
+    """The first argument of most hooks. headers: those of the request; their case does not matter."""
 
     connection: Connection
     headers: Mapping[str, str]

@@ -1,7 +1,7 @@
 """Writes the links of a row: keys of the related rows, or rows of a link table. What comes in: a link of a planned
-write, and the id of the row. What goes out: nothing, or the error of the linkage.
+write, and the id of the row. Errors point to the linkage in the request.
 
-Nothing here writes SQL.
+It must not know: SQL text.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ async def write_link(
         lock = statements.lock
         rows = [] if lock is None else await connection.fetch(lock.sql, *values_of(lock))
     if link.mode != "remove":
-        _check_there(write, link, wanted, {row[0] for row in rows})
+        _check_exists(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
     is_linked = link_of(link.relationship) is not None
-    # Rows of a link table are not locked: whether any leaves is not known.
+    # Rows of a link table are not locked, so it is not known whether links will be removed.
     if statements.detach is not None and (leaving or is_linked):
         expected = None if is_linked else len(leaving)
         await _change_links(connection, write, link, statements.detach, statements.is_detached, values_of, expected)
@@ -65,9 +65,10 @@ async def _change_links(
     values_of: Callable[[Statement], list[Any]],
     expected: int | None,
 ) -> None:
-    """check: gives a row where not all is as it should be. expected: how many rows change, where nobody else writes the
-    same links at once; None where that is not known. Raises NotWritten where a trigger cancels one of them."""
-    # Of links that others write at once some may be left: the second time they are seen.
+    """Run a statement that creates or removes links. check: returns a row if links are missing or left. expected: how
+    many rows change without concurrent writes of the same links, None if this is not known. Raises NotWritten if a
+    trigger cancels a change."""
+    # Links of a concurrent write may be invisible to the first statement. The second one sees them.
     for _ in range(2):
         changed = int((await connection.execute(change.sql, *values_of(change))).rpartition(" ")[2])
         if changed == expected:
@@ -79,14 +80,14 @@ async def _change_links(
     raise not_written(write, slot_pointer(write, link.slot))
 
 
-def _check_there(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], there: set[Any]) -> None:
-    """Raises RelatedNotFound of each that is not there."""
+def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], existing: set[Any]) -> None:
+    """Check that the related rows exist. Raises RelatedNotFound for each that does not."""
     pointers = write.item_pointers[link.slot]
     errors = Errors()
     errors.extend(
         related_not_found(link.target, str(id_value), pointer)
         for id_value, pointer in zip(wanted, pointers, strict=True)
-        if id_value not in there
+        if id_value not in existing
     )
     raise_all(errors)
 
@@ -97,7 +98,7 @@ def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bo
 
 
 def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any]) -> RequiredLink:
-    """Rows would be left without a key that they must have."""
+    """Return the error for rows that would lose a key that must not be null."""
     shown = ", ".join(str(id_value) for id_value in leaving[:5])
     detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
     return RequiredLink(detail, pointer=slot_pointer(write, link.slot))

@@ -17,10 +17,10 @@ from server.postgres.connection import Connection
 
 
 async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:
-    """Lock the rows that several writes of one transaction are going to lock, in the order that all writes keep.
+    """Lock all rows that several writes of one transaction need to lock, in the order of `querybuild/locks.py`.
 
-    The rows of one type are locked by one statement, each as strongly as the strongest of them has to be. New rows
-    that only refer to others need no lock in advance. context: the values of `Context`.
+    The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
+    need FOR KEY SHARE locks need no lock in advance. context: the values of `Context`.
     """
     found: dict[Rows, dict[str, set[Any]]] = {}
     strengths: dict[Rows, LockStrength] = {}
@@ -38,19 +38,19 @@ async def lock_rows(connection: Connection, engine: Engine, context: Values, wri
 
 
 def _values(statement: Statement, keys: Sequence[list[Any]], context: Values) -> list[Any]:
-    """The values of $1, $2, ... keys: of each column the values that its rows have."""
+    """Return the values of $1, $2, ... keys: for each column the array of values."""
     return [keys[slot.index] if slot.source == "keys" else context[slot.index] for slot in statement.slots]
 
 
 async def lock_related(
     connection: Connection, engine: Engine, context: Values, related: RelatedRow, row_id: Any, strength: LockStrength
 ) -> Any:
-    """Lock the row at the other end of a to-one, and return its id; None if there is none. The row of the path is
-    locked, too, and the relationship cannot change any more. row_id: of the row of the path. strength: of the lock on
+    """Lock the related row of a to-one, and return its id. Return None if there is none. The row that the path names is
+    locked too, so that the relationship cannot change any more. row_id: the id of this row. strength: of the lock on
     the related row.
 
-    Raises ResourceNotFound of the row of the path, and SerializationError if the relationship has changed before it was
-    locked: then the transaction begins again.
+    Raises ResourceNotFound if the row that the path names does not exist. Raises SerializationError if the relationship
+    changed before it was locked. Then the transaction is repeated.
     """
 
     async def locked(

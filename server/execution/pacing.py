@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 async def run_steps(steps: Steps[Result]) -> Result:
-    """The result of the steps. Other tasks run between them."""
+    """Run the steps, and return their result. Other tasks run between them."""
     end = time.perf_counter() + TURN_SECONDS
     try:
         while True:

@@ -28,8 +28,8 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
-    """Translates an error of a commit, for the write that it is most likely about: deferred constraints and triggers
-    run when all is written. If a rule names no table, it is about none of several writes."""
+    """Translate an error of a commit, which deferred constraints and triggers cause, for the write that it is most
+    likely about. If there are several writes, and a rule names no table, it is about none of them."""
     table = _table_name(error, engine)[1] if isinstance(error, asyncpg.PostgresError) else ""
     about = [write for write in planned if write.plan.resource.table == table]
     if is_rule(error):
@@ -40,10 +40,9 @@ def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], en
 
 
 def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine) -> Exception:
-    """Translates the refusal of a write by a constraint, a rule or a data type. Returns any other exception as it
-    is."""
+    """Translate the refusal of a write by a constraint, a rule or a data type. Return any other exception as it is."""
     if is_rule(error):
-        return rule_answer(error, _place_of_rule(error, write, engine)) or error
+        return rule_answer(error, _pointer_of_rule(error, write, engine)) or error
     if isinstance(error, pg.IntegrityConstraintViolationError):
         return _violation(error, write, engine)
     if isinstance(error, pg.SequenceGeneratorLimitExceededError):
@@ -59,7 +58,8 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
 
 
 def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
-    """The answer if a trigger cancelled the write without a reason. pointer: to the linkage, if that was written."""
+    """Return the error for a write that a trigger cancelled without a reason. pointer: to the linkage, if that was
+    written."""
     plan = write.plan
     detail = f"The database did not {plan.kind} this {plan.resource.type}: a trigger cancelled it. Nothing was written."
     if pointer is not None:
@@ -67,7 +67,7 @@ def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
     return NotWritten(detail, pointer=_resource_pointer(write) if pointer is None else pointer)
 
 
-def _place_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
+def _pointer_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
     """A pointer to the field of the column or constraint that a RAISE names, or else to the resource object."""
     assert isinstance(error, asyncpg.PostgresError)
     if write.plan.kind == "delete":
@@ -228,5 +228,5 @@ def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) 
 
 def _table_name(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
     """The schema and the table that the error names; for a partition, those of its table."""
-    place = error.schema_name or "", error.table_name or ""
-    return engine.schema.partitions.get(place, place)
+    name = error.schema_name or "", error.table_name or ""
+    return engine.schema.partitions.get(name, name)

@@ -1,7 +1,8 @@
-"""A document that is sent while its rows are read. What comes in: the statements of its parts and a connection inside
-its snapshot. What goes out: pieces of the document, each a few milliseconds of work, one when the one before is sent.
+"""Streams a document: it is sent while its rows are read. What comes in: the statements of its parts, and a connection
+inside a snapshot. What goes out: pieces of the document. Each takes a few milliseconds, and is created when the piece
+before it was sent.
 
-Nothing here writes SQL, and nothing knows HTTP.
+It must not know: SQL text, HTTP.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from server.postgres.driver_errors import INTERNAL, REFUSED
 from server.postgres.meter import Meter
 
 BATCH_ROWS = 500
-"""Rows that are fetched at once, and shown at once where that reads no linkage."""
+"""The maximal number of rows in a batch. A piece shows all rows of a batch, or fewer if linkage is read for them."""
 
 BATCH_LINKAGE = 1000
-"""About how many rows of linkage are read at once: a resource may be linked to any number."""
+"""About how many rows of linkage are read for one piece. A resource may have any number of links."""
 
 BATCH_BYTES = 1_048_576
-"""About how many bytes of rows are fetched and shown at once."""
+"""About how many bytes of rows are in a batch."""
 
-FEWER = 8
-"""By how much a batch is divided that was too large."""
+BATCH_DIVISOR = 8
+"""A batch that was too large is divided by this number."""
 
 SAVEPOINT = "batches"
 
@@ -44,48 +45,49 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class Cursor:
-    """The rows of one part, a batch at a time, from a portal. reads_ahead: whether PostgreSQL reads the next batch
-    while one is encoded and sent. Then `stop` must be called in the end.
+    """Reads the rows of one part from a portal, in batches. reads_ahead: whether PostgreSQL reads the next batch while
+    one is encoded and sent. Then `stop` must be called at the end.
 
-    A batch that turns out too large is read again from its first row, with fewer rows. That takes a new portal: a
-    cancelled one is gone, and the savepoint keeps the snapshot."""
+    If a batch is too large, its statement is cancelled, which closes the portal. Then a new portal reads the batch
+    again, with fewer rows. A savepoint keeps the snapshot."""
 
     def __init__(
-        self, connection: Connection, part: Part, encode: BatchEncoder, most_bytes: int, sent: Arguments
+        self, connection: Connection, part: Part, encode: BatchEncoder, max_bytes: int, sent: Arguments
     ) -> None:
         self._connection = connection
         self._sent = sent
         self._part = part
         self._encode = encode
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._portal: Portal | None = None
-        self._most_rows = self._fetched_rows = BATCH_ROWS
+        self._max_rows = self._fetched_rows = BATCH_ROWS
         self._rows: Sequence[Row] = ()
         self._ahead: asyncio.Task[None] | None = None
         self._is_last = False
         self.reads_ahead = False
-        # A guess, from which it grows.
+        # The number of rows in the next piece. With linkage it starts at 1, because the number of links is not known.
         self._size = BATCH_ROWS if not any(part.linkage) else 1
         self.count = 0
 
     async def open(self) -> None:
+        """Open the portal."""
         statement = self._part.rows
-        # Prepared for this stream alone: asyncpg does not notice that a migration made a cached one stale.
+        # Not cached: asyncpg would not notice that a migration has made a cached statement stale.
         prepared = await self._connection.prepare(statement.sql)
         self._portal = await prepared.cursor(*self._sent.of(statement))
 
     async def next(self) -> bytes:
-        """The next objects, with commas between them; empty after the last ones. Raises AnswerTooLarge: of one
-        resource."""
+        """Return the next resource objects, with commas between them. Empty at the end. Raises AnswerTooLarge if one
+        resource is too large."""
         while True:
             try:
-                return await self._batch()
+                return await self._piece()
             except AnswerTooLarge:
                 if self._fetched_rows == 1 or not is_open(self._connection):
-                    raise answer_too_large(self._most_bytes) from None
-                await self._begin_again()
+                    raise answer_too_large(self._max_bytes) from None
+                await self._reopen()
 
-    async def _batch(self) -> bytes:
+    async def _piece(self) -> bytes:
         if self._ahead is not None:
             await self._ahead
         elif not self._rows and not self._is_last:
@@ -98,16 +100,16 @@ class Cursor:
             linkage = await self._linkage(rows, linked)
         self._rows = self._rows[self._size :]
         self.count += len(rows)
-        count = max(1, sum([len(those) for those in linkage]))
+        count = max(1, sum([len(linked_rows) for linked_rows in linkage]))
         self._size = max(1, min(BATCH_ROWS, 4 * self._size, len(rows) * BATCH_LINKAGE // count))
         if self.reads_ahead and not self._rows and not self._is_last:
             self._ahead = asyncio.create_task(self._fetch_rows())
-            # Sends the request before the loop is busy with this batch.
+            # The task sends its request before the loop is busy with this batch.
             await asyncio.sleep(0)
         return self._encode([with_computed(self._part.node, rows), *linkage], linked)
 
     def _limit_received(self) -> Meter:
-        return self._connection.limit_received(self._most_bytes if self._fetched_rows == 1 else self._most_bytes // 4)
+        return self._connection.limit_received(self._max_bytes if self._fetched_rows == 1 else self._max_bytes // 4)
 
     async def _fetch_rows(self) -> None:
         assert self._portal is not None
@@ -116,15 +118,15 @@ class Cursor:
             self._rows = await self._portal.fetch(self._fetched_rows)
         self._connection.statement_finished(self._part.rows.sql, begin)
         self._is_last = len(self._rows) < self._fetched_rows
-        fitting = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes))
-        self._size = min(self._size, fitting)
-        self._fetched_rows = min(self._most_rows, fitting, 4 * self._fetched_rows)
+        rows_for_bytes = max(1, len(self._rows) * BATCH_BYTES // max(1, meter.received_bytes))
+        self._size = min(self._size, rows_for_bytes)
+        self._fetched_rows = min(self._max_rows, rows_for_bytes, 4 * self._fetched_rows)
 
-    async def _begin_again(self) -> None:
-        """At the first row that has not been shown, with fewer rows at a time from here on."""
+    async def _reopen(self) -> None:
+        """Open a new portal at the first row that was not shown, and make batches smaller."""
         await self._connection.execute(f"ROLLBACK TO SAVEPOINT {SAVEPOINT}")
-        self._most_rows = self._fetched_rows = max(1, self._fetched_rows // FEWER)
-        self._size = min(self._size, self._most_rows)
+        self._max_rows = self._fetched_rows = max(1, self._fetched_rows // BATCH_DIVISOR)
+        self._size = min(self._size, self._max_rows)
         self._rows, self._ahead, self._is_last = (), None, False
         await self.open()
         assert self._portal is not None
@@ -132,7 +134,7 @@ class Cursor:
             await self._portal.forward(self.count)
 
     async def _linked(self, rows: Sequence[Row]) -> list[set[Any] | None]:
-        """Of each branch, the ids of the rows that show its linkage; None where all do."""
+        """Return for each branch the ids of the rows that show its linkage. None if all rows show it."""
         found: dict[Statement | None, set[Any] | None] = {None: None}
         for statement in self._part.linked:
             if statement is not None and statement not in found:
@@ -153,18 +155,18 @@ class Cursor:
         return found
 
     async def stop(self) -> None:
-        """Ends what is read ahead."""
+        """Cancel the batch that is being read ahead."""
         if self._ahead is not None:
             self._ahead.cancel()
             await asyncio.gather(self._ahead, return_exceptions=True)
 
     async def close(self) -> None:
-        """Gives back what PostgreSQL sorted for it. No other portal is open."""
+        """Close the portal, so that PostgreSQL releases its memory and temporary files. No other portal is open."""
         await self._connection.execute("CLOSE ALL")
 
 
 class Stream:
-    """One document on its way. count: primary resources so far."""
+    """A document that is being sent."""
 
     def __init__(self, connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> None:
         self._connection = connection
@@ -180,10 +182,11 @@ class Stream:
 
     @property
     def count(self) -> int:
+        """How many primary resources have been encoded."""
         return self._data.count
 
     async def begin(self) -> bytes:
-        """The first piece. Whatever can be said against the request is said before it.
+        """Check everything that can be checked before the status is sent. Return the first piece.
 
         Raises ValueRefused, TooManyRows, TooManyIncluded, AmbiguousIds, AnswerTooLarge.
         """
@@ -198,8 +201,8 @@ class Stream:
         except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, self._read, self._limits)
 
-    async def go_on(self, send: Send) -> None:
-        """The pieces after the first, up to the end of the last resource."""
+    async def send_rest(self, send: Send) -> None:
+        """Send the pieces after the first, up to the end of the last resource."""
         await self._send_rest(self._data, send, b",")
         await send(self._encoder.between)
         comma = b""
@@ -220,6 +223,7 @@ class Stream:
         await cursor.close()
 
     def tail(self, links: dict[str, str], meta: Meta) -> bytes:
+        """Return the end of the document."""
         return self._encoder.tail(links, meta)
 
     async def _check_ids(self) -> None:
@@ -229,25 +233,25 @@ class Stream:
                 raise ambiguous_ids(self._read, row[0])
 
     async def _check_rows(self) -> None:
-        most = self._limits.unpaginated
-        if isinstance(most, int) and await self._count(self._statements.data, most + 1) > most:
-            raise too_many_rows(self._read, most)
+        limit = self._limits.unpaginated
+        if isinstance(limit, int) and await self._count(self._statements.data, limit + 1) > limit:
+            raise too_many_rows(self._read, limit)
 
     async def _check_included(self) -> None:
         room = self._limits.max_included
-        if await self._fits(room):
+        if await self._is_within_bounds(room):
             return
         for part in self._statements.included:
             room -= await self._count(part, room + 1)
             if room < 0:
                 raise too_many_included()
 
-    async def _fits(self, room: int) -> bool:
-        """Whether all that could be included is not too much, so that nothing needs to be counted."""
+    async def _is_within_bounds(self, room: int) -> bool:
+        """Whether the tables of the included resources are so small that the rows need not be counted."""
         if self._statements.bounds is None:
             return True
         bounds = [row[0] for row in await self._connection.fetch(self._statements.bounds.sql)]
         return all(bound is not None for bound in bounds) and sum(bounds) <= room
 
-    async def _count(self, part: Part, most: int) -> int:
-        return int(await self._connection.fetchval(part.count.sql, *self._sent.of(part.count, most=most)))
+    async def _count(self, part: Part, max_rows: int) -> int:
+        return int(await self._connection.fetchval(part.count.sql, *self._sent.of(part.count, max_rows=max_rows)))

@@ -137,7 +137,7 @@ class ReadingHandler(PipelineHandler):
         self._begin_stream()
         await self._send(first)
         if self.request.method != "HEAD":
-            await stream.go_on(self._send)
+            await stream.send_rest(self._send)
             await self._send(self._stream_tail(stream, prepared, links))
 
     def _begin_stream(self) -> None:

@@ -132,7 +132,7 @@ class Suggestion(msgspec.Struct, frozen=True):
 
 
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
-    """The suggestions, `missing` before `consider`, in the order of the declarations. It only reads."""
+    """Return the suggestions, `missing` before `consider`, in the order of the declarations. It only reads."""
     wanted = [want for resource in catalog for want in _wanted_indexes(catalog, resource)]
     tables = await _tables(connection, list(dict.fromkeys(want.table for want in wanted)))
     chosen: dict[tuple[object, ...], tuple[Wanted, Table]] = {}
@@ -209,8 +209,8 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
 
 
 def _rank_missing(want: Wanted, table: Table) -> Wanted | None:
-    """The index with its final rank. None if the table has such an index, does not need it, or lacks the column (which
-    is reported elsewhere)."""
+    """Return the index with its final rank. Return None if the table has such an index, does not need it, or lacks the
+    column. A missing column is reported elsewhere."""
     if not table.columns.issuperset(want.columns):
         return None
     if want.is_unique and not can_be_unique(table.partition_key, want.columns):
@@ -269,7 +269,7 @@ def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
 
 
 def _name(table: str, want: Wanted) -> str:
-    """The name of the index, as the built-in ones are named, short enough for a number after it."""
+    """Return the name of the index, in the style of PostgreSQL, short enough for a number after it."""
     end = "key" if want.is_unique else "idx"
     down = "_desc" if want.descends else ""
     name = "_".join((table, *(column + down for column in want.columns)))
@@ -283,10 +283,10 @@ async def _taken(connection: asyncpg.Connection[Any], names: list[str]) -> set[t
 
 
 async def _tables(
-    connection: asyncpg.Connection[Any], places: list[tuple[str | None, str]]
+    connection: asyncpg.Connection[Any], declared: list[tuple[str | None, str]]
 ) -> dict[tuple[str | None, str], Table]:
-    """The tables that may have indexes, by their names in the declarations."""
-    schemas, names = [schema for schema, _ in places], [name for _, name in places]
+    """Return the tables that may have indexes, by their names in the declarations."""
+    schemas, names = [schema for schema, _ in declared], [name for _, name in declared]
     found = await connection.fetch(_TABLES, schemas, names)
     indexes = await connection.fetch(_INDEXES, [row["oid"] for row in found])
     return {

@@ -1,6 +1,6 @@
 """Finds the ids that no constraint keeps unique and not null. For `check` it also looks for rows that break this.
 
-A start reads only constraints: to read all rows of a view may take minutes.
+At startup only constraints are read, because reading all rows of a view may take minutes.
 It must not know: requests.
 """
 
@@ -41,8 +41,8 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class UnenforcedKey(msgspec.Struct, frozen=True):
-    """A column whose values must be unique, but no constraint enforces it: an id, or the key of a to-one relationship
-    that is in its target's rows. where: the declaration, in words."""
+    """A column whose values must be unique, without a constraint that enforces this. It is an id, or the key of a
+    to-one relationship in its target's rows. where: the declaration, in words."""
 
     where: str
     table: Table
@@ -57,8 +57,8 @@ UnenforcedKeys = dict[tuple[str, str], UnenforcedKey]
 async def find_unenforced_keys(
     connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables
 ) -> UnenforcedKeys:
-    """The ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables are
-    skipped: they are reported elsewhere."""
+    """Return the ids and keys that no constraint keeps unique. found: the tables of the declarations. Missing tables
+    are skipped: they are reported elsewhere."""
     return {
         key: one
         for key, one in _unique_columns(catalog, found)
@@ -91,7 +91,7 @@ async def _is_key(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> bo
 
 
 def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
-    """One warning for each column."""
+    """Return one warning for each column."""
     return tuple(_warning(one) for one in unenforced_keys.values())
 
 
@@ -108,7 +108,7 @@ def _name(table: Table) -> str:
 
 
 async def check_id_rows(connection: asyncpg.Connection[Any], unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
-    """A message for each column whose rows are not unique, or have a null id. Reads all rows."""
+    """Return a message for each column whose rows are not unique, or have a null id. Reads all rows."""
     faults = [await _id_fault(connection, one) for one in unenforced_keys.values()]
     return tuple(fault for fault in faults if fault)
 

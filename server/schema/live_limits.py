@@ -12,7 +12,7 @@ from querybuild.catalog import Catalog
 from querybuild.resource import Attribute
 from server.schema.live_tables import FoundTables
 
-# From each column's type through domains and arrays to its base type. A domain has its own modifier.
+# Follows each column's type through domains and arrays to its base type. A domain has its own modifier.
 _LIMITS = """
 WITH RECURSIVE part AS (
     SELECT a.attrelid AS oid, a.attname::text AS name, a.atttypid AS type, a.atttypmod AS modifier,
@@ -35,7 +35,7 @@ Limits = dict[Attribute, Limit]
 
 
 async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables) -> Limits:
-    """The limits of the stored attributes whose columns have any."""
+    """Return the limits of the stored attributes whose columns have any."""
     oids = list({table.oid for table in found.values() if table is not None})
     rows = {(row["oid"], row["name"]): row for row in await connection.fetch(_LIMITS, oids)}
     limits: Limits = {}
@@ -49,7 +49,7 @@ async def read_limits(connection: asyncpg.Connection[Any], catalog: Catalog, fou
 
 
 def parse_limit(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limit:
-    """The limit of a type. modifier: pg_attribute.atttypmod, -1 for none.
+    """Return the limit of a type. modifier: pg_attribute.atttypmod, -1 for none.
 
     >>> parse_limit("numeric", 786438, ())
     Limit(domains=(), characters=None, digits=12, scale=2)

@@ -1,5 +1,5 @@
 """Compares the declarations with the live tables. What comes in: a connection and the Catalog. What goes out: a message
-for each declaration that the tables do not match, and the constraints, which tell which field a refused write was
+for each declaration that the tables do not match, and the constraints, which show the field that a refused write is
 about.
 
 Columns, keys and indexes are looked up. SQL expressions are prepared, and so is the read of each resource.
@@ -48,9 +48,9 @@ from server.schema.live_writes import (
 _TYPE = f"SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = $1::oid"
 
 MIN_REFERENCE_BYTES, MAX_SIZE_RATIO = 2**18, 10
-"""Rows are counted by their keys if the referenced table has at least so many bytes, and the referring table at most so
-many times as many. For a smaller table PostgreSQL looks up the rows of each key in an index, and reads less that
-way."""
+"""Rows are counted by their keys if the referenced table has at least MIN_REFERENCE_BYTES, and the referring table is
+at most MAX_SIZE_RATIO times as large. For a smaller table, PostgreSQL looks up the rows of each key in an index, and
+reads less."""
 
 # A foreign key says nothing about rows that the role may not see, and about rows of inheriting tables. In the system
 # catalog, a foreign key to a partitioned table also refers to each of its partitions. With another type or collation,
@@ -74,13 +74,17 @@ Constraints = dict[tuple[str, str, str], tuple[str, ...]]
 
 
 class LiveSchema(msgspec.Struct, frozen=True):
-    """What was read from the live tables.
+    """The result of reading the live tables.
 
-    faults: messages. warnings: messages about what may go wrong later. constraints: by (schema, table, name).
-    partitions: (schema, name) of a partition -> those of its table. references: the declared relationships that a
-    foreign key enforces and that are worth counting by. unenforced_keys: columns that must be unique, without a
-    constraint. limits: of columns. catalog: the declarations, with the types that only the tables know; None if there
-    are faults."""
+    faults: messages about declarations that do not match.
+    warnings: messages about problems that rows may cause later.
+    unenforced_keys: columns that must be unique, without a constraint.
+    catalog: the declarations, with the types that only the tables know. None if there are faults.
+    constraints: the columns of each constraint.
+    partitions: (schema, name) of a partition -> those of its table.
+    references: foreign keys of declared relationships by which counting is faster.
+    limits: the limits in the types of columns.
+    """
 
     faults: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -95,7 +99,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
 async def read_live_schema(
     connection: asyncpg.Connection[Any], catalog: Catalog, *, is_read_only: bool = False
 ) -> LiveSchema:
-    """Reads the live tables and compares them with the declarations. is_read_only: whether the server refuses all
+    """Read the live tables, and compare them with the declarations. is_read_only: whether the server refuses all
     writes, so that nothing has to be writable."""
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
@@ -105,7 +109,7 @@ async def read_live_schema(
         tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
     }
     tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
-    found = {place: None if oid is None else tables[oid] for place, oid in oids.items()}
+    found = {name: None if oid is None else tables[oid] for name, oid in oids.items()}
     faults: list[str] = []
     for resource in catalog:
         own = list(_faults(catalog, resource, found))
@@ -114,7 +118,7 @@ async def read_live_schema(
         table = found[resource.schema, resource.table]
         if table is not None and resource.id.column in table.columns:
             own += await _term_faults(connection, resource)
-        # Not if the columns have faults: their messages are better.
+        # A faulty column would also make the read fail, and its own message is better.
         faults += own or await _read_faults(connection, resource)
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(connection, *which))
@@ -183,7 +187,7 @@ def _faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterato
 
 
 def _write_faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterator[str]:
-    """What the methods of the resource and its relationships need and the tables or the role do not allow."""
+    """Return what the methods of a resource and its relationships need, but the tables or the role do not allow."""
     where = _label(resource)
     table = found[resource.schema, resource.table]
     if table is None:
@@ -243,9 +247,9 @@ def _relationship_faults(
                 yield f"the table {quoted(target.table)} has no unique index on {relationship.foreign_key}"
 
 
-def _key_faults(name: str, table_name: str, table: Table, holds: Resource) -> Iterator[str]:
-    """holds: the resource whose id the column holds."""
-    column, id_type = table.columns.get(name), holds.id.type
+def _key_faults(name: str, table_name: str, table: Table, referenced: Resource) -> Iterator[str]:
+    """Return the faults of a key. referenced: the resource whose ids are in the column."""
+    column, id_type = table.columns.get(name), referenced.id.type
     if column is None:
         yield from _missing(name, table_name, table.columns)
     elif column.type not in id_type.sql_names:
@@ -300,7 +304,8 @@ def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
 
 
 def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
-    """is_filled: whether clients create no such resource, or custom code may set what a client leaves out."""
+    """Return the faults of a column. is_filled: whether clients do not create such resources, or custom code may set
+    the attributes that a client leaves out."""
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
         yield f"it is declared as {attribute.type.name}, and its column is {column.type}, not {listed(names)}"
@@ -334,8 +339,8 @@ async def _read_columns(
     *,
     is_explained: bool = False,
 ) -> tuple[asyncpg.Attribute, ...]:
-    """Prepares the list of a resource, with its id and the attributes, and returns its columns. is_explained: whether
-    privileges are checked too, also those on functions and on what functions and computed attributes read.
+    """Prepare the list of a resource, with its id and the attributes, and return its columns. is_explained: whether
+    privileges are checked too, also those on functions and on tables that computed attributes read.
 
     Raises _Refused, and asyncpg's errors if the connection is lost.
     """
@@ -356,8 +361,8 @@ async def _read_columns(
 
 
 async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
-    """Raises InsufficientPrivilegeError. Other errors of EXPLAIN are ignored: a request would raise them only for some
-    rows."""
+    """Check the privileges of a statement. Raises InsufficientPrivilegeError. Other errors of EXPLAIN are ignored: a
+    request would raise them only for some rows."""
     try:
         await connection.execute(f"EXPLAIN {sql}")
     except asyncpg.InsufficientPrivilegeError:
@@ -368,7 +373,7 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
 
 
 async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
-    """The fault of the list of a resource without query parameters, if there is one."""
+    """Return the fault of the list of a resource without query parameters, if there is one."""
     try:
         await _read_columns(connection, resource, resource.readable_attributes, is_explained=True)
     except _Refused as error:
@@ -377,7 +382,7 @@ async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) 
 
 
 async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
-    """The faults of the attributes that are computed in SQL."""
+    """Return the faults of the attributes that are computed in SQL."""
     computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
     faults = [(attribute, await _term_fault(connection, resource, attribute)) for attribute in computed]
     where = _label(resource)
@@ -385,7 +390,7 @@ async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) 
 
 
 async def _type_of(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> int:
-    """The oid of the type of the attribute's column or expression; for a domain, that of its base type."""
+    """Return the oid of the type of the attribute's column or expression. For a domain it is that of its base type."""
     _, term = await _read_columns(connection, resource, (_without_select(attribute),))
     return term.type.oid
 
@@ -396,7 +401,7 @@ def _without_select(attribute: Attribute) -> Attribute:
 
 
 async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> str:
-    """The fault of one attribute that is computed in SQL; empty if there is none."""
+    """Return the fault of an attribute that is computed in SQL. Empty if there is none."""
     try:
         _, term = await _read_columns(connection, resource, (_without_select(attribute),))
     except _Refused as error:
@@ -416,7 +421,8 @@ _COMPATIBLE_TYPES = {
     "numeric": ("numeric", *_FLOATS),
     **dict.fromkeys(_TEXTS, _TEXTS),
 }
-"""A type's name -> the types that an expression may have instead. Not numeric: it would be shown as a string."""
+"""The name of a type -> the types that an expression may have instead. Numeric is no substitute, because it would be
+shown as a string."""
 
 
 def _compatible_types(declared: ColumnType) -> frozenset[str]:

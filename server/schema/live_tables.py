@@ -1,4 +1,4 @@
-"""Reads the tables, views and columns of given names from the system catalog. Nothing here knows a declaration."""
+"""Reads tables, views and columns with given names from the system catalog. It must not know: declarations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ PARTITION_KEY = """CASE WHEN c.relkind = 'p' THEN (
                             WHERE a.attrelid = c.oid AND a.attnum = ANY(p.partattrs::int2[]))
                ELSE ARRAY[NULL] END
            FROM pg_partitioned_table p WHERE p.partrelid = c.oid) ELSE ARRAY[]::text[] END"""
-"""For pg_class `c`: the columns that every unique index must include. A null in it: there can be no unique index."""
+"""For pg_class `c`: the columns that every unique index must include. With a null in it, no unique index is
+possible."""
 
 # allowed_writes: the bits of pg_relation_is_updatable, with triggers and rules. A table with inheriting tables shows
 # their rows as its own, and none of its own indexes covers these.
@@ -120,7 +121,7 @@ KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f":
 
 
 def quote_ident(name: str) -> str:
-    """A name for a statement, like PostgreSQL's quote_ident, but always in quotes.
+    """Return a name for a statement, like PostgreSQL's quote_ident, but always in quotes.
 
     >>> quote_ident('a"b')
     '"a""b"'
@@ -184,7 +185,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_partition_key(names: Sequence[str | None]) -> frozenset[str] | None:
-    """The result of PARTITION_KEY as a set; None if it has a null."""
+    """Return the result of PARTITION_KEY as a set. Return None if it has a null."""
     known = [name for name in names if name is not None]
     return frozenset(known) if len(known) == len(names) else None
 
@@ -201,15 +202,15 @@ FoundTables = dict[QualifiedName, Table | None]
 
 
 async def find_oids(
-    connection: asyncpg.Connection[Any], places: Iterable[QualifiedName]
+    connection: asyncpg.Connection[Any], names: Iterable[QualifiedName]
 ) -> dict[QualifiedName, int | None]:
-    """The oids of tables; None for those that do not exist. They are looked up as statements do: with the schema if one
-    is declared, else by search_path."""
-    return {place: await connection.fetchval(_OID, *place) for place in dict.fromkeys(places)}
+    """Return the oids of tables, None for those that do not exist. Statements find tables in the same way: with the
+    schema if one is declared, otherwise by search_path."""
+    return {name: await connection.fetchval(_OID, *name) for name in dict.fromkeys(names)}
 
 
 async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints: Sequence[asyncpg.Record]) -> Table:
-    """Reads one table. constraints: rows of CONSTRAINTS, for this table and others."""
+    """Read one table. constraints: rows of CONSTRAINTS, for this table and others."""
     row = await connection.fetchrow(_TABLE, oid)
     assert row is not None
     facts = dict(row)

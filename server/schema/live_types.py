@@ -34,7 +34,7 @@ FindType = Callable[[Resource, Attribute], Awaitable[int]]
 
 
 async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog, find: FindType) -> Catalog:
-    """The Catalog with the live types of its OPAQUE attributes; the same object if there is nothing to change."""
+    """Return the Catalog with the live types of its OPAQUE attributes. It is the same object if nothing changes."""
     known: dict[int, str | None] = {}
     resources = [await _with_live_types(connection, resource, find, known) for resource in catalog]
     is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
@@ -44,23 +44,23 @@ async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog,
 async def _with_live_types(
     connection: asyncpg.Connection[Any], resource: Resource, find: FindType, known: dict[int, str | None]
 ) -> Resource:
-    """known: the names of types by oid; None for those that stay OPAQUE."""
+    """Return the resource with live types. known: the names of types by oid, None for those that stay OPAQUE."""
     attributes = list(resource.attributes)
-    for place, attribute in enumerate(attributes):
+    for index, attribute in enumerate(attributes):
         if attribute.type is not OPAQUE or attribute.compute is not None:
             continue
         oid = await find(resource, attribute)
         if oid not in known:
             known[oid] = await _ordered_type(connection, oid)
         if (name := known[oid]) is not None:
-            attributes[place] = msgspec.structs.replace(attribute, type=opaque(name))
+            attributes[index] = msgspec.structs.replace(attribute, type=opaque(name))
     is_same = all(one is other for one, other in zip(attributes, resource.attributes, strict=True))
     return resource if is_same else msgspec.structs.replace(resource, attributes=tuple(attributes))
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:
-    """The type's name for a cast. None if it has no order, or if an invalid text raises an error of another kind, as
-    for types whose values are looked up by name."""
+    """Return the name of the type for a cast. Return None if it has no order, or if an invalid text does not raise a
+    data error, as for types whose values are looked up by name."""
     name: str = await connection.fetchval(_NAME, oid)
     try:
         await connection.prepare(_USES.format(name))

@@ -1,6 +1,6 @@
 """Checks that the live tables allow the writes of the declared methods, and that the role has the privileges. What
-comes in: declarations and the tables of `live_tables.py`. What goes out: a message for each missing thing, which says
-what to do.
+comes in: declarations and the tables of `live_tables.py`. What goes out: messages that say what is missing and what to
+do.
 
 It must not know: requests, how the tables were read.
 """
@@ -19,7 +19,7 @@ _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}
 
 
 def write_faults(resource: Resource, table: Table) -> Iterator[str]:
-    """The faults of a resource's own table, without its relationships."""
+    """Return the faults of a resource's own table, without its relationships."""
     closed = [
         method for method, event in _EVENTS.items() if method in resource.methods and not table.allowed_writes & event
     ]
@@ -77,7 +77,7 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
 
 
 def _ways(resource: Resource, on_create: bool, on_update: bool) -> list[str]:
-    """The flags of an attribute that make it writable."""
+    """Return the flags that make an attribute writable."""
     ways = {"creatable": on_create and "create" in resource.methods}
     ways["updatable"] = on_update and "update" in resource.methods
     return [way for way, is_open in ways.items() if is_open]
@@ -90,7 +90,7 @@ def _takes_no_value(column: Column) -> str:
 
 
 def key_faults(resource: Resource, relationship: Relationship, table: Table, name: str) -> Iterator[str]:
-    """The faults of a relationship whose key is a column of the table: the resource's own, or its target's."""
+    """Return the faults of a relationship whose key is a column of the table: the resource's own, or its target's."""
     column = table.columns.get(name)
     if column is not None and _is_written(resource, relationship) and (reason := _takes_no_value(column)):
         yield f"its column {quoted(name)} {reason}: {MAKE_READ_ONLY}"
@@ -101,7 +101,7 @@ def _is_written(resource: Resource, relationship: Relationship) -> bool:
 
 
 def link_faults(resource: Resource, relationship: Relationship, link: Link, links: Table) -> Iterator[str]:
-    """The faults of a relationship with a link table."""
+    """Return the faults of a relationship with a link table."""
     if not _is_written(resource, relationship):
         return
     needed = _link_events(relationship)
@@ -134,7 +134,7 @@ def _link_events(relationship: Relationship) -> dict[int, str]:
 def lock_privileges(
     resource: Resource, relationship: Relationship, target: Resource, own: Table, theirs: Table
 ) -> Iterator[str]:
-    """The missing privileges of a relationship whose key is not in the resource's own rows: to add a link locks the
+    """Return the missing privileges of a relationship whose key is not in the resource's own rows. A new link locks the
     rows at both ends."""
     if not _is_written(resource, relationship) or not relationship.methods & {"add", "replace"}:
         return
@@ -155,7 +155,7 @@ def _link_privileges(links: Table, keys: set[str], needed: dict[int, str]) -> It
 
 
 def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
-    """The missing privileges to read a table. names: the columns that are read."""
+    """Return the missing privileges to read a table. names: the columns that are read."""
     if not table.may_use_schema:
         grant = f"GRANT USAGE ON SCHEMA {quote_ident(table.schema)} TO {quote_ident(table.role)}"
         yield f"the role {quoted(table.role)} may not use the schema {quoted(table.schema)}: {grant}"
@@ -166,7 +166,7 @@ def read_privileges(table: Table, names: Iterable[str]) -> Iterator[str]:
 
 
 def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
-    """The missing privileges to write a resource's own table."""
+    """Return the missing privileges to write a resource's own table."""
     if not table.may_use_schema:
         return
     for method, privilege, flag in (("create", "INSERT", "may_insert"), ("update", "UPDATE", "may_update")):
@@ -181,7 +181,7 @@ def write_privileges(resource: Resource, table: Table) -> Iterator[str]:
 
 
 def key_privileges(resource: Resource, relationship: Relationship, target: Resource, table: Table) -> Iterator[str]:
-    """The missing privileges of a relationship whose key is in its target's rows."""
+    """Return the missing privileges of a relationship whose key is in its target's rows."""
     column = table.columns.get(relationship.foreign_key)
     is_written = _is_written(resource, relationship) and "update" in target.methods
     if column is not None and table.may_use_schema and is_written and not column.may_update:
@@ -189,7 +189,7 @@ def key_privileges(resource: Resource, relationship: Relationship, target: Resou
 
 
 def _written(resource: Resource, *, on_create: bool) -> set[str]:
-    """The columns that a create or an update may write. An INSERT of only defaults names the id."""
+    """Return the columns that a create or an update may write. An INSERT of only defaults contains the id."""
     names = {one.column_name for one in resource.attributes if one.is_writable(on_create=on_create)}
     keys = [own for relationship in resource.relationships if (own := own_key_of(relationship)) is not None]
     names |= {own.column_name for own in keys if "replace" in own.methods}
@@ -207,7 +207,8 @@ def _sequence_faults(resource: Resource, table: Table) -> Iterator[str]:
 
 
 def _denied(table: Table, privilege: str, names: Iterable[str] = (), of: int = 0) -> str:
-    """A message about a missing privilege. of: how many columns are needed. If only some are denied, they are named."""
+    """Return a message about a missing privilege. of: how many columns are needed. If only some of them are denied, the
+    message names these."""
     denied = list(names)
     columns = f" ({', '.join(map(quote_ident, denied))})" if len(denied) < of else ""
     about = f"the columns {listed(map(quoted, denied))} of " if columns else ""

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild.planner import JOINED_ROWS
+from querybuild.planner import MAX_JOINED_ROWS
 from tests.http.conftest import Api, Serve
 from tests.http.expected import NO_DATA, PATHS, Pairs, error, many, one, resource, target
 
@@ -434,7 +434,7 @@ async def test_joined_or_not(reader: Api, place: str, include: str, total: str) 
     """A short page reads its to-one includes with a join, a longer one with separate statements."""
     pages = [
         await reader.get(f"/computers?include={include}&page[size]={size}&page[total]={total}{place}")
-        for size in (JOINED_ROWS, JOINED_ROWS + 1)
+        for size in (MAX_JOINED_ROWS, MAX_JOINED_ROWS + 1)
     ]
     short, long = [{member: page.document[member] for member in ("data", "included")} for page in pages]
     assert len(short["included"]) > 1
@@ -460,7 +460,9 @@ async def test_united_or_not(reader: Api, path: str, order: str, include: str, t
     if path.endswith("relationships/users"):
         include = ",".join(f"users.{name}" for name in include.split(","))
     query = f"{path}?include={include}&page[total]={total}{order}"
-    long, short = [(await reader.get(f"{query}&page[size]={size}")).document for size in (JOINED_ROWS + 1, JOINED_ROWS)]
+    long, short = [
+        (await reader.get(f"{query}&page[size]={size}")).document for size in (MAX_JOINED_ROWS + 1, MAX_JOINED_ROWS)
+    ]
     assert {name: long[name] for name in ("data", "included")} == {name: short[name] for name in ("data", "included")}
     assert len(long["included"]) > 1
     first = (await reader.get(f"{query}&page[size]=1")).document
@@ -487,7 +489,7 @@ async def test_united_of_other_kinds(corner_reader: Api, path: str, include: str
     """Link tables, ids of text and of int, rows of one table on both sides, and a reverse to-one."""
     answers = [
         await corner_reader.get(f"{path}?include={include}&page[size]={size}&sort=-id")
-        for size in (JOINED_ROWS + 1, JOINED_ROWS)
+        for size in (MAX_JOINED_ROWS + 1, MAX_JOINED_ROWS)
     ]
     long, short = [{name: answer.document[name] for name in ("data", "included")} for answer in answers]
     assert long == short

@@ -286,7 +286,7 @@ async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list
 
 
 def _values(statement: Statement, read: PlannedRead, most: int = 0) -> list[Any]:
-    return [most if slot.source == "most" else read.values[slot.index] for slot in statement.slots]
+    return [most if slot.source == "max_rows" else read.values[slot.index] for slot in statement.slots]
 
 
 async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:

@@ -9,7 +9,7 @@ import pytest
 from querybuild import planner, select
 from querybuild.errors import ApiError
 from querybuild.plan import Scope, Slot
-from querybuild.planner import JOINED_ROWS, Context, plan_linkage, plan_related
+from querybuild.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
 from querybuild.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
 from tests.page_statements import PAGES
@@ -62,7 +62,7 @@ def test_a_short_page_with_one_to_many_include_is_one_statement() -> None:
     )
     two = compile_read(read_collection("author", "include=articles,edited&page[size]=7").plan)
     assert None not in two.branches
-    long = compile_read(read_collection("author", f"include=articles&page[size]={JOINED_ROWS + 1}").plan)
+    long = compile_read(read_collection("author", f"include=articles&page[size]={MAX_JOINED_ROWS + 1}").plan)
     assert None not in long.branches
 
 
@@ -199,7 +199,7 @@ def test_a_row_has_a_limited_number_of_columns(monkeypatch: pytest.MonkeyPatch) 
     assert read_collection("article", joined).plan.node.branches[0].is_joined
     assert compile_read(read_resource("tag", at_once).plan).at_once is not None
     for module in (planner, select):
-        monkeypatch.setattr(module, "MOST_COLUMNS", 6)
+        monkeypatch.setattr(module, "MAX_COLUMNS", 6)
     assert read_collection("author", united).plan.united is None
     assert not read_collection("article", joined).plan.node.branches[0].is_joined
     assert compile_read(read_resource("tag", at_once).plan).at_once is None
