@@ -33,8 +33,10 @@ async def write_link(
     """Write one link. rows: the related rows, (id, key or null), if they are locked already."""
 
     def values_of(statement: Statement) -> list[Any]:
-        return sent.of(statement, keys=leaving, row=row_id)
+        values = sent.of(statement, keys=leaving, row=row_id)
+        return values if is_linked else [_repeated(value) if isinstance(value, list) else value for value in values]
 
+    is_linked = link_of(link.relationship) is not None
     leaving: list[Any] = []
     wanted: list[Any] = sent.request[link.slot]
     named = frozenset(wanted)
@@ -46,14 +48,24 @@ async def write_link(
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
-    is_linked = link_of(link.relationship) is not None
     # Rows of a link table are not locked, so it is not known whether links will be removed.
     if statements.detach is not None and (leaving or is_linked):
         expected = None if is_linked else len(leaving)
         await _change_links(connection, write, link, statements.detach, statements.is_detached, values_of, expected)
     if statements.attach is not None and wanted:
         expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
-        await _change_links(connection, write, link, statements.attach, statements.is_attached, values_of, expected)
+        if expected:
+            await _change_links(connection, write, link, statements.attach, statements.is_attached, values_of, expected)
+
+
+_PLANNED_IDS = 10
+"""The length that PostgreSQL assumes of an array when it plans for any values."""
+
+
+def _repeated(ids: list[Any]) -> list[Any]:
+    """Return the ids, repeated until they are as many as PostgreSQL assumes: `"id"=ANY($1)` means the same. For fewer,
+    a plan for these very values looks cheaper than the kept one, so PostgreSQL would plan each time again."""
+    return ids if not ids or len(ids) >= _PLANNED_IDS else ids * -(-_PLANNED_IDS // len(ids))
 
 
 async def _change_links(

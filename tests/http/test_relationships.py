@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from server.postgres.connection import Connection
 from tests.catalog import CATALOG
 from tests.http.conftest import MEDIA_TYPE, Api, Sent, Serve
 from tests.http.people import create_household, of, one, select
@@ -201,6 +202,19 @@ async def test_the_whole_answer_of_a_replacement(api: Api) -> None:
         },
         "meta": {"message": "Relationship successfully updated", "count": 2, "total": 2, "totalPages": 1},
     }
+
+
+async def test_a_replacement_updates_only_links_that_change(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create_household(api)
+    statements: list[str] = []
+    monkeypatch.setattr(Connection, "statement_finished", lambda _, query, begin: statements.append(query))
+    path, updates = "/users/1/relationships/computers", []
+    for ids in (["4", "2"], ["2", "4"], ["2"], ["2", "3"]):
+        statements.clear()
+        answer = await api.patch(path, linkage(of("computer", *ids)))
+        assert answer.document["data"] == of("computer", *sorted(ids))
+        updates.append([query.startswith("UPDATE") for query in statements].count(True))
+    assert updates == [2, 0, 1, 1]
 
 
 async def test_required_links_can_be_added_and_kept(api: Api) -> None:
