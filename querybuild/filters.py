@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from querybuild.errors import ApiError, FilterError, nearest, quoted
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter, Source
 from querybuild.values import JsonFault, load_json
@@ -38,6 +40,20 @@ def field_filters(nodes: Iterable[FilterNode]) -> Iterator[FieldFilter]:
 def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
     """Return the values of a filter, in their order."""
     return [node.val for node in field_filters(nodes) if node.field is None]
+
+
+class AskedFilter(msgspec.Struct, frozen=True):
+    """A filter object of a request, without its value, for errors that only the database finds. has_field: whether it
+    compares two fields."""
+
+    source: Source
+    op: str
+    has_field: bool
+
+
+def asked_filters(nodes: Iterable[FilterNode]) -> tuple[AskedFilter, ...]:
+    """Return the filter objects of a tree."""
+    return tuple([AskedFilter(node.source, node.op, node.field is not None) for node in field_filters(nodes)])
 
 
 class FilterReader:

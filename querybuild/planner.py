@@ -14,7 +14,7 @@ from querybuild.conditions import ConditionPlanner, ReadValue
 from querybuild.counting import counted_by
 from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
-from querybuild.filters import vals_of
+from querybuild.filters import AskedFilter, asked_filters, vals_of
 from querybuild.plan import (
     FIRST_ALIAS,
     NO_REFERENCES,
@@ -62,6 +62,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     list_name, cursor_mark: the list that its cursors are valid for.
     cursor_parent: the parent of the list that the request's cursor was created for. None without a cursor.
     readers: for each converted val of the filter its index, and the function that converts it.
+    filters: the filter objects of the request.
     """
 
     plan: ReadPlan
@@ -71,6 +72,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
     cursor_mark: str = ""
     cursor_parent: str | None = None
     readers: tuple[tuple[int, ReadValue], ...] = ()
+    filters: tuple[AskedFilter, ...] = ()
 
 
 Fieldset = tuple[tuple[Attribute, ...], tuple[Relationship, ...]]
@@ -241,7 +243,7 @@ class _ReadPlanner:
             first_rows=None if page.size else self._first_rows(),
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
-        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers)
+        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, asked_filters(query.filter))
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""

@@ -14,7 +14,7 @@ import msgspec
 
 from querybuild.conditions import NULL_TEXT, ReadValue
 from querybuild.cursors import Cursor, decode_cursor, mark_of
-from querybuild.filters import GROUPS, RELATION_OPERATORS
+from querybuild.filters import GROUPS, RELATION_OPERATORS, AskedFilter
 from querybuild.parse import is_ignored
 from querybuild.plan import ReadPlan, Values
 from querybuild.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
@@ -43,7 +43,8 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
 class ReadForm(msgspec.Struct, frozen=True, eq=False):
     """A planned read without its values. list_name: the list that its cursors are bound to. readers: the functions that
     convert the filter's values. page: with the offset and the cursor of the first request. limit: its value, if the
-    plan has a slot for it. has_offset: whether a slot for the offset follows."""
+    plan has a slot for it. has_offset: whether a slot for the offset follows. filters: those of the
+    request."""
 
     plan: ReadPlan
     list_name: str
@@ -51,6 +52,7 @@ class ReadForm(msgspec.Struct, frozen=True, eq=False):
     page: Page
     limit: tuple[int, ...]
     has_offset: bool
+    filters: tuple[AskedFilter, ...]
 
 
 class Filled(msgspec.Struct, frozen=True, eq=False):
@@ -145,7 +147,7 @@ def form_of(planned: PlannedRead, vals: list[Any]) -> ReadForm:
     if plan.rows.keyset is not None:
         count += sum([slot is not None for slot in plan.rows.keyset.slots])
     tail = planned.values[count:]
-    return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1)
+    return ReadForm(plan, planned.list_name, planned.readers, planned.page, tail[:1], len(tail) > 1, planned.filters)
 
 
 def fill(form: ReadForm, asked: Asked) -> Filled | None:

@@ -18,7 +18,7 @@ from querybuild.catalog import Catalog
 from querybuild.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
 from querybuild.clauses import reads_other_rows
 from querybuild.errors import ApiError, Errors, raise_all
-from querybuild.filters import vals_of
+from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
@@ -98,15 +98,15 @@ class PreparedRows(msgspec.Struct, frozen=True, eq=False):
 
 class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     """A read that is ready to run, but for the id of its path and the values of its context. It is cached by its query
-    string as it was sent. pairs: its parameters."""
+    string as it was sent. filters: those of the request."""
 
-    pairs: Pairs
     page: Page
     queries: PageQueries
     plan: ReadPlan
     values: Values
     cursor_mark: str
     cursor_parent: str | None
+    filters: tuple[AskedFilter, ...]
     ready: ReadyPlan
 
     @property
@@ -244,7 +244,7 @@ class Engine:
         key = None if asked is None else (shape, context.criteria, asked.key)
         known = None if key is None else self._plans.read_forms.get(key)
         if known is not None and asked is not None and (filled := fill(known[0], asked)) is not None:
-            return _prepared(pairs, filled, known[1])
+            return _prepared(pairs, filled, known[0].filters, known[1])
         query = parse(pairs, shape.accepts, self.limits, errors)
         planned = self._plan(shape, query, context, errors)
         raise_all(errors)
@@ -252,7 +252,8 @@ class Engine:
         if key is not None and known is None:
             form = form_of(planned, vals_of(query.filter))
             self._plans.read_forms.put(key, (form, ready), _read_weight(query_string))
-        return _prepared(pairs, Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent), ready)
+        filled = Filled(planned.page, planned.values, planned.cursor_mark, planned.cursor_parent)
+        return _prepared(pairs, filled, planned.filters, ready)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
         resource, known = shape.resource, (self.catalog, context, self.limits, errors)
@@ -283,10 +284,10 @@ class Engine:
         return tuple(dict.fromkeys(name for name, relation in keys if (name, relation) in self.schema.unenforced_keys))
 
 
-def _prepared(pairs: Pairs, filled: Filled, ready: ReadyPlan) -> PreparedRead:
+def _prepared(pairs: Pairs, filled: Filled, filters: tuple[AskedFilter, ...], ready: ReadyPlan) -> PreparedRead:
     queries = page_queries(pairs, filled.page)
     cursor = filled.cursor_mark, filled.cursor_parent
-    return PreparedRead(pairs, filled.page, queries, ready.plan, filled.values, *cursor, ready)
+    return PreparedRead(filled.page, queries, ready.plan, filled.values, *cursor, filters, ready)
 
 
 def _read_weight(query_string: str) -> int:

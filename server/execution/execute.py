@@ -16,11 +16,10 @@ import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
 from querybuild.errors import PageError, listed, quoted, resource_not_found
-from querybuild.filters import field_filters, placed
+from querybuild.filters import AskedFilter, placed
 from querybuild.operators import all_names
-from querybuild.parse import parse
 from querybuild.plan import Branch, Node, ReadPlan, Statement
-from querybuild.query import Context, FieldFilter, Limits
+from querybuild.query import Context
 from querybuild.resource import Resource, link_of
 from querybuild.rows import (
     Row,
@@ -43,8 +42,6 @@ from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal
 from server.postgres.rules import is_rule
-
-ONLY_FILTERS = frozenset({"filter"})
 
 FIRST_INCLUDED = 5000
 """How many included rows an answer without pages may have. With more rows it is streamed."""
@@ -124,7 +121,7 @@ async def run_read(
                 return None
             total = await _total(connection, read, sent, rows, has_more)
         except (*REFUSED, *INTERNAL) as error:
-            raise_refusal(error, read, engine.limits)
+            raise_refusal(error, read)
         if not rows and plan.scope is not None:
             await _check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
@@ -297,32 +294,32 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     return first, last
 
 
-def raise_refusal(error: Exception, read: PreparedRead, limits: Limits) -> NoReturn:
+def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
     """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
     error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
     if is_rule(error):
         raise error
-    for node in field_filters(parse(read.pairs, ONLY_FILTERS, limits, []).filter):
-        if _is_suspect(node, error):
-            detail = placed(node.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
-            raise ValueRefused(detail, parameter=node.source.parameter) from error
+    for one in read.filters:
+        if _is_suspect(one, error):
+            detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+            raise ValueRefused(detail, parameter=one.source.parameter) from error
     if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
         detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
         raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
     raise error
 
 
-def _is_suspect(node: FieldFilter, error: Exception) -> bool:
+def _is_suspect(one: AskedFilter, error: Exception) -> bool:
     """Whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if isinstance(error, INTERNAL):
-        return node.op == "match"
+        return one.op == "match"
     state = _state(error)
-    if node.op not in all_names():
+    if one.op not in all_names():
         return True
     if state == OUT_OF_RANGE:
         # The range of values is checked before. A comparison of two columns may cast one to the type of the other.
-        return node.field is not None
-    return node.op in _SUSPECTS.get(state, (node.op,))
+        return one.has_field
+    return one.op in _SUSPECTS.get(state, (one.op,))
 
 
 def _state(error: Exception) -> str:

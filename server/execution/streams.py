@@ -199,7 +199,7 @@ class Stream:
             await self._data.open()
             return self._encoder.head + await self._data.next()
         except (*REFUSED, *INTERNAL) as error:
-            raise_refusal(error, self._read, self._limits)
+            raise_refusal(error, self._read)
 
     async def send_rest(self, send: Send) -> None:
         """Send the pieces after the first, up to the end of the last resource."""

@@ -114,7 +114,7 @@ def plans(read: PreparedRead) -> tuple[object, ...]:
     statements = [(one.sql, one.slots) for one in read.ready.statements.all()]
     # 1, 1.0 and True are equal, and PostgreSQL takes each for another column.
     values = repr(read.values)
-    return read.plan, statements, values, read.page, read.queries, read.pairs, read.cursor_mark, read.cursor_parent
+    return read.plan, statements, values, read.page, read.queries, read.filters, read.cursor_mark, read.cursor_parent
 
 
 def described(error: ApiError) -> tuple[Any, ...]:

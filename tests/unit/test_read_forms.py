@@ -29,7 +29,7 @@ def read(asked: Engine, query: str) -> PreparedRead:
 
 def facts(prepared: PreparedRead) -> tuple[object, ...]:
     cursor = prepared.cursor_mark, prepared.cursor_parent
-    return prepared.plan, prepared.values, prepared.page, prepared.queries, prepared.pairs, cursor
+    return prepared.plan, prepared.values, prepared.page, prepared.queries, prepared.filters, cursor
 
 
 def tree(name: str, op: str, val: object) -> str:
