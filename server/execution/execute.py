@@ -37,7 +37,7 @@ from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.execution.arguments import Arguments
-from server.execution.pacing import run_steps
+from server.execution.pacing import pause_collector, run_steps
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal
@@ -471,6 +471,7 @@ async def _branches(
             limit = included.max_rows(branch, len(keys))
             children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), limit)
         if len(children) > SHORT_ROWS:
+            pause_collector()
             # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
             await asyncio.sleep(0)
         included.add(branch, children)
