@@ -13,13 +13,12 @@ from querybuild.catalog import Catalog
 from querybuild.conditions import ConditionPlanner, ReadValue
 from querybuild.counting import counted_by
 from querybuild.cursors import decode_cursor, list_name, mark_of
-from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, SortError, listed, nearest, quoted
+from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import AskedFilter, asked_filters, vals_of
 from querybuild.plan import (
     FIRST_ALIAS,
     NO_REFERENCES,
     Branch,
-    ColumnRef,
     IdIs,
     KeysetPosition,
     Node,
@@ -31,11 +30,11 @@ from querybuild.plan import (
     Values,
     node_of,
 )
-from querybuild.query import Context, Limits, Page, Query, SortKey
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, own_key_of
+from querybuild.query import Context, Limits, Page, Query
+from querybuild.resource import Attribute, Relationship, Resource, own_key_of
 from querybuild.rows import MAX_COLUMNS, joined_width, nodes, row_width
 from querybuild.rowsets import open_owners, open_related, with_conditions
-from querybuild.types import OPAQUE
+from querybuild.sorts import SortPlanner
 from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
@@ -190,7 +189,7 @@ class _ReadPlanner:
         self.limits = limits
         self.errors = errors
         self.conditions = ConditionPlanner(catalog, context, limits, errors)
-        self.joins: dict[tuple[str, ...], Rows] = {}
+        self.sorts = SortPlanner(catalog, limits, errors, self.conditions)
         self._joined_count = 0
         self.cursor_parent: str | None = None
 
@@ -249,12 +248,12 @@ class _ReadPlanner:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""
         rows = self.conditions.open(resource)
         conditions = self.conditions.plan(query.filter, resource, rows.alias)
-        order = self.order(query.sort, resource, rows.alias)
+        order = self.sorts.order(query.sort, resource, rows.alias)
         if page.is_before:
             order = tuple(msgspec.structs.replace(key, is_backwards=True) for key in order)
         keyset = self.keyset(page, order, mark)
         limit, offset = self.page_slots(page)
-        joins = tuple(self.joins.values())
+        joins = tuple(self.sorts.joins.values())
         return msgspec.structs.replace(
             rows, conditions=conditions, joins=joins, order=order, keyset=keyset, limit=limit, offset=offset
         )
@@ -274,90 +273,6 @@ class _ReadPlanner:
         """Return the node of the primary rows. Linkage without included resources only has ids."""
         node = self.root(query, rows, (), is_joining=is_joining)
         return node_of(rows) if shows_resources is False else node
-
-    def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
-        """Plan the sort keys. The id is added in the direction of the last key, so that the order is total."""
-        named = [key for sort_key in keys if (key := self.order_key(sort_key, resource, alias)) is not None]
-        first: dict[ColumnRef, OrderKey] = {}
-        for key in named:
-            # A second key on the same column has no effect.
-            first.setdefault(key.column, key)
-        order = list(first.values())
-        id_column = ColumnRef(alias, self.catalog.id_of(resource))
-        for index, key in enumerate(order):
-            if key.column == id_column:
-                # Keys after the id have no effect.
-                return tuple(order[: index + 1])
-        return (*order, OrderKey(id_column, bool(named) and named[-1].is_descending, False))
-
-    def order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
-        """Plan a sort key: the column at the end of its path. Each step is a LEFT JOIN, except the step to an id whose
-        key is in the row itself."""
-        names = self._sort_path(key, resource)
-        if len(names) - 1 > self.limits.max_filter_depth or len(self.joins) > self.limits.max_filter_depth:
-            self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
-            return None
-        is_nullable = False
-        for position, name in enumerate(names[:-1]):
-            relationship = resource.relationship(name)
-            if relationship is None or not relationship.filterable:
-                what = f"{quoted(name)} is no relationship of {resource.type}"
-                self._refuse(key, f"{what}: a path goes through to-one relationships.")
-                return None
-            if not isinstance(relationship, ToOne):
-                self._refuse_sort(key, name, resource, relationship)
-                return None
-            has_key = relationship.is_own_key and not self.conditions.hides(relationship)
-            is_nullable = is_nullable or relationship.nullable or not has_key
-            if names[position + 1 :] == ["id"] and has_key:
-                return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
-            alias = self.join(tuple(names[: position + 1]), resource, alias, relationship).alias
-            resource = self.catalog.target(relationship)
-        name = names[-1]
-        attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
-        if attribute is None or not attribute.is_sortable:
-            self._refuse_sort(key, name, resource, resource.relationship(name))
-            return None
-        if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
-            self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
-            return None
-        if attribute.type is OPAQUE:
-            self._refuse(key, f"{quoted(name)} is of a type that has no order.")
-            return None
-        column = ColumnRef(alias, attribute)
-        return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
-
-    def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
-        """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""
-        *steps, last = key.path.split(".")
-        found: Resource | None = resource
-        for name in steps:
-            relationship = found and found.relationship(name)
-            found = self.catalog.target(relationship) if relationship else None
-        short = last.removesuffix("_id")
-        if found and short != last and not found.attribute(last) and isinstance(found.relationship(short), ToOne):
-            return [*steps, short, "id"]
-        return [*steps, last]
-
-    def _refuse_sort(self, key: SortKey, name: str, resource: Resource, relationship: Relationship | None) -> None:
-        if relationship is None:
-            known = [attribute.name for attribute in resource.attributes if attribute.is_sortable]
-            detail = f"There is no attribute {quoted(name)} in {resource.type} to sort by."
-            self._refuse(key, detail + nearest(name, known) + f" There are: id, {listed(known)}.")
-        elif relationship.is_to_many:
-            self._refuse(key, f"{quoted(name)} is to-many: a sort goes through to-one relationships.")
-        else:
-            self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
-
-    def _refuse(self, key: SortKey, detail: str) -> None:
-        where = f"{quoted(key.path)}: " if "." in key.path else ""
-        self.errors.append(SortError(where + detail, parameter="sort"))
-
-    def join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
-        """Return the rows that a sort joins. Each path is joined once."""
-        if path not in self.joins:
-            self.joins[path] = self.conditions.related(resource, alias, relationship)
-        return self.joins[path]
 
     def keyset(self, page: Page, keys: tuple[OrderKey, ...], mark: str) -> KeysetPosition | None:
         """Return the position of the cursor, or None without a valid cursor."""

@@ -1,0 +1,110 @@
+"""Plans sort keys: each becomes a column, and the joins that lead to it.
+
+It must not know: SQL text, rows, HTTP.
+"""
+
+from __future__ import annotations
+
+from querybuild.catalog import Catalog
+from querybuild.conditions import ConditionPlanner
+from querybuild.errors import ApiError, SortError, listed, nearest, quoted
+from querybuild.plan import ColumnRef, OrderKey, Rows
+from querybuild.query import Limits, SortKey
+from querybuild.resource import Relationship, Resource, ToOne
+from querybuild.types import OPAQUE
+
+
+class SortPlanner:
+    """Plans the sort of one request. joins: the joined rows by the path that leads to them. conditions: gives the
+    aliases."""
+
+    def __init__(self, catalog: Catalog, limits: Limits, errors: list[ApiError], conditions: ConditionPlanner) -> None:
+        self.catalog = catalog
+        self.limits = limits
+        self.errors = errors
+        self.conditions = conditions
+        self.joins: dict[tuple[str, ...], Rows] = {}
+
+    def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
+        """Plan the sort keys. The id is added in the direction of the last key, so that the order is total."""
+        named = [key for sort_key in keys if (key := self._order_key(sort_key, resource, alias)) is not None]
+        first: dict[ColumnRef, OrderKey] = {}
+        for key in named:
+            # A second key on the same column has no effect.
+            first.setdefault(key.column, key)
+        order = list(first.values())
+        id_column = ColumnRef(alias, self.catalog.id_of(resource))
+        for index, key in enumerate(order):
+            if key.column == id_column:
+                # Keys after the id have no effect.
+                return tuple(order[: index + 1])
+        return (*order, OrderKey(id_column, bool(named) and named[-1].is_descending, False))
+
+    def _order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
+        """Plan a sort key: the column at the end of its path. Each step is a LEFT JOIN, except the step to an id whose
+        key is in the row itself."""
+        names = self._sort_path(key, resource)
+        if len(names) - 1 > self.limits.max_filter_depth or len(self.joins) > self.limits.max_filter_depth:
+            self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
+            return None
+        is_nullable = False
+        for position, name in enumerate(names[:-1]):
+            relationship = resource.relationship(name)
+            if relationship is None or not relationship.filterable:
+                what = f"{quoted(name)} is no relationship of {resource.type}"
+                self._refuse(key, f"{what}: a path goes through to-one relationships.")
+                return None
+            if not isinstance(relationship, ToOne):
+                self._refuse_sort(key, name, resource, relationship)
+                return None
+            has_key = relationship.is_own_key and not self.conditions.hides(relationship)
+            is_nullable = is_nullable or relationship.nullable or not has_key
+            if names[position + 1 :] == ["id"] and has_key:
+                return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
+            alias = self._join(tuple(names[: position + 1]), resource, alias, relationship).alias
+            resource = self.catalog.target(relationship)
+        name = names[-1]
+        attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
+        if attribute is None or not attribute.is_sortable:
+            self._refuse_sort(key, name, resource, resource.relationship(name))
+            return None
+        if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
+            self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
+            return None
+        if attribute.type is OPAQUE:
+            self._refuse(key, f"{quoted(name)} is of a type that has no order.")
+            return None
+        column = ColumnRef(alias, attribute)
+        return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
+
+    def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
+        """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""
+        *steps, last = key.path.split(".")
+        found: Resource | None = resource
+        for name in steps:
+            relationship = found and found.relationship(name)
+            found = self.catalog.target(relationship) if relationship else None
+        short = last.removesuffix("_id")
+        if found and short != last and not found.attribute(last) and isinstance(found.relationship(short), ToOne):
+            return [*steps, short, "id"]
+        return [*steps, last]
+
+    def _refuse_sort(self, key: SortKey, name: str, resource: Resource, relationship: Relationship | None) -> None:
+        if relationship is None:
+            known = [attribute.name for attribute in resource.attributes if attribute.is_sortable]
+            detail = f"There is no attribute {quoted(name)} in {resource.type} to sort by."
+            self._refuse(key, detail + nearest(name, known) + f" There are: id, {listed(known)}.")
+        elif relationship.is_to_many:
+            self._refuse(key, f"{quoted(name)} is to-many: a sort goes through to-one relationships.")
+        else:
+            self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
+
+    def _refuse(self, key: SortKey, detail: str) -> None:
+        where = f"{quoted(key.path)}: " if "." in key.path else ""
+        self.errors.append(SortError(where + detail, parameter="sort"))
+
+    def _join(self, path: tuple[str, ...], resource: Resource, alias: str, relationship: ToOne) -> Rows:
+        """Return the rows that a sort joins. Each path is joined once."""
+        if path not in self.joins:
+            self.joins[path] = self.conditions.related(resource, alias, relationship)
+        return self.joins[path]
