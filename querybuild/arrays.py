@@ -105,7 +105,7 @@ def _flat(items: list[Any]) -> list[Any]:
 
 
 def _shape(items: Any) -> tuple[int, ...]:
-    """The lengths of nested lists, whose inner lists all have the same shape."""
+    """Return the lengths of nested lists, whose inner lists all have the same shape."""
     return (len(items), *_shape(items[0])) if isinstance(items, list) else ()
 
 

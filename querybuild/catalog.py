@@ -142,7 +142,7 @@ class Catalog:
 
 
 def _referenced_first(catalog: Catalog) -> list[Resource]:
-    """All resources, each after those that its rows refer to. Cycles are in the order of declaration."""
+    """Return all resources, each after those that its rows refer to. Cycles are in the order of declaration."""
     references: dict[Resource, list[Resource]] = {resource: [] for resource in catalog}
     for resource in catalog:
         for relationship in resource.relationships:

@@ -140,7 +140,7 @@ def written_relationships(change: Change, resource: Resource, catalog: Catalog) 
 
 
 def _joined(owner: Owner, catalog: Catalog) -> Relationship:
-    """The relationship of the owner. The route has checked that it exists."""
+    """Return the relationship of the owner. The route has checked that it exists."""
     relationship = catalog.by_type[owner.type].relationship(owner.relationship)
     assert relationship is not None
     return relationship

@@ -51,7 +51,7 @@ def list_name(query: Query, resource: Resource, scope: Scope | None = None) -> s
 
 
 def _without_values(node: FilterNode) -> tuple[object, ...]:
-    """A filter without its values."""
+    """Return a filter without its values."""
     match node:
         case FieldFilter():
             return node.name, node.op, node.field, node.is_text

@@ -53,7 +53,7 @@ def _shown(type_hint: Any) -> str:
 
 
 def _shown_value(value: object) -> str:
-    """The type of a value for a message, such as `list of int`."""
+    """Return the type of a value for a message, such as `list of int`."""
     name = type(value).__name__
     items = sorted({type(item).__name__ for item in value}) if isinstance(value, _ROWS) else []
     return f"{name} of {', '.join(items)}" if items else name

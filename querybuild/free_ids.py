@@ -56,7 +56,7 @@ def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
 
 
 def _is_free(rows: Table, column: str) -> str:
-    """A subquery that runs once for each number, so that it uses the index with any statistics of the table."""
+    """Return a subquery that runs once for each number, so that it uses the index with any statistics of the table."""
     name, own = rows.get_sql(quote_char=QUOTE), f'"t".{_id_of(rows, column)}'
     return f'(SELECT {own} FROM {name} "t" WHERE {own}="numbers"."n" LIMIT 1) IS NULL'
 

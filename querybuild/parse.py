@@ -67,7 +67,7 @@ def _pairs(query_string: str, errors: list[ApiError]) -> Iterator[tuple[str, str
 
 @lru_cache(maxsize=256)
 def _decoded_name(text: str) -> str:
-    """A cached `_decoded`: clients send the same names again and again. Raises UnicodeDecodeError."""
+    """Return a cached `_decoded`: clients send the same names again and again. Raises UnicodeDecodeError."""
     return _decoded(text)
 
 
@@ -229,7 +229,7 @@ def _page(parameters: Parameters, limits: Limits, errors: list[ApiError]) -> Pag
 
 
 def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[ApiError]) -> Page:
-    """A page by `page[after]` or `page[before]`. Its total is only counted if it is requested."""
+    """Return a page by `page[after]` or `page[before]`. Its total is only counted if it is requested."""
     if key == "before" and not given[key]:
         errors.append(
             PageError("page[before] needs a cursor; page[after]= is the first page.", parameter="page[before]")

@@ -217,7 +217,7 @@ def _either(one: _Part, other: _Part) -> _Part:
 
 
 def _repetition(part: _Part, least: int, most: int | None) -> _Part:
-    """A part that is repeated. most: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
+    """Return a part that is repeated. most: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
     found = _EMPTY
     if most != 1:
         part = part._replace(repeated_edges=part.edges)

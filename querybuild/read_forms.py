@@ -116,7 +116,7 @@ def _filter_form(name: str, value: str, vals: list[Any], limits: Limits) -> Hash
 
 
 def _form_of(tree: Any, vals: list[Any]) -> Hashable:
-    """A filter without its values, which are appended to vals."""
+    """Return a filter without its values, which are appended to vals."""
     if isinstance(tree, list):
         return tuple([_form_of(item, vals) for item in tree])
     if not isinstance(tree, dict):

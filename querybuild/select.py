@@ -188,7 +188,7 @@ def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
 
 
 def _count(plan: ReadPlan) -> Statement | None:
-    """The exact total for a page without rows, which has no row for the total; or the estimate of PostgreSQL's
+    """Return the exact total for a page without rows, which has no row for the total; or the estimate of PostgreSQL's
     planner."""
     if plan.total in (None, "none"):
         return None
@@ -277,7 +277,7 @@ def _branches(node: Node) -> Iterator[Statement | None]:
 
 
 def _branch(branch: Branch) -> Statement | None:
-    """The related rows of all parents.
+    """Return the related rows of all parents.
 
     With the key in the parent's row:
     `SELECT ... FROM "groups" "t0" WHERE "t0"."id"=ANY($1) ORDER BY "t0"."id"`

@@ -68,7 +68,7 @@ def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
 
 
 def _places(node: Node, path: Path = ()) -> Iterator[Place]:
-    """The primary resources, and the end of each path of include."""
+    """Return the primary resources, and the end of each path of include."""
     yield node, path
     for branch in node.branches:
         if branch.is_included:
@@ -102,8 +102,8 @@ def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> Stre
 
 
 def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
-    """The node of the rows, which are of a type that stands at several places: it shows the linkage that any of them
-    shows."""
+    """Return the node of the rows, which are of a type that stands at several places: it shows the linkage that any of
+    them shows."""
     nodes = [node for node, _ in places]
     first = nodes[0]
     branches = {
@@ -119,8 +119,8 @@ def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
 
 
 def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | None:
-    """The resources that stand at a place that shows the linkage of the branch: a user that no path leads to does not
-    name its computers. None if all of the resources stand at such a place."""
+    """Return the resources that stand at a place that shows the linkage of the branch: a user that no path leads to
+    does not name its computers. None if all of the resources stand at such a place."""
     showing = [path for node, path in places if _shows(node, branch)]
     if len(showing) == len(places):
         return None
@@ -154,6 +154,6 @@ def _is_primary(plan: ReadPlan, alias: str) -> Condition:
 
 
 def _primary(plan: ReadPlan) -> Rows:
-    """The primary rows, in no order."""
+    """Return the primary rows, in no order."""
     scope = () if plan.scope is None else (InScope(plan.scope),)
     return with_conditions(plan.rows, (*scope, *plan.rows.conditions))

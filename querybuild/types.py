@@ -71,8 +71,8 @@ has no effect on a timestamp without time zone, which contains UTC."""
 
 
 def _between(before: str, after: str) -> Callable[[Term], Term]:
-    """The value if it is between the two, otherwise null. Python has no year before 1 or after 9999, and no infinite
-    dates. The term is evaluated once, because it may be a subquery. LEAST and GREATEST ignore null.
+    """Return the value if it is between the two, otherwise null. Python has no year before 1 or after 9999, and no
+    infinite dates. The term is evaluated once, because it may be a subquery. LEAST and GREATEST ignore null.
 
     `NULLIF(NULLIF(GREATEST(LEAST("t0"."day",'9999-12-31'),'0001-01-01'),'0001-01-01'),'9999-12-31')`
     """
@@ -81,8 +81,8 @@ def _between(before: str, after: str) -> Callable[[Term], Term]:
 
 
 def _each_between(before: str, after: str) -> Callable[[Term], Term]:
-    """The same for an array. It is only unnested if an element is out of range, because this check costs a tenth of
-    unnesting. For null, an empty array and null elements the check is not false.
+    """Return the same for an array. It is only unnested if an element is out of range, because this check costs a tenth
+    of unnesting. For null, an empty array and null elements the check is not false.
 
     `CASE WHEN ('0001-01-01'<ALL("t0"."days") AND '9999-12-31'>ALL("t0"."days")) IS NOT FALSE THEN "t0"."days" ELSE
     ... END`, where `unnested` converts the elements one by one.
@@ -97,7 +97,7 @@ def _utc_between(column: Term) -> Term:
 
 
 def _texts(column: Term) -> Term:
-    """An array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
+    """Return an array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
     return functions.Cast(column, "TEXT[]")
 
 
@@ -183,7 +183,7 @@ def _from_string(
     bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
 ) -> ColumnType:
-    """A type whose JSON form is a string, with the same form in a body and in a simple filter."""
+    """Return a type whose JSON form is a string, with the same form in a body and in a simple filter."""
     return ColumnType(
         name=name,
         family=family,

@@ -64,7 +64,7 @@ class Gauges:
 
     def _update_pool(self) -> None:
         meter, pool = self._meter, self._database.pool_figures()
-        meter.put(metrics.POOL_MAX, pool.most)
+        meter.put(metrics.POOL_MAX, pool.size)
         meter.put(metrics.POOL_CONNECTIONS, pool.used, "used")
         meter.put(metrics.POOL_CONNECTIONS, pool.idle, "idle")
         meter.put(metrics.POOL_WAITING, pool.waiting)

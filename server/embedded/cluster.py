@@ -82,7 +82,7 @@ Say = Callable[[str], None]
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What a postmaster is started with."""
+    """A cluster, with everything that is needed to start its postmaster."""
 
     data_dir: Path
     socket_dir: Path
@@ -99,7 +99,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def find_software() -> Path:
-    """The folder of PostgreSQL 18, in the wheel (which is not imported) or unpacked from the program in one file.
+    """Return the folder of PostgreSQL 18, in the wheel (which is not imported) or unpacked from the one-file program.
 
     Raises SoftwareMissing, or EmbeddedError if it cannot be unpacked.
     """
@@ -116,7 +116,7 @@ def find_software() -> Path:
 
 
 def reachable_software(software: Path, data_dir: Path, account: Account) -> Path:
-    """`software`, or a copy of it in the data folder if the account cannot reach it.
+    """Return `software`, or a copy of it in the data folder if the account cannot reach it.
 
     That is the case for a virtual environment below /root. The copy (30 MB, owned by root) is replaced after a new
     installation of the wheel.
@@ -147,7 +147,7 @@ def _copy_software(software: Path, copy: Path) -> None:
 
 
 def check_major_version(data_dir: Path) -> None:
-    """Raises FolderRefused for a cluster of another major version."""
+    """Check the major version of the cluster. Raises FolderRefused for another one."""
     version = data_dir / CLUSTER / "PG_VERSION"
     found = version.read_text(encoding="utf-8").strip() if version.exists() else str(MAJOR)
     if found != str(MAJOR):
@@ -222,7 +222,7 @@ def write_access(data_dir: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def runtime_settings(socket_dir: Path) -> dict[str, str]:
-    """The settings that no configuration file may change: one private socket and no TCP port.
+    """Return the settings that no configuration file may change: one private socket and no TCP port.
 
     Where /dev/shm is small (64 MB in many containers), parallel queries share memory through files instead.
     """
@@ -256,7 +256,7 @@ def run(cluster: Cluster, say: Say) -> Postmaster:
 
 
 def launch(cluster: Cluster) -> Launch:
-    """Start a postmaster and do not wait until it is ready. None may run on the cluster. Raises OSError."""
+    """Start a postmaster, without waiting until it is ready. No other may run on the cluster. Raises OSError."""
     running_pid(cluster.data_dir)
     clear_socket(cluster.socket_dir)
     program = str(cluster.software / "bin" / "postgres")
@@ -270,7 +270,7 @@ def launch(cluster: Cluster) -> Launch:
 
 
 def _launch(command: Sequence[str], account: Account, log: int) -> Postmaster:
-    """Start it in a session of its own, so that Ctrl-C does not reach it: PostgreSQL stops last."""
+    """Start it in its own session, so that Ctrl-C does not reach it: PostgreSQL stops last."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -293,7 +293,7 @@ def _open_log(path: Path) -> int:
 
 
 def startup_log(cluster: Cluster, launched: Launch) -> str:
-    """What a postmaster that has ended wrote to the log, as part of a message."""
+    """Return the log output of a postmaster that has ended, as part of a message."""
     path = cluster.data_dir / LOG
     with path.open("rb") as log:
         log.seek(launched.log_begin)
@@ -302,14 +302,14 @@ def startup_log(cluster: Cluster, launched: Launch) -> str:
 
 
 def is_orphan_error(output: str) -> bool:
-    """Whether it refused the cluster because the children of an earlier postmaster still run."""
+    """Whether a postmaster refused the cluster because the children of an earlier one still run."""
     return _ORPHANS in output
 
 
 def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
-    """True when it takes connections, False when it ended.
+    """Wait until it accepts connections. Return False if it ended.
 
-    Stops it, and raises, when START_SECONDS pass or this process is interrupted.
+    If it takes longer than START_SECONDS, or if this process is interrupted, it is stopped, and an error is raised.
     """
     began = said = time.monotonic()
     try:
@@ -342,7 +342,7 @@ def is_ready(postmaster: Postmaster, cluster: Path) -> bool:
 
 
 def _postmaster_lines(cluster: Path) -> list[str]:
-    """The lines of postmaster.pid: process id, folder, start time, port, socket, address, memory key, status."""
+    """Return the lines of postmaster.pid: process id, folder, start time, port, socket, address, memory key, status."""
     try:
         return (cluster / "postmaster.pid").read_text(errors="replace").split("\n")
     except FileNotFoundError:
@@ -355,7 +355,7 @@ def _status(cluster: Path) -> str:
 
 
 def stop(postmaster: Postmaster) -> None:
-    """Shut down fast: clients are disconnected, committed data is written. After STOP_SECONDS force it."""
+    """Shut down fast: clients are disconnected, and committed data is written. After STOP_SECONDS it is forced."""
     for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0)):
         postmaster.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
@@ -383,7 +383,7 @@ def stop_leftover(data_dir: Path, say: Say) -> None:
 
 
 def running_pid(data_dir: Path) -> int:
-    """The process id of the postmaster that runs on the cluster, or 0. A stale postmaster.pid is removed."""
+    """Return the process id of the postmaster that runs on the cluster, or 0. A stale postmaster.pid is removed."""
     cluster = data_dir / CLUSTER
     first = _postmaster_lines(cluster)[:1]
     pid = int(first[0]) if first and first[0].isdigit() else 0
@@ -396,7 +396,7 @@ def running_pid(data_dir: Path) -> int:
 
 
 def running_socket_dir(data_dir: Path) -> Path | None:
-    """The socket folder of the postmaster that runs on the cluster, or None. Needs no lock. Raises OSError."""
+    """Return the socket folder of the postmaster that runs on the cluster, or None. Needs no lock. Raises OSError."""
     lines = _postmaster_lines(data_dir / CLUSTER)
     is_there = len(lines) > 4 and lines[0].isdigit() and _is_postmaster(int(lines[0]), data_dir / CLUSTER)
     return Path(lines[4]) if is_there and lines[4] else None
@@ -413,7 +413,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_postmaster(pid: int, cluster: Path) -> bool:
-    """Whether this live process is PostgreSQL on this cluster: its working directory is the data directory."""
+    """Whether this process is PostgreSQL on this cluster. Then its working directory is the data directory."""
     if Path("/proc/self/cwd").exists():
         with suppress(OSError):
             return Path(f"/proc/{pid}/cwd").readlink() == cluster

@@ -39,8 +39,8 @@ ORDER BY 1 LIMIT 1
 
 
 def dump(url: str, path: Path | None) -> None:
-    """Dump a database into a file; None is standard output. The file is created or replaced when it is complete, and
-    only its owner may read it. Raises StartError, EmbeddedError."""
+    """Dump a database into a file. None stands for standard output. The file is created or replaced when it is
+    complete, and only its owner may read it. Raises StartError, EmbeddedError."""
     command = [program("pg_dump"), "--format=custom", f"--dbname={url}"]
     if path is None:
         _run(command, None)
@@ -54,7 +54,7 @@ def dump(url: str, path: Path | None) -> None:
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[str]:
-    """The name of a temporary file, which replaces `path` at the end. A device is written directly."""
+    """Return the name of a temporary file, which replaces `path` at the end. A device is written directly."""
     if path.exists() and not path.is_file():
         yield str(path)
         return
@@ -71,8 +71,8 @@ def _atomic_file(path: Path) -> Iterator[str]:
 
 
 def applied_migrations(path: Path) -> tuple[Applied, ...]:
-    """The migrations that had been applied to the dumped database. Raises StartError for a file that is no dump, and
-    EmbeddedError."""
+    """Return the migrations that had been applied to the dumped database. Raises StartError for a file that is no dump,
+    and EmbeddedError."""
     flags = ["--data-only", "--schema=public", "--table=waterspout_migrations", "--file=-"]
     command = [program("pg_restore"), *flags, str(_check_readable(path))]
     try:
@@ -105,7 +105,7 @@ def _applied(row: dict[str, str]) -> Applied:
 
 
 async def check_empty(connection: asyncpg.Connection[Any]) -> None:
-    """Raises StartError if the database is not empty."""
+    """Check that the database is empty. Raises StartError."""
     found = await connection.fetchval(_FIRST_RELATION)
     if found is not None:
         raise StartError(

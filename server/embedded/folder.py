@@ -50,7 +50,7 @@ ELSEWHERE = "choose another folder with --data-dir, or give --database-url"
 
 
 class EmbeddedError(RuntimeError):
-    """Base of what can go wrong here; the text is for a person."""
+    """Base class of the errors of the embedded PostgreSQL. The text is for a person."""
 
 
 class SoftwareMissing(EmbeddedError):
@@ -88,7 +88,7 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 def default_data_dir() -> Path:
-    """The data folder if none is given: the platform's user data folder, or a system folder as root.
+    """Return the data folder if none is given: the platform's user data folder, or a system folder as root.
 
     Other accounts cannot enter root's home, so it cannot hold a cluster.
     """
@@ -100,7 +100,7 @@ def default_data_dir() -> Path:
 
 
 def os_user_name() -> str:
-    """The name of the OS user of this process.
+    """Return the name of the OS user of this process.
 
     Raises EmbeddedError if it has no name (a container with only a user id): initdb and peer authentication need one.
     """
@@ -115,7 +115,8 @@ def os_user_name() -> str:
 
 
 def account_for(data_dir: Path) -> Account:
-    """The account that PostgreSQL runs under: this process's user; as root the owner of the cluster or a system user.
+    """Return the account that PostgreSQL runs under: the user of this process. As root it is the owner of the cluster,
+    or a system user.
 
     The owner of the cluster comes first, so that a postgres account that is installed later changes nothing. Raises
     EmbeddedError if there is no such account.
@@ -136,10 +137,10 @@ def account_for(data_dir: Path) -> Account:
 
 
 def first_closed_folder(path: Path, account: Account) -> Path | None:
-    """The first folder on the way to `path` that `account` may not enter, by the permission bits, or None.
+    """Return the first folder on the way to `path` that `account` may not enter, by the permission bits, or None.
 
-    Folders that do not exist yet are skipped. Access control lists are not read: a folder that only they open counts as
-    closed.
+    Folders that do not exist yet are skipped. Access control lists are not read, so a folder that is only open because
+    of them counts as closed.
     """
     if not account.is_other:
         return None
@@ -158,7 +159,7 @@ def _may_enter(found: os.stat_result, account: Account) -> bool:
 
 
 def check_folder(data_dir: Path, account: Account) -> None:
-    """Refuse a folder that we may not use, and change nothing in it. Raises FolderRefused, FolderClosed."""
+    """Check that the folder may be used. Nothing in it is changed. Raises FolderRefused, FolderClosed."""
     closed = first_closed_folder(data_dir, account)
     if closed is not None:
         raise FolderClosed(
@@ -256,7 +257,7 @@ def socket_folder(data_dir: Path, account: Account, cleanup: ExitStack) -> Path:
 
 
 def clear_socket(folder: Path) -> None:
-    """Remove a socket and its lock file that a crash has left. Another process may have that process id by now."""
+    """Remove a socket and its lock file that a crash has left. Another process may have the process id in it by now."""
     for left in folder.iterdir():
         left.unlink()
 

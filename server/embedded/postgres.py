@@ -50,7 +50,7 @@ __all__ = [
 
 
 class EmbeddedServer:
-    """A running PostgreSQL; also a context manager that stops it.
+    """A running PostgreSQL. It is also a context manager that stops it.
 
     `dsn` is a URL for asyncpg and for libpq: database and role `waterspout`, over the private socket. The
     role owns the database and may create others; it is no superuser. Only the OS users of this process and of
@@ -107,7 +107,7 @@ def start(data_dir: Path, *, say: Say) -> EmbeddedServer:
 
 
 def running_dsn(data_dir: Path) -> str | None:
-    """The DSN of the PostgreSQL that another waterspout runs on the folder, or None. Raises EmbeddedError."""
+    """Return the DSN of the PostgreSQL that another waterspout runs on the folder, or None. Raises EmbeddedError."""
     try:
         socket_dir = cluster.running_socket_dir(data_dir.expanduser().resolve())
     except OSError as error:
@@ -124,7 +124,7 @@ def has_cluster(data_dir: Path) -> bool:
 
 
 def program(name: str) -> str:
-    """The path of one of PostgreSQL's programs, such as pg_dump. Raises SoftwareMissing."""
+    """Return the path of one of PostgreSQL's programs, such as pg_dump. Raises SoftwareMissing."""
     path = cluster.find_software() / "bin" / name
     if not path.is_file():
         raise SoftwareMissing(f"this installation of the embedded PostgreSQL has no {name}")

@@ -1,8 +1,8 @@
 """Restarts the embedded PostgreSQL when it ends by itself.
 
-What comes in: a running postmaster, and what to start another one with. What goes out: a restarted postmaster, or
-StartFailed. While the disk is full it retries without end. Nothing here blocks: a start, with its recovery, goes on
-between two checks, and PostgreSQL refuses clients meanwhile.
+What comes in: a cluster and its running postmaster. What goes out: a restarted postmaster, or StartFailed. While the
+disk is full it retries without end. No call blocks: a start, with its recovery, continues between two checks, and
+PostgreSQL refuses clients meanwhile.
 
 It must not know: who calls it, who the clients are.
 """

@@ -227,10 +227,10 @@ async def check_size(read: PreparedRead, result: ReadResult, engine: Engine) -> 
 
     The answer is only encoded if it may be too large. One received byte becomes at most six bytes. Values computed in
     Python may have any size."""
-    most_bytes = engine.settings.max_answer_bytes
-    is_small = 6 * result.received_bytes < most_bytes and engine.has_room_for_rows
+    max_bytes = engine.settings.max_answer_bytes
+    is_small = 6 * result.received_bytes < max_bytes and engine.has_room_for_rows
     if not is_small or read.ready.has_computed:
-        document = read.ready.encoder.document(result.rows, {}, None, result.received_bytes, most_bytes)
+        document = read.ready.encoder.document(result.rows, {}, None, result.received_bytes, max_bytes)
         if not isinstance(document, bytes):
             await run_steps(document)
 

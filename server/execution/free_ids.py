@@ -46,7 +46,7 @@ class _Source(msgspec.Struct, frozen=True):
         return self.start - self.increment * ((self.start - begin) // self.increment)
 
     def steps(self, start: int) -> int:
-        """How many increments the bounds allow after `start`."""
+        """Return how many increments the bounds allow after `start`."""
         end = self.greatest if self.increment > 0 else self.least
         return min((end - start) // self.increment, (2**63 - 1) // abs(self.increment))
 

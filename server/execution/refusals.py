@@ -68,7 +68,7 @@ def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:
 
 
 def _pointer_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> str | None:
-    """A pointer to the field of the column or constraint that a RAISE names, or else to the resource object."""
+    """Return a pointer to the field of the column or constraint that a RAISE names, or else to the resource object."""
     assert isinstance(error, asyncpg.PostgresError)
     if write.plan.kind == "delete":
         return _resource_pointer(write)
@@ -77,12 +77,12 @@ def _pointer_of_rule(error: Exception, write: PlannedWrite, engine: Engine) -> s
 
 
 def _resource_pointer(write: PlannedWrite) -> str | None:
-    """A pointer to the resource object; None if only the path names what is written."""
+    """Return a pointer to the resource object, or None if only the path names what is written."""
     return None if write.plan.kind == "delete" and write.id_pointer is None else write.pointer
 
 
 def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
-    """The columns that the error is about. A RAISE may name no table."""
+    """Return the columns that the error is about. A RAISE may name no table."""
     if error.column_name:
         return (error.column_name,)
     table = error.table_name or (write.plan.resource.table if is_raised(error) else "")
@@ -125,7 +125,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 
 
 def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
-    """The written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
+    """Return the written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
     limits = engine.schema.limits
     return [
         (one.attribute.name, slot_pointer(write, one.slot))
@@ -136,9 +136,9 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
-    """The field whose value PostgreSQL must have refused, with its pointer. If a text is too long, it is the client's
-    id: the lengths of attributes are checked before. Else it is the only attribute of a type that can cause the
-    error."""
+    """Return the field whose value PostgreSQL must have refused, with its pointer. If a text is too long, it is the
+    client's id: the lengths of attributes are checked before. Else it is the only attribute of a type that can cause
+    the error."""
     state = getattr(error, "sqlstate", None) or ""
     families = _FAMILIES.get(state)
     if families is None or write.plan.kind == "delete":
@@ -168,7 +168,7 @@ _FAMILIES = {
 
 
 def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
-    """The error for the to-one relationship whose related resource does not exist."""
+    """Return the error for the to-one relationship whose related resource does not exist."""
     for relationship in write.plan.resource.relationships:
         own = own_key_of(relationship)
         for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
@@ -179,7 +179,7 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
 
 
 def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> tuple[str, str] | None:
-    """The field that is stored in a column, with its pointer. The field may be missing from the document."""
+    """Return the field that is stored in a column, with its pointer. The field may be missing from the document."""
     plan = write.plan
     if _is_about(error, plan.resource, engine):
         if column == plan.resource.id.column:
@@ -202,7 +202,7 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
 def _required_link(
     columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 ) -> LinkWrite | None:
-    """The link whose key must not be null, without a relationship on the other side that declares it."""
+    """Return the link whose key must not be null, without a relationship on the other side that declares it."""
     for link in write.plan.links:
         if _is_about(error, link.target, engine) and link.relationship.foreign_key in columns:
             return link
@@ -210,7 +210,7 @@ def _required_link(
 
 
 def _key_name(column: str, plan: WritePlan) -> str:
-    """The name of the relationship that has the key; a key without one belongs to the owner in the path."""
+    """Return the name of the relationship that has the key; a key without one belongs to the owner in the path."""
     for relationship in plan.resource.relationships:
         own = own_key_of(relationship)
         if own is not None and own.column_name == column:
@@ -227,6 +227,6 @@ def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) 
 
 
 def _table_name(error: asyncpg.PostgresError, engine: Engine) -> tuple[str, str]:
-    """The schema and the table that the error names; for a partition, those of its table."""
+    """Return the schema and the table that the error names; for a partition, those of its table."""
     name = error.schema_name or "", error.table_name or ""
     return engine.schema.partitions.get(name, name)

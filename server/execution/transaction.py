@@ -206,7 +206,7 @@ class Transaction:
     async def _run_with_free_ids(
         self, group: Sequence[PlannedWrite], statements: FreeIdStatements
     ) -> Sequence[Row] | None:
-        """The same, if clients have taken some of the ids that the default offers."""
+        """Return the same, if clients have taken some of the ids that the default offers."""
         numbers = await draw_free_ids(self.connection, group[0].plan.resource, statements, len(group))
         if numbers is None:
             return None
@@ -234,7 +234,7 @@ class Transaction:
     async def _fetch_rows(
         self, plan: WritePlan, shown: Node | None, statement: Statement, values: Sequence[Sequence[Any]]
     ) -> Sequence[Row]:
-        """The row of each write. One statement creates several new rows."""
+        """Return the row of each write. One statement creates several new rows."""
         size = rows_together(plan) if plan.kind == "create" else 1
         end = len(values) - len(values) % size if size > 1 else 0
         rows: list[Row] = []
@@ -257,7 +257,7 @@ class Transaction:
         return outcome
 
     def _arguments(self, write: PlannedWrite) -> Arguments:
-        """The values of a write, with the ids of resources that were created under a lid."""
+        """Return the values of a write, with the ids of resources that were created under a lid."""
         values: Values = write.values
         if write.has_lids:
             values = tuple([self._resolved(value) for value in values])

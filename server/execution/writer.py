@@ -40,7 +40,7 @@ class Client(Protocol):
         """Run work that is cancelled if the client disconnects."""
 
     def run_statement(self, work: Awaitable[Result]) -> Awaitable[Result]:
-        """The same for a write that is its own transaction."""
+        """Return the same for a write that is its own transaction."""
 
     def shield(self) -> None:
         """From now on the work is not cancelled, even if the client disconnects."""

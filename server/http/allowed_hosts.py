@@ -64,7 +64,7 @@ class AllowedHosts:
 
 
 def own_origin(request: Request) -> str:
-    """The origin of the server, in the form that a browser sends."""
+    """Return the origin of the server, in the form that a browser sends."""
     port = request.host.lower().rpartition("]")[2].partition(":")[2]
     port = f":{port}" if port else ""
     protocol = request.protocol or "http"

@@ -59,14 +59,14 @@ class Wire(Protocol):
 
 
 def closed_future() -> asyncio.Future[None]:
-    """A future that has failed with StreamClosedError: the result of a write after the client has gone."""
+    """Return a future that has failed with StreamClosedError: the result of a write after the client has gone."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     fail(future)
     return future
 
 
 def fail(future: asyncio.Future[None]) -> None:
-    """Fails the future with StreamClosedError."""
+    """Fail the future with StreamClosedError."""
     future.set_exception(StreamClosedError())
     # Marks the exception as retrieved, so that asyncio does not log it when nobody awaits the future.
     future.exception()
@@ -74,18 +74,18 @@ def fail(future: asyncio.Future[None]) -> None:
 
 @lru_cache(maxsize=256)
 def _status_line(status: int, reason: str) -> str:
-    """The status line, with the header that is the same in all answers."""
+    """Return the status line, with the header that is the same in all answers."""
     return f"HTTP/1.1 {status} {reason or responses.get(status, 'Unknown')}\r\n{NOSNIFF}"
 
 
 @lru_cache(maxsize=1)
 def http_date(second: int) -> str:
-    """A Unix timestamp in the form of the Date header."""
+    """Return a Unix timestamp in the form of the Date header."""
     return format_timestamp(second)
 
 
 def bare_answer(status: HTTPStatus) -> bytes:
-    """The answer to bytes that are not a valid request: a status without a body. The connection ends with it."""
+    """Return the answer to bytes that are not a valid request: a status without a body. The connection ends with it."""
     lines = (f"Date: {http_date(int(time.time()))}", "Connection: close", "Content-Length: 0", "\r\n")
     return (_status_line(status, "") + "\r\n".join(lines)).encode("ascii")
 
@@ -128,7 +128,7 @@ class Exchange(HTTPConnection):
     def write_headers(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders, chunk: bytes | None = None
     ) -> asyncio.Future[None]:
-        """Writes the head of the answer, and the chunk.
+        """Write the head of the answer, and the chunk.
 
         Returns a future that is done when the write buffer has room again. It fails with StreamClosedError when the
         client has gone. Raises ValueError for a header with a line break in it, HTTPOutputError for more bytes than
@@ -149,13 +149,13 @@ class Exchange(HTTPConnection):
         return self._wire.send(head, *self._framed(chunk))
 
     def write(self, chunk: bytes) -> asyncio.Future[None]:
-        """Writes a piece of the body. Returns and raises what `write_headers` does."""
+        """Write a piece of the body. Returns and raises what `write_headers` does."""
         if self._wire is None:
             return closed_future()
         return self._wire.send(*self._framed(chunk))
 
     def finish(self) -> None:
-        """Ends the answer. Raises HTTPOutputError if it has fewer bytes than were announced."""
+        """End the answer. Raises HTTPOutputError if it has fewer bytes than were announced."""
         wire, self._wire = self._wire, None
         if wire is None:
             return
@@ -168,21 +168,22 @@ class Exchange(HTTPConnection):
         wire.answer_finished(self)
 
     def end_after_answer(self) -> None:
-        """Ends the connection with this answer. If the answer has not begun, its head says so."""
+        """End the connection with this answer. If the answer has not begun, its head says so."""
         self.is_last = True
 
     def close(self) -> None:
-        """Closes the connection when all written bytes have been sent. The rest of the request is not read."""
+        """Close the connection when all written bytes have been sent. The rest of the request is not read."""
         if self._wire is not None:
             self._wire.close()
 
     def reset(self) -> None:
-        """Resets the connection, so that the client cannot mistake a partial answer for a whole one."""
+        """Reset the connection, so that the client cannot mistake a partial answer for a whole one."""
         if self._wire is not None:
             self._wire.reset()
 
     def on_client_gone(self, delegate: HTTPMessageDelegate | None) -> None:
-        """The client has closed the connection: tells the handler. delegate: the handler's, if there is one already."""
+        """Notify the handler that the client has closed the connection. delegate: the handler's, if there is one
+        already."""
         closed, self._wire, self._close_callback = self._close_callback, None, None
         if delegate is not None:
             delegate.on_connection_close()
@@ -236,10 +237,10 @@ def _is_kept(line: RequestStartLine, headers: Headers) -> bool:
 
 
 def _checked(lines: list[str]) -> bytes:
-    """The head as bytes. Raises ValueError for a value with a line break in it, which would inject a header or an
-    answer."""
+    """Return the head as bytes. Raises ValueError for a value with a line break in it, which would inject a header or
+    an answer."""
     text = "".join(lines)
-    most = len(lines) + 1
-    if text.count("\n") > most or text.count("\r") > most or "\0" in text:
+    limit = len(lines) + 1
+    if text.count("\n") > limit or text.count("\r") > limit or "\0" in text:
         raise ValueError("a header of the answer has a line break in it")
     return f"{text}\r\n".encode("latin-1")

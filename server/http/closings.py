@@ -15,7 +15,7 @@ from enum import StrEnum
 LOG_INTERVAL_SECONDS = 5.0
 """The least time between two rounds of log lines."""
 
-MOST_CLIENTS = 1000
+MAX_CLIENTS = 1000
 """How many addresses are counted separately between two log lines; further ones are counted together."""
 
 OTHERS = "others"
@@ -56,18 +56,18 @@ class Closings:
         self._logged_at = float("-inf")
 
     def record(self, reason: Reason, client: str) -> None:
-        """Counts one closed connection."""
+        """Count one closed connection."""
         self._count(reason)
         if reason not in _SILENT:
             clients = self._unlogged.setdefault(reason, Counter())
-            clients[client if client in clients or len(clients) < MOST_CLIENTS else OTHERS] += 1
+            clients[client if client in clients or len(clients) < MAX_CLIENTS else OTHERS] += 1
 
     def log_closings(self, *, is_last: bool = False) -> None:
-        """Logs what was recorded, if the last time is long enough ago. Call it periodically, and once at the end."""
+        """Log what was recorded, if the last time is long enough ago. Call it periodically, and once at the end."""
         if not self._unlogged or (time.monotonic() - self._logged_at < LOG_INTERVAL_SECONDS and not is_last):
             return
         self._logged_at = time.monotonic()
         for reason, clients in self._unlogged.items():
-            [(most, count)] = clients.most_common(1)
-            log.warning(_MESSAGES[reason], clients.total(), f"{count} of {most}")
+            [(client, count)] = clients.most_common(1)
+            log.warning(_MESSAGES[reason], clients.total(), f"{count} of {client}")
         self._unlogged.clear()

@@ -41,7 +41,7 @@ _thread = ThreadPoolExecutor(1, "gzip")
 
 
 def transforms(compression: str) -> list[Transform]:
-    """The transforms that tornado applies to each answer."""
+    """Return the transforms that tornado applies to each answer."""
     return [Gzip] if compression == "gzip" else []
 
 
@@ -98,7 +98,7 @@ class GzipStream:
         self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
 
     async def pack(self, piece: bytes, flush: int = zlib.Z_SYNC_FLUSH) -> bytes:
-        """The compressed bytes of the body up to the end of this piece. flush: Z_FINISH with the last one."""
+        """Compress a piece. Return the bytes up to its end. flush: Z_FINISH for the last piece."""
         if len(piece) <= INLINE_BYTES:
             return self._stream.compress(piece) + self._stream.flush(flush)
         loop, view, packed = asyncio.get_running_loop(), memoryview(piece), list[bytes]()
@@ -108,17 +108,17 @@ class GzipStream:
         return b"".join(packed)
 
     def end(self) -> bytes:
-        """The last bytes of the stream."""
+        """End the stream. Return its last bytes."""
         return self._stream.flush(zlib.Z_FINISH)
 
 
 async def compress_body(body: bytes) -> bytes:
-    """A whole body, compressed."""
+    """Compress a whole body."""
     return await GzipStream().pack(body, zlib.Z_FINISH)
 
 
 async def compress_pieces(pieces: Sequence[bytes]) -> list[bytes]:
-    """A whole body that is in pieces, compressed as one stream."""
+    """Compress a whole body that is in pieces, as one stream."""
     packing = GzipStream()
     *before, last = pieces
     return [await packing.pack(piece, zlib.Z_NO_FLUSH) for piece in before] + [await packing.pack(last, zlib.Z_FINISH)]

@@ -32,12 +32,12 @@ HEAD_BYTES = 65_536
 ACCEPTED_AT_ONCE = 128
 """How many connections are accepted in one turn of the loop."""
 
-YIELD_SECONDS, TAKEN_AFTER_YIELD = 0.001, 1
-"""How long a worker that has more connections than another leaves new ones to the others, and how many it accepts
-then."""
+YIELD_SECONDS, ACCEPTED_AFTER_YIELD = 0.001, 1
+"""How long a worker that has more connections than another one leaves new connections to the others, and how many it
+accepts after that."""
 
 SHED_FRACTION = 4
-"""A worker sheds one in so many of its excess connections between two checks."""
+"""Between two checks, a worker sheds its excess connections divided by this number."""
 
 CHECKED_AT_ONCE = 500
 """How many connections are checked in one turn of the loop, which takes less than 0.2 ms."""
@@ -51,7 +51,7 @@ DESCRIPTOR_LOG_SECONDS = 5.0
 SLOW_WRITE_PARTS = 4
 """The unread bytes of all clients are counted whenever this part of the limit was written to slow clients."""
 
-LEAST_TAKEN_BYTES = 16_384
+MIN_READ_BYTES = 16_384
 """How much of an answer a client must read within `write_seconds`."""
 
 CLOSING_SECONDS = 2.0
@@ -65,8 +65,8 @@ OnRefused = Callable[[HTTPStatus, str, float], None]
 
 
 class Member(Progress):
-    """A connection with its progress. taken_bytes, taken_at: how much of its answers the client had read when it last
-    had read enough, and when that was."""
+    """A connection with its progress. taken_at: when the client had last read MIN_READ_BYTES more. taken_bytes: how
+    much of the answers it had read by then."""
 
     __slots__ = ("connection", "taken_at", "taken_bytes")
 
@@ -79,7 +79,8 @@ class Member(Progress):
 
     @property
     def idle_at(self) -> float:
-        """Since when the client has not read enough; not before it began to block the answer."""
+        """The time since which the client has not read enough. Not earlier than the time when the write buffer became
+        full."""
         return max(self.taken_at, self.connection.blocked_at)
 
 
@@ -132,7 +133,7 @@ class Server:
     # connections come
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """Starts to accept connections on listening sockets. `stop` closes them. Call it in the event loop."""
+        """Start to accept connections on listening sockets. `stop` closes them. Call it in the event loop."""
         self._sockets += sockets
         addresses = [_address(one) for one in self._sockets]
         self.addresses = frozenset([one for one in addresses if one is not None])
@@ -140,7 +141,7 @@ class Server:
         self._listen()
 
     def stop(self) -> None:
-        """Stops listening. Accepts the connections that wait in the backlog first, because there may be nobody else to
+        """Stop listening. Accepts the connections that wait in the backlog first, because there may be nobody else to
         accept them. Open connections are left as they are."""
         was_full = self._is_full
         self._stop_listening()
@@ -173,13 +174,13 @@ class Server:
             self._accept_some(listening, 1)
 
     def _accept_after_yield(self, listening: socket.socket) -> None:
-        """Accepts what the other workers have left. They may be busy, or gone."""
+        """Accept a connection if the other workers have left one. They may be busy, or have ended."""
         if listening in self._sockets and not self._is_full:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
-            self._accept_some(listening, TAKEN_AFTER_YIELD)
+            self._accept_some(listening, ACCEPTED_AFTER_YIELD)
 
-    def _accept_some(self, listening: socket.socket, most: int) -> None:
-        for _ in range(most):
+    def _accept_some(self, listening: socket.socket, count: int) -> None:
+        for _ in range(count):
             now = time.monotonic()
             is_full = len(self._all) >= self._limits.connections
             # Found before the accept: a connection without room for it must stay in the backlog.
@@ -195,11 +196,11 @@ class Server:
                 self._on_accept_error(error, now)
                 return
             if self._take(accepted, address, least, now):
-                # The connections accepted just now need a turn of the loop to receive their first bytes.
+                # The new connections need a turn of the loop to receive their first bytes.
                 return
 
     def _take(self, accepted: socket.socket, address: Any, least: Member | None, now: float) -> bool:
-        """Takes over an accepted connection. Returns whether another one was evicted for it. least: the one to evict,
+        """Take over an accepted connection. Returns whether another one was evicted for it. least: the one to evict,
         if the client is not over its own limit."""
         is_unix = accepted.family == socket.AF_UNIX
         peer = Peer(UNIX if is_unix else address[0], address, accepted.family)
@@ -235,7 +236,7 @@ class Server:
         return own is not None and len(own) >= self._limits.per_client and not self._is_trusted(client)
 
     def _on_accept_error(self, error: OSError, now: float) -> None:
-        """Handles a system that has no more descriptors, or no memory for one."""
+        """Handle an error of `accept`: the system has no more descriptors, or no memory for one."""
         least = self._all.least(now)
         if least is not None and now - least.joined_at > SETTLED_SECONDS:
             self._evict(least, Reason.DESCRIPTORS)
@@ -280,14 +281,14 @@ class Server:
         self._publish_count()
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
-        """The handler for a request. Raises HTTPInputError."""
+        """Return the handler for a request. Raises HTTPInputError."""
         request = self._make_request(exchange, self, line, headers)
         request.began_at, request.has_body = exchange.began_at, exchange.has_body
         request.head_bytes = exchange.head_bytes
         return self._find_handler(request)
 
     def on_slow_write(self, size: int) -> None:
-        """Counts bytes written to a client that reads too slowly. All unread bytes are summed up as soon as there may
+        """Count bytes written to a client that reads too slowly. All unread bytes are summed up as soon as there may
         be too many: before the next periodic check, fast answers could take any amount of memory."""
         self._slow_write_bytes += size
         if self._slow_write_bytes * SLOW_WRITE_PARTS > self._limits.unread_bytes:
@@ -307,17 +308,17 @@ class Server:
         return len(self._all)
 
     def end_after_answers(self) -> None:
-        """Ends each connection with its next answer, which says so."""
+        """End each connection with its next answer, which says so."""
         self.is_ending = True
 
     async def wait_until_empty(self) -> None:
-        """Waits until no connection is left."""
+        """Wait until no connection is left."""
         while len(self._all):
             self._closed.clear()
             await self._closed.wait()
 
     async def close_all_connections(self) -> None:
-        """Closes all connections, and waits for them. Bytes that a client does not read in `CLOSING_SECONDS` are
+        """Close all connections, and wait for them. Bytes that a client does not read in `CLOSING_SECONDS` are
         lost."""
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -333,7 +334,7 @@ class Server:
         self._closings.log_closings(is_last=True)
 
     async def check_timeouts(self) -> None:
-        """Ends the connections that exceed a limit. Call it periodically."""
+        """End the connections that exceed a limit. Call it periodically."""
         self._set_shed_next()
         now = time.monotonic()
         before, self._checked_at = self._checked_at, now
@@ -351,14 +352,14 @@ class Server:
         self._closings.log_closings()
 
     def _set_shed_next(self) -> None:
-        """Sheds some connections if this worker had more than its share at two checks. Its next answers then end their
-        connections, and the clients connect anew, to the other workers. That costs them a millisecond and loses
-        nothing. A new worker has no connections otherwise: clients with persistent connections stay where they are."""
+        """Shed some connections if this worker had more than its share at two checks. Then its next answers end their
+        connections, and the clients connect again, to other workers. This takes a millisecond, and no request is lost.
+        Otherwise a new worker would get no connections, because clients keep their persistent connections."""
         before, self._excess = self._excess, 0 if self._balance is None else self._balance.excess
         self.shed_next = -(-min(before, self._excess) // SHED_FRACTION)
 
     def _check(self, one: Member, now: float) -> int:
-        """Ends the connection if it is over a time limit. Returns how many bytes its client has not read."""
+        """End the connection if it is over a time limit. Returns how many bytes its client has not read."""
         connection = one.connection
         unread = connection.unread_bytes
         if unread:
@@ -375,7 +376,7 @@ class Server:
 
     def _check_reader(self, one: Member, unread: int, now: float) -> int:
         taken = one.connection.written_bytes - unread
-        if taken - one.taken_bytes >= LEAST_TAKEN_BYTES:
+        if taken - one.taken_bytes >= MIN_READ_BYTES:
             one.taken_bytes, one.taken_at = taken, now
         elif now - one.taken_at > self._limits.write_seconds:
             self._closings.record(Reason.UNREAD, one.client)
@@ -384,7 +385,7 @@ class Server:
         return unread
 
     def _evict(self, one: Member, reason: Reason) -> None:
-        """Ends a connection. It stops counting at once."""
+        """End a connection. It stops counting at once."""
         connection = one.connection
         self._closings.record(reason, one.client)
         self._forget(connection)
@@ -394,7 +395,7 @@ class Server:
             connection.close()
 
     def _evict_slow_readers(self, unread: int, now: float) -> None:
-        """Ends the connections whose clients have not read for the longest time, until the unread bytes are within the
+        """End the connections whose clients have not read for the longest time, until the unread bytes are within the
         limit. Clients that have read recently are kept up to twice the limit."""
         limit = self._limits.unread_bytes
         for one in sorted(self._all, key=lambda one: one.idle_at):
@@ -402,12 +403,12 @@ class Server:
             if unread <= (limit if is_settled else 2 * limit):
                 return
             own = one.connection.unread_bytes
-            if own >= LEAST_TAKEN_BYTES:
+            if own >= MIN_READ_BYTES:
                 unread -= own
                 self._evict(one, Reason.MEMORY)
 
     def _evict_partial_heads(self, excess: int) -> None:
-        """Ends the connections with the largest incomplete heads."""
+        """End the connections with the largest incomplete heads."""
         for one in sorted(self._all, key=lambda one: one.connection.head_bytes, reverse=True):
             if excess <= 0:
                 return
@@ -416,7 +417,7 @@ class Server:
 
 
 def _address(one: socket.socket) -> IPv4Address | IPv6Address | None:
-    """The address that a socket listens on; None for a Unix socket."""
+    """Return the address that a socket listens on, or None for a Unix socket."""
     if one.family == socket.AF_UNIX:
         return None
     return ip_address(one.getsockname()[0].partition("%")[0])

@@ -1,7 +1,7 @@
 """Answers requests of web pages from other origins (CORS: Fetch Standard, 3.2), if the setting `cors_origins` lists
 any. What comes in: the headers of a request. What goes out: headers of its answer.
 
-Nothing here knows a route. A preflight gets the same answer for all paths, also for one that does not exist, so that
+It must not know: routes. A preflight gets the same answer for all paths, also for one that does not exist, so that
 the page can read the 404 or 405 of its request. Credentials are not allowed: the server does not know who asks."""
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ Transform = Callable[[HTTPServerRequest], OutputTransform]
 
 
 def transforms(cors_origins: str | None) -> list[Transform]:
-    """The transforms that tornado applies to each answer."""
+    """Return the transforms that tornado applies to each answer."""
     return [partial(Cors, cors_origins)] if cors_origins else []
 
 
 def allowed_origin(headers: HTTPHeaders, cors_origins: str) -> str | None:
-    """The value of Access-Control-Allow-Origin for this request; None for no header. cors_origins: the setting."""
+    """Return the value of Access-Control-Allow-Origin for this request, or None for no header. cors_origins: the
+    setting."""
     origin = headers.get("Origin")
     if not origin:
         return None
@@ -50,7 +51,7 @@ def is_preflight(request: HTTPServerRequest, cors_origins: str) -> bool:
 
 
 def preflight_headers(headers: HTTPHeaders) -> dict[str, str]:
-    """The headers of the answer to a preflight, besides those that every answer has."""
+    """Return the headers of the answer to a preflight, besides those that every answer has."""
     answered = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": str(MAX_AGE_SECONDS)}
     names = headers.get("Access-Control-Request-Headers", "")
     if len(names) <= _MAX_NAMES_LENGTH and _HEADER_NAMES.fullmatch(names):

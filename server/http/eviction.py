@@ -16,24 +16,24 @@ from typing import Generic, Protocol, TypeVar
 HALF_LIFE_SECONDS = 5.0
 
 SETTLED_SECONDS = 1.0
-"""A younger connection is chosen only if there is no older one: its request may be on its way. Of these the oldest is
-chosen, whatever its progress: the bytes of the newest have not had time to arrive."""
+"""A younger connection is only chosen if there is no older one, because its request may be on its way. Of the younger
+ones the oldest is chosen, whatever its progress, because the bytes of the others may not have arrived yet."""
 
 RANKED_SECONDS = 1.0
 """How long a ranking is used. A new one takes 0.5 ms for 1,000 connections."""
 
 RETRY_SECONDS = 0.000_01
-"""How long to wait, for each connection, before the next search when all were at work. A search takes a twentieth of
-it."""
+"""If all connections were at work, the next search waits for this time multiplied by their number. A search takes a
+twentieth of that."""
 
-MOST_TRIES = 50
+MAX_TRIES = 50
 """How many connections are ranked again because they moved bytes meanwhile. The next one is then chosen in any case."""
 
 Rank = tuple[bool, float]
 
 
 class Connected(Protocol):
-    """A connection, as the eviction needs it. moved_bytes: all bytes received, and those that the client has read."""
+    """The interface of a connection. moved_bytes: the bytes that were received, and those that the client has read."""
 
     @property
     def is_at_work(self) -> bool: ...
@@ -55,20 +55,20 @@ class Progress:
         self._recent_bytes = 0.0
 
     def update(self, decay: float) -> None:
-        """Adds the bytes moved since the last call. Call it periodically. decay: the weight that older bytes keep."""
+        """Add the bytes moved since the last call. Call it periodically. decay: the weight that older bytes keep."""
         moved = self.connection.moved_bytes
         self._recent_bytes = self._recent_bytes * decay + moved - self._moved_bytes
         self._moved_bytes = moved
 
     def rank(self, now: float) -> Rank:
-        """The sort key: the connection with the lowest is evicted first."""
+        """Return the sort key. The connection with the lowest key is evicted first."""
         if now - self.joined_at < SETTLED_SECONDS:
             return True, self.joined_at
         return False, self._recent_bytes + self.connection.moved_bytes - self._moved_bytes
 
 
 def decay_over(seconds: float) -> float:
-    """The weight of bytes that are so old.
+    """Return the weight of bytes that are so old.
 
     >>> decay_over(0.0), decay_over(HALF_LIFE_SECONDS)
     (1.0, 0.5)
@@ -103,7 +103,8 @@ class Group(Generic[One]):
         self._members.pop(connection, None)
 
     def least(self, now: float) -> One | None:
-        """The connection with the least progress; None if all are at work. A second call returns the next one."""
+        """Return the connection with the least progress, or None if all are at work. A second call returns the next
+        one."""
         if now - self._ranked_at > RANKED_SECONDS:
             self._rank(now)
         found = self._next(now)
@@ -121,14 +122,14 @@ class Group(Generic[One]):
         self._ranked_at = now
 
     def _next(self, now: float) -> One | None:
-        """The first of the ranking that still has its rank."""
+        """Return the first connection of the ranking whose rank has not changed."""
         ranking, tries = self._ranking, 0
         while ranking:
             _, number, one = heappop(ranking)
             if one.connection not in self._members or one.connection.is_at_work:
                 continue
             rank, tries = one.rank(now), tries + 1
-            if not ranking or rank <= ranking[0][0] or tries == MOST_TRIES:
+            if not ranking or rank <= ranking[0][0] or tries == MAX_TRIES:
                 return one
             heappush(ranking, (rank, number, one))
         return None

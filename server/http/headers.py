@@ -1,4 +1,4 @@
-"""The headers of a message: tornado's, with a dictionary that can be read without a call.
+"""Defines the headers of a message: tornado's class, with a dictionary that can be read without a call.
 
 Names of headers have no case, so each access to tornado's headers calls two functions. A request has about twenty
 accesses, and most of them look for a header that is not there: 5 of every 100 microseconds.
@@ -15,8 +15,8 @@ _CACHED_NAMES, _CACHED_BYTES = 256, 64
 
 
 class Headers(HTTPHeaders):
-    """by_name: the values of each header by its usual name, for example `Content-Type`. To change a header, use
-    tornado's methods: they keep other copies of the values."""
+    """The headers of a message. by_name: the values of each header by its usual name, for example `Content-Type`. To
+    change a header, use tornado's methods, because they also update other copies of the values."""
 
     def __init__(self, by_name: dict[str, list[str]] | None = None) -> None:
         # Tornado's constructor accepts other mappings, which takes as long as reading a request.
@@ -25,7 +25,7 @@ class Headers(HTTPHeaders):
 
     @classmethod
     def of(cls, headers: HTTPHeaders) -> Headers:
-        """The same headers, from tornado's."""
+        """Convert tornado's headers."""
         made = cls()
         for name, value in headers.get_all():
             made.add(name, value)
@@ -38,7 +38,7 @@ class Headers(HTTPHeaders):
 
 
 def usual_name(name: bytes) -> str:
-    """A name as tornado writes it.
+    """Return a name as tornado writes it.
 
     >>> usual_name(b"content-TYPE")
     'Content-Type'

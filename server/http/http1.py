@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self._phase = JOINING
         # Bytes not parsed yet, or an incomplete head.
         self._kept = b""
-        # How many came before the request.
+        # The number of empty lines before the request.
         self._empty_lines = 0
         self._is_paused = False
         self._pause_timer: asyncio.TimerHandle | None = None
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._delegate: HTTPMessageDelegate | None = None
         self._is_handler_busy = False
-        # -1 for a chunked body.
+        # How many bytes of the body are missing, -1 for a chunked body.
         self._body_bytes_left = 0
         self._expects = False
         self._parser: HttpRequestParser | None = None
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport, but for their methods
-        # uvloop's; asyncio's own has no flow control in some versions of Python (CPython's gh-127655).
+        # Only for uvloop: asyncio's writelines has no flow control in some versions of Python (CPython's gh-127655).
         self._has_writev = not isinstance(transport, asyncio.Transport)
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent.set_result(None)
@@ -188,8 +188,8 @@ class Connection(asyncio.Protocol):
         self.transport.resume_reading()
 
     def _on_pause_end(self, watched: Exchange | None) -> None:
-        """One request was at work for the whole pause: discards what comes behind it, to see whether the client goes.
-        Its answer says that the connection ends, so that the client sends the rest again (RFC 9112, 9.6)."""
+        """If one request was at work for the whole pause, discard the bytes behind it, to notice when the client goes.
+        The answer says that the connection ends, so that the client sends the rest again (RFC 9112, 9.6)."""
         exchange = self._exchange
         if self._phase is not ANSWER or exchange is None or exchange is not watched or exchange.is_begun:
             self._start_pause_timer()
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
             self.reset()
 
     def _read_kept(self) -> None:
-        """Parses the kept bytes."""
+        """Parse the kept bytes."""
         if self.transport.is_closing():
             return
         if self._kept:
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._resume()
 
     def _read_head(self, data: bytes) -> bytes:
-        """Returns the bytes behind the head. Raises Refused, HttpParserError."""
+        """Return the bytes behind the head. Raises Refused, HttpParserError."""
         if data[0] in END:
             data, count = without_empty_lines(data)
             self._empty_lines += count
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
                 headers.by_name[text] = [line]
 
     def _frame(self, headers: Headers, version: str, parser: HttpRequestParser) -> bool:
-        """Finds the length of the body. Returns whether one is announced. llhttp has refused two lengths, and a length
+        """Find the length of the body. Returns whether one is announced. llhttp has refused two lengths, and a length
         with chunks. parser: for the chunks. Raises Refused. Source: RFC 9112, 6.1, 6.3."""
         self._body_bytes_left = 0
         if "Transfer-Encoding" in headers.by_name:
@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
         self._wait_for_handler(delegate.headers_received(line, headers))
 
     def _read_body(self, data: bytes) -> bytes:
-        """Returns the bytes behind the body. Raises Refused, HttpParserError."""
+        """Return the bytes behind the body. Raises Refused, HttpParserError."""
         if self._body_bytes_left > 0:
             piece, data = data[: self._body_bytes_left], data[self._body_bytes_left :]
             self._body_bytes_left -= len(piece)
@@ -318,7 +318,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def _read_chunks(self, data: bytes) -> tuple[bytes, bytes]:
-        """Returns the content of the chunks, and the bytes not read: those behind the body, or those left for the next
+        """Return the content of the chunks, and the bytes not read: those behind the body, or those left for the next
         turn. A chunked body ends with an empty line. The parser is fed up to the next empty line at most, so that it
         never sees the next request. Raises Refused, HttpParserError."""
         assert self._parser is not None
@@ -357,7 +357,7 @@ class Connection(asyncio.Protocol):
         self._delegate.finish()
 
     def _wait_for_handler(self, ready: Awaitable[None] | None) -> None:
-        """Stops parsing until the handler is ready."""
+        """Stop parsing until the handler is ready."""
         if ready is None:
             return
         self._is_handler_busy = True
@@ -414,7 +414,7 @@ class Connection(asyncio.Protocol):
         return (self._phase is ANSWER or self._is_handler_busy) and not self.unread_bytes
 
     def send(self, *pieces: bytes) -> asyncio.Future[None]:
-        """Writes to the client. Returns a future that is done when the write buffer has room again."""
+        """Write to the client. Returns a future that is done when the write buffer has room again."""
         if self.transport.is_closing():
             return closed_future()
         if self._has_writev and len(pieces) > 1:
@@ -431,7 +431,7 @@ class Connection(asyncio.Protocol):
         return future
 
     def answer_finished(self, exchange: Exchange) -> None:
-        """The whole answer was written: begins the next request, or ends the connection."""
+        """Begin the next request, or end the connection, because the whole answer was written."""
         delegate, self._exchange, self._delegate = self._delegate, None, None
         if self._phase is BODY and delegate is not None:
             # The handler may still wait for the rest of the body, which is not needed any more.
@@ -454,7 +454,7 @@ class Connection(asyncio.Protocol):
     # the end of the connection
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answers with a bare status, unless another answer has begun, and ends the connection."""
+        """Answer with a bare status, unless another answer has begun, and end the connection."""
         exchange, delegate = self._exchange, self._delegate
         self._exchange = self._delegate = None
         is_begun = exchange is not None and exchange.is_begun
@@ -469,7 +469,7 @@ class Connection(asyncio.Protocol):
             exchange.on_client_gone(delegate)
 
     def _end(self, *, is_clean: bool) -> None:
-        """is_clean: whether no unread bytes can follow, which would reset the connection."""
+        """End the connection. is_clean: whether no unread bytes can follow. They would reset the connection."""
         self._phase, self._kept = LAST, b""
         self.waits_since = self.head_since = None
         if is_clean or self.transport.is_closing():
@@ -482,18 +482,18 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self.transport.close)
 
     def refuse_late_head(self) -> None:
-        """Answers 408 to a head that did not arrive in time."""
+        """Answer 408 to a head that did not arrive in time."""
         self._refuse(HTTPStatus.REQUEST_TIMEOUT)
 
     def close(self) -> None:
-        """Closes the connection when all written bytes have been sent."""
+        """Close the connection when all written bytes have been sent."""
         if self._phase is JOINING:
             self._phase = LAST
         else:
             self.transport.close()
 
     def reset(self) -> None:
-        """Resets the connection at once, so that the client cannot mistake a partial answer for a whole one."""
+        """Reset the connection at once, so that the client cannot mistake a partial answer for a whole one."""
         raw: socket.socket | None = self.transport.get_extra_info("socket")
         if raw is not None and not self.transport.is_closing():
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

@@ -42,13 +42,13 @@ values are not cached. A value may have 64 KB, so each of the two caches holds a
 
 
 def add_vary(headers: HTTPHeaders, name: str) -> None:
-    """Adds a request header to the Vary header of an answer (RFC 9110, 12.5.5)."""
+    """Add a request header to the Vary header of an answer (RFC 9110, 12.5.5)."""
     headers["Vary"] = f"{headers['Vary']}, {name}" if "Vary" in headers else name
 
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]:
-    """The extensions that a request with a JSON:API body applies. Raises UnsupportedMediaType."""
+    """Return the extensions that a request with a JSON:API body applies. Raises UnsupportedMediaType."""
     if not value:
         raise UnsupportedMediaType(f"A body needs a Content-Type: {MEDIA_TYPE}.", header="Content-Type")
     media_type, parameters = _parsed(value)
@@ -64,7 +64,7 @@ def check_content_type(value: str | None, accepted: MediaType) -> frozenset[str]
 
 @lru_cache(maxsize=CACHED_HEADERS)
 def check_accept(value: str | None, answers: tuple[MediaType, ...]) -> None:
-    """Raises NotAcceptable if the JSON:API media type is listed, and each time with a parameter that this route does
+    """Check Accept. Raises NotAcceptable if it lists the JSON:API media type only with parameters that this route does
     not support. answers: the media types of the route."""
     if not value or MEDIA_TYPE not in value.lower():
         return
@@ -92,7 +92,7 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _before_weight(parameters: Parameters) -> Parameters:
-    """The media type's parameters: `q` and those after it belong to Accept."""
+    """Return the parameters of the media type. `q` and those after it belong to Accept."""
     kept: Parameters = {}
     for name, text in parameters.items():
         if name == "q":
@@ -102,7 +102,8 @@ def _before_weight(parameters: Parameters) -> Parameters:
 
 
 def _unsupported_parameter(parameters: Parameters, extensions: frozenset[str]) -> str | None:
-    """The first parameter that this route does not support, in words; None if there is none. Profiles are ignored."""
+    """Return the first parameter that this route does not support, in words, or None if there is none. Profiles are
+    ignored."""
     for name, text in parameters.items():
         if name == "ext":
             unknown = [uri for uri in text.split() if uri not in extensions]

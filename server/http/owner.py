@@ -36,13 +36,13 @@ class ConnectionOwner(Protocol):
     shed_next: int
 
     def on_connection_lost(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Called when the connection has ended."""
 
     def on_slow_write(self, size: int) -> None:
-        """So many bytes were written to a client that has not read all bytes sent before. May end connections."""
+        """Called when `size` bytes were written to a client that has not read all bytes before. May end connections."""
 
     def route(self, exchange: Exchange, line: RequestStartLine, headers: Headers) -> HTTPMessageDelegate:
-        """The handler for a request. Raises HTTPInputError."""
+        """Return the handler for a request. Raises HTTPInputError."""
 
     def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
-        """A request was answered with a bare status. seconds: since the request began to arrive."""
+        """Called when a request was answered with a bare status. seconds: since the request began to arrive."""

@@ -49,7 +49,7 @@ class Proxies(msgspec.Struct, frozen=True):
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """What one proxy wrote about its peer. node: an address, with or without a port, or a word."""
+    """The information of one proxy about its peer. node: an address, with or without a port, or a word."""
 
     node: str = ""
     protocol: str | None = None
@@ -57,7 +57,7 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """What the proxies know about the client; None if nothing is known."""
+    """The client according to the proxies. Each field is None if it is not known."""
 
     address: str | None = None
     protocol: str | None = None
@@ -65,24 +65,24 @@ class Sender(msgspec.Struct, frozen=True):
 
 
 def request_factory(trusted_proxies: str | None) -> MakeRequest:
-    """What makes requests: with proxies if the setting `trusted_proxies` lists any."""
+    """Return the class or function that creates requests. trusted_proxies: the setting."""
     return partial(ProxiedRequest, parse_proxies(trusted_proxies)) if trusted_proxies else Request
 
 
 def trusted_peer_check(trusted_proxies: str | None) -> Callable[[str], bool]:
-    """A function that tells whether many clients may share an address: that of a proxy, or a Unix socket's peer."""
+    """Return a function that checks whether many clients may share an address: that of a proxy or of a Unix socket."""
     proxies = None if trusted_proxies is None else parse_proxies(trusted_proxies)
     return lambda peer: peer == UNIX or (proxies is not None and proxies.trusts_peer(peer))
 
 
 def parse_proxies(trusted_proxies: str) -> Proxies:
-    """Parses the setting `trusted_proxies`."""
+    """Parse the setting `trusted_proxies`."""
     names = trusted_proxies.split(",")
     return Proxies(tuple(ip_network(name) for name in names if name != UNIX), UNIX in names)
 
 
 def read_address(node: str) -> Address | None:
-    """The address of a node, without its port; None if it is not an address. IPv4-mapped IPv6 becomes IPv4.
+    """Return the address of a node, without its port, or None if it is not an address. IPv4-mapped IPv6 becomes IPv4.
 
     >>> read_address("[::1]:4711"), read_address("::ffff:10.0.0.1"), read_address("unknown")
     (IPv6Address('::1'), IPv4Address('10.0.0.1'), None)
@@ -103,7 +103,7 @@ def _read_node(node: str) -> Address | None:
 
 
 def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
-    """The client of a request that came from a trusted proxy.
+    """Return the client of a request that came from a trusted proxy.
 
     A proxy that writes one kind of header may pass on the client's own header of the other kind. So if the two differ,
     neither is believed.
@@ -119,7 +119,7 @@ def sender(headers: HTTPHeaders, proxies: Proxies) -> Sender:
 
 
 def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
-    """The client at the end of the hops. hops: the nearest first."""
+    """Return the client at the end of the hops. hops: the nearest first."""
     known: str | None = None
     hop = Hop()
     for hop in hops:
@@ -134,7 +134,7 @@ def _resolve(hops: Iterator[Hop], proxies: Proxies) -> Sender:
 
 
 def _host(text: str | None) -> str | None:
-    """The host, if it is a valid one."""
+    """Return the host, if it is a valid one."""
     with suppress(HTTPInputError):
         if text and host_name(text):
             return text
@@ -143,24 +143,24 @@ def _host(text: str | None) -> str | None:
 
 def _x_forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
     nodes, protocols, hosts = (_listed(headers, f"X-Forwarded-{name}") for name in ("For", "Proto", "Host"))
-    for place in range(max(len(nodes), 1)):
+    for index in range(max(len(nodes), 1)):
         # Some proxies append only to X-Forwarded-For, and leave the other lists as the first proxy wrote them.
-        yield Hop(_at(nodes, place) or "", _at(protocols, place), _at(hosts, place))
+        yield Hop(_at(nodes, index) or "", _at(protocols, index), _at(hosts, index))
 
 
 def _listed(headers: HTTPHeaders, name: str) -> list[str]:
-    """The values of a header, the last one first."""
+    """Return the values of a header, the last one first."""
     text = headers.get(name)
     return [] if text is None else [one.strip() for one in reversed(text.rsplit(",", MAX_HOPS)[-MAX_HOPS:])]
 
 
-def _at(values: list[str], place: int) -> str | None:
-    return values[min(place, len(values) - 1)] if values else None
+def _at(values: list[str], index: int) -> str | None:
+    return values[min(index, len(values) - 1)] if values else None
 
 
 def _forwarded(headers: HTTPHeaders) -> Iterator[Hop]:
-    """The hops of Forwarded, the nearest first. None of them if a part of the header is invalid: nobody knows where a
-    quotation mark that the client sent ends."""
+    """Yield the hops of Forwarded, the nearest first. If a part of the header is invalid, there are none: a client may
+    have sent a quotation mark, and then the end of its part is not known."""
     text = headers["Forwarded"]
     if len(text) > MAX_FORWARDED_LENGTH:
         return

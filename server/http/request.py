@@ -1,8 +1,7 @@
-"""Tornado's request, and the delegate that runs its handler, with less work for each request than tornado's own. What
-comes in: a start line and headers. What goes out: a request whose arguments are parsed on demand, and a running
-handler.
+"""Replaces tornado's request, and the delegate that runs its handler, by faster ones. What comes in: a start line and
+headers. What goes out: a request whose arguments are parsed on demand, and a running handler.
 
-Nothing here knows a route, a document or the database.
+It must not know: routes, documents, the database.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|(?:[a-z0-9._~!$&'()*+;=-]|%[0-9a-f]{2})+)(
 
 class Listener(Protocol):
     """The server that received a request. addresses: those that it listens on, without Unix sockets. is_loopback:
-    whether it listens only on loopback addresses. A Unix socket is none: a proxy may serve it."""
+    whether it only listens on loopback addresses. False with a Unix socket, because a proxy may use it."""
 
     addresses: frozenset[IPv4Address | IPv6Address]
     is_loopback: bool
@@ -93,7 +92,7 @@ class Request(HTTPServerRequest):
         self._finish_time = None
 
     def _read_target(self, line: RequestStartLine) -> None:
-        """Reads another target than a path. The authority of an absolute-form replaces Host (RFC 9112, 3.2.2). Raises
+        """Read another target than a path. The authority of an absolute-form replaces Host (RFC 9112, 3.2.2). Raises
         HTTPInputError."""
         try:
             authority, self.uri = read_target(line.path)
@@ -111,8 +110,8 @@ class Request(HTTPServerRequest):
         return shown_path((self.uri or "").partition("?")[0])
 
     def request_time(self) -> float:
-        """Seconds since the request was made. Tornado's uses the wall clock, which may be set back: a sum of durations
-        would fall then."""
+        """Return the seconds since the request was created. Tornado uses the wall clock. If it were set back, a sum of
+        durations could decrease."""
         return time.monotonic() - self._start_time
 
     @cached_property
@@ -129,7 +128,7 @@ class Request(HTTPServerRequest):
 
 @lru_cache(maxsize=128)
 def host_name(host: str) -> str:
-    """The host without its port, in one spelling. Raises HTTPInputError.
+    """Return the host without its port, in one spelling. Raises HTTPInputError.
 
     >>> host_name("API.example.org.:8080"), host_name("[0::1]"), host_name("[::ffff:127.0.0.1]:80")
     ('api.example.org', '[::1]', '127.0.0.1')
@@ -177,7 +176,7 @@ class HandlerDelegate(HTTPMessageDelegate):
     def headers_received(
         self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> asyncio.Future[None] | None:
-        """Starts the handler. Returns a future that is done when the handler is ready for the body, if one is
+        """Start the handler. Returns a future that is done when the handler is ready for the body, if one is
         announced."""
         application, request, loop = self._application, self._request, asyncio.get_running_loop()
         arrived = request._body_future = loop.create_future()

@@ -29,15 +29,15 @@ class Refused(Exception):
 
 
 def status_for(head: bytes) -> HTTPStatus:
-    """The status for a head whose first line does not match `REQUEST_LINE`."""
+    """Return the status for a head whose first line does not match `REQUEST_LINE`."""
     if _LONG_METHOD.match(head) is not None:
         return HTTPStatus.NOT_IMPLEMENTED
     return HTTPStatus.BAD_REQUEST if _OTHER_VERSION.match(head) is None else HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
 
 
 def without_empty_lines(data: bytes) -> tuple[bytes, int]:
-    """The data behind the empty lines, and how many there are. Counts up to one more than are allowed. Line ends other
-    than CRLF are left in: they are not a request line."""
+    """Return the data behind the empty lines, and how many there are. Counts up to one more than are allowed. Line ends
+    other than CRLF are left in: they are not a request line."""
     count = 0
     while count <= EMPTY_LINES and data.startswith(b"\r\n", 2 * count):
         count += 1

@@ -1,4 +1,4 @@
-"""Parses the target of a request, and makes its canonical path.
+"""Parses the target of a request, and returns its canonical path.
 
 It must not know: routes, resources, settings.
 
@@ -25,7 +25,7 @@ _DOTS = frozenset({b"", b".", b".."})
 
 
 def read_target(target: str) -> tuple[str | None, str]:
-    """Splits a target that does not begin with a slash into its authority and the rest. Raises ValueError.
+    """Split a target that does not begin with a slash into its authority and the rest. Raises ValueError.
 
     >>> read_target("http://localhost:8080/users?sort=name"), read_target("*")
     (('localhost:8080', '/users?sort=name'), (None, '*'))
@@ -39,8 +39,8 @@ def read_target(target: str) -> tuple[str | None, str]:
 
 
 def canonical_path(path: str) -> str | None:
-    """The path in the one spelling that the server matches, logs and links to. None if a segment is empty, `.` or `..`:
-    the server has no such path.
+    """Return the path in the one spelling that the server matches, logs and links to. None if a segment is empty, `.`
+    or `..`: the server has no such path.
 
     A trailing slash is removed. Each segment is decoded and encoded again, as in `links.self`. Dot segments are not
     resolved: a proxy that does not resolve them has applied its rules to another path.
@@ -63,8 +63,8 @@ def canonical_path(path: str) -> str | None:
 
 
 def path_text(path: str) -> str:
-    """The path decoded for people and for regular expressions. `/`, `%`, control characters and bytes that are not
-    UTF-8 stay encoded. So two paths never have the same text, and a dot in a pattern matches any one character.
+    """Return the path decoded for people and for regular expressions. `/`, `%`, control characters and bytes that are
+    not UTF-8 stay encoded. So two paths never have the same text, and a dot in a pattern matches any one character.
 
     >>> path_text("/%C3%A9%20%3A/a%2Fb%0A%FF")
     '/é :/a%2Fb%0A%FF'
@@ -73,8 +73,8 @@ def path_text(path: str) -> str:
 
 
 def pattern_text(pattern: str) -> str:
-    """The regular expression rewritten to match `path_text`. Its percent-encoded parts are decoded in the same way, and
-    a slash at its end is removed, because no path has one.
+    """Rewrite a regular expression so that it matches `path_text`. Its percent-encoded parts are decoded in the same
+    way, and a slash at its end is removed, because no path has one.
 
     >>> pattern_text("/caf%C3%A9/(.*%2f.*)/")
     '/café/(.*%2F.*)'
@@ -84,7 +84,7 @@ def pattern_text(pattern: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path without a canonical form, for logs: in visible ASCII, and shortened."""
+    """Return a path without a canonical form, for logs: in visible ASCII, and shortened."""
     return _UNSEEN.sub(lambda found: b"%%%02X" % found[0][0], path[:SHOWN_CHARACTERS].encode("latin-1")).decode("ascii")
 
 

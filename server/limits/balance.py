@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 
 TOLERANCE = 5
-"""An excess of one in so many connections is taken for chance."""
+"""An excess of up to a fifth of the connections is regarded as random."""
 
 
 class Balance:
@@ -22,30 +22,30 @@ class Balance:
         self._own: int | None = None
 
     def claim(self, slot: int) -> None:
-        """Makes the slot, counted from 0, that of this worker. The worker that had it before is gone."""
+        """Use this slot, counted from 0. The worker that used it before has ended."""
         if slot < len(self._counts):
             self._own = slot
             self._counts[slot] = 0
 
     def join(self) -> None:
-        """Tells the others that this worker listens, so that they compare themselves with it."""
+        """Publish that this worker listens, so that the others compare themselves with it."""
         self.set_count(0)
 
     def set_count(self, count: int) -> None:
-        """Publishes how many connections this worker has."""
+        """Publish how many connections this worker has."""
         if self._own is not None:
             # 0 marks a slot that no worker has.
             self._counts[self._own] = count + 1
 
     def leave(self) -> None:
-        """Tells the others that this worker accepts no more connections."""
+        """Publish that this worker accepts no more connections."""
         if self._own is not None:
             self.free_slot(self._own)
             self._own = None
 
     def free_slot(self, slot: int) -> None:
-        """Frees the slot of a worker that has ended. The others would compare themselves with a killed worker for
-        ever otherwise."""
+        """Free the slot of a worker that has ended. Otherwise the others would compare themselves with a killed worker
+        for ever."""
         if slot < len(self._counts):
             self._counts[slot] = 0
 
@@ -59,7 +59,7 @@ class Balance:
 
     @property
     def excess(self) -> int:
-        """How many connections this worker has beyond its equal share; 0 if that may be chance."""
+        """How many connections this worker has beyond its equal share. 0 if the excess may be random."""
         if self._own is None:
             return 0
         counts = [count - 1 for count in self._counts if count]

@@ -32,21 +32,21 @@ class Holder(Protocol):
 class Bodies:
     """The bodies of one worker, each from its first byte until its request has ended."""
 
-    def __init__(self, most_bytes: int = sys.maxsize) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = sys.maxsize) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         # When each body began to arrive; the oldest first.
         self._holders: dict[Holder, float] = {}
 
     def has_room(self, count: int) -> bool:
         """Whether a body of `count` bytes may arrive: there is room, or slow bodies can be evicted for it."""
-        excess = self._bytes + count - self._most_bytes
+        excess = self._bytes + count - self._max_bytes
         return excess <= 0 or not self._bytes or excess <= sum([one.body_bytes for one in self._evictable()])
 
     def hold(self, holder: Holder, count: int) -> bool:
         """Count bytes that have arrived. False if there is no room for them. A single body always has room, whatever
         its length."""
-        excess = self._bytes + count - self._most_bytes
+        excess = self._bytes + count - self._max_bytes
         if excess > 0 and self._bytes > holder.body_bytes and not self._make_room(holder, excess):
             return False
         if not holder.body_bytes:
@@ -63,7 +63,7 @@ class Bodies:
             del self._holders[holder]
 
     def _evictable(self) -> Iterator[Holder]:
-        """The incomplete bodies that may be evicted, oldest first."""
+        """Return the incomplete bodies that may be evicted, oldest first."""
         before = time.monotonic() - EVICTABLE_AFTER_SECONDS
         for one, since in self._holders.items():
             if since > before:

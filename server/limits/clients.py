@@ -14,5 +14,5 @@ current_client: ContextVar[str | None] = ContextVar("current_client", default=No
 
 
 def client_key(request: HTTPServerRequest) -> str:
-    """The client's address, behind trusted proxies; "unix" for a Unix socket."""
+    """Return the client's address, behind trusted proxies; "unix" for a Unix socket."""
     return request.remote_ip or ""

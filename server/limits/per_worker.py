@@ -49,17 +49,17 @@ def share(total: int, workers: int) -> int:
 
 
 def max_streams_per_worker(settings: Settings, size: int) -> int:
-    """How many of a worker's database connections may stream at once. By default a quarter of them: at least two, so
-    that one client cannot have all streams, but never all connections. size: how many the worker has."""
+    """Return how many of a worker's database connections may stream at once. By default a quarter of them: at least
+    two, so that one client cannot have all streams, but never all connections. size: how many the worker has."""
     if settings.max_streams is not None:
         return min(share(settings.max_streams, settings.workers), size)
     return max(1, min(max(2, size // 4), size - 1))
 
 
 def max_connections_per_client(settings: Settings, size: int) -> int:
-    """How many of a worker's database connections one client may hold. By default half of them, rounded up."""
-    most = settings.max_requests_per_client
-    return (size + 1) // 2 if most is None else share(most, settings.workers)
+    """Return how many of a worker's database connections one client may hold. By default half of them, rounded up."""
+    limit = settings.max_requests_per_client
+    return (size + 1) // 2 if limit is None else share(limit, settings.workers)
 
 
 def has_spare_connection(settings: Settings) -> bool:
@@ -69,12 +69,12 @@ def has_spare_connection(settings: Settings) -> bool:
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The limits of one worker. Logs a warning if the system allows fewer connections than the settings."""
+    """Return the limits of one worker. Logs a warning if the system allows fewer connections than the settings."""
     wanted = share(settings.max_connections, settings.workers)
-    most = max(1, raise_descriptors() - _own_descriptors(settings))
-    if most < wanted:
-        log.warning("a worker has %d connections, not %d: the system does not let it open more files", most, wanted)
-    connections = min(wanted, most)
+    possible = max(1, raise_descriptors() - _own_descriptors(settings))
+    if possible < wanted:
+        log.warning("a worker has %d connections, not %d: the system does not let it open more files", possible, wanted)
+    connections = min(wanted, possible)
     per_client = settings.max_connections_per_client
     return ConnectionLimits(
         connections=connections,
@@ -87,7 +87,8 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def admin_limits(settings: Settings) -> ConnectionLimits:
-    """The limits of one worker on the port for health and metrics. OWN_DESCRIPTORS includes these connections."""
+    """Return the limits of one worker on the port for health and metrics. OWN_DESCRIPTORS includes these
+    connections."""
     return ConnectionLimits(
         connections=ADMIN_CONNECTIONS,
         per_client=ADMIN_CONNECTIONS,

@@ -63,7 +63,7 @@ class CancelScope:
             self._is_statement = False
 
     def shield(self) -> None:
-        """From here on the work is not cancelled, even if the client goes."""
+        """Do not cancel the work from now on, even if the client goes."""
         self._tasks.clear()
         self.is_shielded = True
 
@@ -84,7 +84,7 @@ class CancelScope:
         self._tasks.clear()
 
     def timeout_error(self) -> Exception:
-        """The error for a request that took too long. It says when the outcome of a write is unknown."""
+        """Return the error for a request that took too long. It says when the outcome of a write is unknown."""
         return self._make_timeout_error()
 
     @property
@@ -113,7 +113,8 @@ class RunningRequest(Protocol):
         """Close the connection, as if the client had gone."""
 
     def shutdown(self) -> None:
-        """The server stops. Close the connection after this response; do not wait for the rest of a body."""
+        """Prepare for the stop of the server: close the connection after this response, and do not wait for the rest of
+        a body."""
 
 
 class Running:
@@ -122,20 +123,20 @@ class Running:
     streams: how many requests are streaming. at_work: how many are complete (head and body have arrived) and have no
     response yet."""
 
-    def __init__(self, most_requests: int = sys.maxsize, most_body_bytes: int = sys.maxsize) -> None:
+    def __init__(self, max_requests: int = sys.maxsize, max_body_bytes: int = sys.maxsize) -> None:
         self.streams = 0
         self.at_work = 0
-        self._most_requests = most_requests
-        self._client_limit = max(1, most_requests // 2)
+        self._max_requests = max_requests
+        self._client_limit = max(1, max_requests // 2)
         self._at_work_by_client: dict[str, int] = {}
-        self.bodies = Bodies(most_body_bytes)
+        self.bodies = Bodies(max_body_bytes)
         self._requests: dict[RunningRequest, float] = {}
         self._is_stopping = False
         self._is_empty = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
-        return self.at_work >= self._most_requests
+        return self.at_work >= self._max_requests
 
     def is_at_client_limit(self, client: str) -> bool:
         """Whether the client has as many requests at work as one client may have: half of the limit. Otherwise the
@@ -154,13 +155,13 @@ class Running:
             request.shutdown()
 
     def begin(self, request: RunningRequest) -> None:
-        """The request is complete: count it as at work."""
+        """Count the request as at work, because it is complete."""
         request.is_at_work = True
         self.at_work += 1
         self._at_work_by_client[request.client] = self._at_work_by_client.get(request.client, 0) + 1
 
     def end(self, request: RunningRequest) -> None:
-        """Its response is ready, or its client has gone."""
+        """Stop counting the request as at work: its response is ready, or its client has gone."""
         if not request.is_at_work:
             return
         request.is_at_work = False
@@ -172,7 +173,7 @@ class Running:
             del self._at_work_by_client[request.client]
 
     def discard(self, request: RunningRequest) -> None:
-        """The response has been sent, or the connection is closed."""
+        """Stop tracking the request: the response has been sent, or the connection is closed."""
         self.end(request)
         self._requests.pop(request, None)
         if self._is_stopping and not self._requests:

@@ -57,7 +57,7 @@ def expose(figures: Figures, accept: str = "") -> Exposition:
 
 
 def _by_name(figures: Figures) -> dict[str, Values]:
-    """The labels and numbers of each metric, sorted by label."""
+    """Return the labels and numbers of each metric, sorted by label."""
     found: dict[str, Values] = {WORKERS.name: [((), [float(figures.workers)])]}
     metrics = {metric.name: metric for metric in METRICS}
     for (name, *labels), numbers in sorted(figures.totals.items()):
@@ -83,7 +83,7 @@ def _head(metric: Metric, is_openmetrics: bool) -> Iterator[str]:
 
 
 def _labelled(names: Sequence[str], values: Labels) -> str:
-    """`route="/{collection}",method="GET"`"""
+    """Return `route="/{collection}",method="GET"`."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True))
 
 
@@ -93,7 +93,7 @@ def _value(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
 
 
 def _histogram(metric: Metric, labels: Labels, numbers: list[float]) -> list[str]:
-    """The lines of a histogram. Each bucket counts all values at or below its bound."""
+    """Return the lines of a histogram. Each bucket counts all values at or below its bound."""
     name, shown = metric.name, _labelled(metric.labels, labels)
     comma, braced = ("," if shown else ""), f"{{{shown}}}" if shown else ""
     *counts, total = numbers

@@ -93,7 +93,7 @@ def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def one_line(text: object) -> str:
-    """A text for a message on one line. A line break from a client could look like another message."""
+    """Return a text for a message on one line. A line break from a client could look like another message."""
     return str(text).replace("\n", "\\n")
 
 
@@ -109,7 +109,7 @@ _FORMATTERS: dict[Format, type[logging.Formatter]] = {
 
 
 def log_format(settings: Settings) -> Format:
-    """The format of the settings, else the one that fits the reader of standard error."""
+    """Return the format of the settings, else the one that fits the reader of standard error."""
     return settings.log_format or ("journald" if is_read_by_journald() else "text")
 
 
@@ -138,7 +138,7 @@ def configure_logging(settings: Settings) -> None:
 
 
 def _format_dropped(formatter: logging.Formatter, count: int) -> str:
-    """The line that reports dropped lines."""
+    """Return the line that reports dropped lines."""
     message = f"{count} lines of the log were dropped because nobody read them"
     record = logging.LogRecord("server", logging.WARNING, "", 0, message, (), None)
     # In an empty context: the line belongs to no request.

@@ -55,7 +55,7 @@ class Output(TextIOBase):
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        self._most_bytes = FILE_WRITE_BYTES if is_file else WRITE_BYTES
+        self._max_bytes = FILE_WRITE_BYTES if is_file else WRITE_BYTES
         self.describe: Callable[[int], str] = "{} lines were dropped because nobody read them\n".format
         self.reset_after_fork()
 
@@ -146,13 +146,13 @@ class Output(TextIOBase):
             time.sleep(GATHER_SECONDS)
 
     def _take(self) -> bytes | None:
-        """The bytes to write next, or None."""
+        """Return the bytes to write next, or None."""
         with self._lock:
             pieces: list[bytes] = []
             size = 0
             while self._kept:
                 piece = self._kept[0].encode(self.encoding, self.errors)
-                if pieces and size + len(piece) > self._most_bytes:
+                if pieces and size + len(piece) > self._max_bytes:
                     break
                 self._size -= len(self._kept.popleft())
                 pieces.append(piece)
@@ -201,5 +201,5 @@ def finish() -> None:
 
 
 def dropped_lines() -> int:
-    """How many lines this process has dropped."""
+    """Return how many lines this process has dropped."""
     return sum(stream.dropped for stream in (sys.stdout, sys.stderr) if isinstance(stream, Output))

@@ -76,7 +76,7 @@ class Segment:
         self.cells = memoryview(memory).cast("d")
 
     def row(self, key: Key, count: int, retention: Retention) -> int:
-        """Add a row of zeros. Returns the index of its first cell."""
+        """Add a row of zeros. Return the index of its first cell."""
         name, used = _name(key), int(_USED.unpack_from(self._memory, 0)[0])
         begin = used + _ROW.size + len(name)
         end = begin + 8 * count
@@ -124,7 +124,7 @@ class SharedCounters:
         return os.pread(self._descriptor, _USED.size, _STOPPING) == _USED.pack(1)
 
     def read(self) -> Figures:
-        """The figures at this moment. With 8 workers this takes about a millisecond."""
+        """Return the figures at this moment. With 8 workers this takes about a millisecond."""
         with self._locked():
             self._collect_ended()
             totals = _add_rows({}, self._rows(_ENDED), (Retention.KEPT,))
@@ -153,7 +153,7 @@ class SharedCounters:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _LOCKS)
 
     def _lock(self, number: int) -> bool:
-        """Lock a segment. False if another process has it."""
+        """Lock a segment. Return False if another process has it."""
         with suppress(OSError):
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _LOCKS + number)
             return True
@@ -191,13 +191,13 @@ class SharedCounters:
     def _rows(self, number: int) -> Iterator[Row]:
         end = self._used(number)
         segment = memoryview(os.pread(self._descriptor, end, number * SEGMENT_BYTES))
-        place = _USED.size
-        while place < end:
-            length, count, retention = _ROW.unpack_from(segment, place)
-            begin = place + _ROW.size + length
-            key = tuple(str(segment[place + _ROW.size : begin], "utf-8").rstrip(" ").split("\x1f"))
-            place = begin + 8 * count
-            numbers: list[float] = segment[begin:place].cast("d").tolist()  # type: ignore[assignment]  # as cast
+        offset = _USED.size
+        while offset < end:
+            length, count, retention = _ROW.unpack_from(segment, offset)
+            begin = offset + _ROW.size + length
+            key = tuple(str(segment[offset + _ROW.size : begin], "utf-8").rstrip(" ").split("\x1f"))
+            offset = begin + 8 * count
+            numbers: list[float] = segment[begin:offset].cast("d").tolist()  # type: ignore[assignment]  # as cast
             yield key, retention, numbers
 
 
@@ -221,7 +221,7 @@ def _packed(key: Key, numbers: list[float]) -> bytes:
 
 
 def _anonymous_file() -> int:
-    """The descriptor of an anonymous file, in memory if the system can do that, else in the temporary folder."""
+    """Return the descriptor of an anonymous file, in memory if the system can do that, else in the temporary folder."""
     with suppress(AttributeError, OSError):
         return os.memfd_create("waterspout metrics")
     with tempfile.TemporaryFile(prefix="waterspout-") as file:

@@ -27,7 +27,7 @@ _TOKENS = re.compile(
 
 
 def shape_of(sql: str) -> str:
-    """A statement without its literals and comments, on one line. A very long one is cut.
+    """Return a statement without its literals and comments, on one line. A very long one is cut.
 
     >>> shape_of("SELECT id FROM t1 WHERE name = 'O''Hara' AND age > 30 AND id = $1")
     'SELECT id FROM t1 WHERE name = ? AND age > ? AND id = $1'

@@ -79,7 +79,7 @@ class Telemetry:
             self.tracer.close()
 
     def begin(self, handler: ObservedHandler) -> None:
-        """A request begins. To be called in the task that answers it."""
+        """Begin to record a request. To be called in the task that answers it."""
         route = UNMATCHED if handler.route is None else handler.route.shape
         current.set(CurrentRequest(handler.request_id, route))
         if self.tracer is not None:

@@ -1,5 +1,6 @@
-"""One connection to PostgreSQL: asyncpg's connection, with the state that the pool needs before it hands it out again.
-Nothing here knows the pool, or a statement of ours.
+"""Defines the connection to PostgreSQL: asyncpg's connection, with the state that the pool needs.
+
+It must not know: the pool, the server's statements.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Connection(asyncpg.Connection):
     was retired."""
 
     def require_reset(self) -> None:
-        """Marks the connection to be fully reset on its release, because custom code uses it."""
+        """Mark the connection to be fully reset on its release, because custom code uses it."""
         self._needs_reset = True
 
     @property
@@ -62,12 +63,12 @@ class Connection(asyncpg.Connection):
             # Without arguments asyncpg does not call `_execute`.
             self.statement_finished(query, begin)
         if query == "COMMIT;" and status == "ROLLBACK":
-            # asyncpg's transactions send this text. Only the command tag tells that PostgreSQL rolled back.
+            # asyncpg's transactions send this text. Only the command tag shows that PostgreSQL rolled back.
             raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status
 
     async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
-        """Executes every other statement, and reports it to the telemetry."""
+        """Execute every other statement, and report it to the telemetry."""
         begin = time.perf_counter()
         try:
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
@@ -82,40 +83,41 @@ class Connection(asyncpg.Connection):
             self.statement_finished(query, begin)
 
     def statement_finished(self, query: str, begin: float) -> None:
-        """Reports a finished statement to the telemetry. begin: by time.perf_counter."""
+        """Report a finished statement to the telemetry. begin: by time.perf_counter."""
         if self.telemetry is not None:
             self.telemetry.record_statement(query, begin)
 
     def on_open(self, telemetry: Telemetry) -> None:
-        """Prepares a newly opened connection."""
+        """Prepare a newly opened connection."""
         self.telemetry = telemetry
         self._meter = Meter(self)
         telemetry.count(metrics.OPENED)
 
-    def limit_received(self, most_bytes: int) -> Meter:
-        """A context manager whose statements may receive so many bytes together. More raise AnswerTooLarge."""
-        return self._meter.limit(most_bytes)
+    def limit_received(self, max_bytes: int) -> Meter:
+        """Return a context manager that limits the bytes that its statements receive together. It raises
+        AnswerTooLarge."""
+        return self._meter.limit(max_bytes)
 
     def count_received(self) -> None:
-        """Starts to count the bytes that `check_received` checks."""
+        """Start to count the bytes that `check_received` checks."""
         self._meter.reset()
 
-    def check_received(self, most_bytes: int) -> None:
+    def check_received(self, max_bytes: int) -> None:
         """Raises AnswerTooLarge if more bytes were received since `count_received`."""
-        if self._meter.received_bytes > most_bytes:
-            raise answer_too_large(most_bytes)
+        if self._meter.received_bytes > max_bytes:
+            raise answer_too_large(max_bytes)
 
-    async def fetch_batch(self, sql: str, values: Sequence[Sequence[Any]], most_bytes: int) -> list[asyncpg.Record]:
-        """The rows of a statement that is executed with each of the values. If they are too large, the connection is
-        closed: a batch cannot be cancelled, because asyncpg does not send PostgreSQL the end of the batch then.
+    async def fetch_batch(self, sql: str, values: Sequence[Sequence[Any]], max_bytes: int) -> list[asyncpg.Record]:
+        """Execute a statement with each of the values, and return all rows. If they are too large, the connection is
+        closed. A batch cannot be cancelled, because asyncpg would not send the end of the batch to PostgreSQL.
 
         Raises AnswerTooLarge."""
-        with self._meter.limit(most_bytes, is_cancelled=False):
+        with self._meter.limit(max_bytes, is_cancelled=False):
             rows: list[asyncpg.Record] = await self.fetchmany(sql, values)
         return rows
 
     def retire(self) -> None:
-        """Marks the connection to be closed on its release."""
+        """Mark the connection to be closed on its release."""
         self.must_close = True
 
     async def close(self, **options: Any) -> None:
@@ -127,7 +129,7 @@ class Connection(asyncpg.Connection):
         super().terminate()
 
     def mark_lost(self) -> None:
-        """Counts the connection as lost, unless we have closed it."""
+        """Count the connection as lost, unless this server has closed it."""
         if self.telemetry is not None and not self._is_leaving:
             self.telemetry.count(metrics.LOST)
         self._is_leaving = True
@@ -160,9 +162,9 @@ class Connection(asyncpg.Connection):
         await super().reset_type_codec(*args, **options)
 
     async def fetch_at_most(self, sql: str, values: Sequence[Any], limit: int) -> list[asyncpg.Record]:
-        """The first `limit` rows; 0 for all. The limit is one of the protocol: a LIMIT would make PostgreSQL's planner
-        choose an index scan in the hope to stop early. asyncpg offers this only in `fetchrow`, which calls
-        `_execute`."""
+        """Return the first `limit` rows, or all rows for 0. The limit is part of the protocol message. A LIMIT in the
+        statement could make PostgreSQL's planner choose a slow index scan. asyncpg only offers such a limit in
+        `fetchrow`, which calls `_execute`."""
         rows: list[asyncpg.Record] = await self._execute(sql, values, limit, None)
         return rows
 
@@ -181,20 +183,20 @@ def is_cancel_pending(connection: Connection) -> bool:
 
 
 def retire(connection: Connection) -> None:
-    """Marks the connection to be closed on its release."""
+    """Mark the connection to be closed on its release."""
     # A broken connection is closed already.
     with suppress(asyncpg.InterfaceError, AttributeError):
         connection.retire()
 
 
 def mark_lost(connection: Connection) -> None:
-    """Counts the connection as lost before asyncpg notices that it is broken."""
+    """Count the connection as lost before asyncpg notices that it is broken."""
     with suppress(asyncpg.InterfaceError, AttributeError):
         connection.mark_lost()
 
 
 class SendCheck:
-    """Tells whether a statement was sent on a connection since this object was made. If so, it may have been
+    """Checks whether a statement was sent on a connection since this object was created. If so, it may have been
     executed."""
 
     __slots__ = ("_before", "_protocol")

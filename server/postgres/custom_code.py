@@ -20,8 +20,8 @@ Result = TypeVar("Result")
 
 @contextmanager
 def custom_code(connection: Connection) -> Iterator[None]:
-    """Raises RuntimeError for an OSError of custom code itself, unless the connection to the database was lost. Custom
-    code uses other files and networks, and their errors say nothing about the database."""
+    """Turn an OSError of custom code into a RuntimeError, unless the connection to the database was lost. Custom code
+    uses other files and networks, and their errors say nothing about the database."""
     try:
         yield
     except (OSError, TimeoutError) as error:

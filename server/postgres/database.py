@@ -51,8 +51,8 @@ PREPARED_STATEMENT_BYTES = 4096
 """Longer statements are not cached: 300 cached long filters made a backend of PostgreSQL grow by 200 MB."""
 
 ATTEMPTS, PAUSE_SECONDS = 3, 0.02
-"""How often a transaction is tried that other transactions or a migration made fail, and how long it waits at most
-before the second attempt."""
+"""How often a transaction is tried if other transactions or a migration make it fail, and the longest pause before the
+second attempt."""
 
 GRACE_SECONDS = 1.0
 """How long after `statement_timeout` we cancel a statement that PostgreSQL has not ended, and how long the cancellation
@@ -117,21 +117,21 @@ class Database:
         self._network_timeout_seconds = settings.network_timeout_seconds
 
     def pool_figures(self) -> PoolFigures:
-        """How many connections are open and how many requests wait."""
+        """Return how many connections are open and how many requests wait."""
         return self._pool.figures()
 
     async def close(self) -> None:
-        """Waits for connections in use, and closes all."""
+        """Wait for connections in use, and close all."""
         self._probe.close()
         await self._pool.close()
 
     def terminate(self) -> None:
-        """Closes all connections at once."""
+        """Close all connections at once."""
         self._probe.close()
         self._pool.terminate()
 
     async def check(self, timeout_seconds: float) -> None:
-        """Checks that PostgreSQL answers, on a connection that no request uses. Do not call it concurrently.
+        """Check that PostgreSQL answers, on a connection that no request uses. Do not call it concurrently.
 
         Raises Busy if PostgreSQL accepts no connection and the pool has none, Unavailable if it does not answer.
         """
@@ -188,7 +188,7 @@ class Database:
         return connection
 
     def _log_availability(self, error: BaseException | None) -> None:
-        """Logs when no connection can be opened, and when one can be opened again."""
+        """Log when no connection can be opened, and when one can be opened again."""
         if error is not None and not self._is_unreachable:
             log.warning("PostgreSQL cannot be reached: %s", describe_loss(error))
         elif error is None and self._is_unreachable:
@@ -202,8 +202,8 @@ class Database:
         is_snapshot: bool,
         timeout_seconds: float | None = None,
     ) -> Result:
-        """Runs work that reads, and retries it if necessary. is_snapshot: in one snapshot; a single statement always
-        has one. timeout_seconds: the time limit of the work, if it is shorter than that of a statement.
+        """Run work that reads, and retry it if necessary. is_snapshot: whether it needs one snapshot for several
+        statements. timeout_seconds: the time limit of the work, if it is shorter than that of a statement.
 
         Without a snapshot there is no transaction. This is only for the server's own SELECTs: PostgreSQL would execute
         a write, and a retry would send it twice."""
@@ -222,7 +222,7 @@ class Database:
         is_begun: Callable[[], bool],
         timeout_seconds: float | None = None,
     ) -> Result:
-        """Runs work that reads for as long as its client takes, in one snapshot. is_begun: whether anything was sent to
+        """Run work that reads for as long as its client takes, in one snapshot. is_begun: whether anything was sent to
         the client; the work is not retried after that. timeout_seconds: the time limit of each statement.
 
         Raises TooManyRequests, TooManyStreams."""
@@ -259,12 +259,12 @@ class Database:
     async def write(
         self, work: Callable[[Connection], Awaitable[Result]], *, committing: Callable[[], None] | None = None
     ) -> Result:
-        """Runs work that writes in a transaction, and retries it if other transactions made it fail. It is committed
-        when this returns. committing: called before each commit; from then on the work must not be cancelled."""
+        """Run work that writes in a transaction, and commit it. Retry it if other transactions made it fail.
+        committing: called before each commit. From then on the work must not be cancelled."""
         return await self._attempts(work, "read_committed", committing)
 
     async def write_statement(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Runs a write of one statement, without an explicit transaction."""
+        """Run a write of one statement, without an explicit transaction."""
 
         async def tracked(connection: Connection) -> Result:
             check = SendCheck(connection)
@@ -291,7 +291,7 @@ class Database:
         committing: Callable[[], None] | None = None,
         is_repeatable: Callable[[], bool] = _never,
     ) -> Result:
-        """Runs the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
+        """Run the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
         begun = work if isolation is None else self._in_transaction(work, isolation, committing)
         is_second, attempt = False, 1
         while True:
@@ -310,7 +310,7 @@ class Database:
                 raise
             except Exception as error:
                 if translate(error) is error and is_repeatable is not _never:
-                    # A refused write is left to `refusals.py`, which knows the place in the document.
+                    # A refused write is left to `refusals.py`, which can point into the document.
                     raise_rule(error)
                 raise_as(translate(error), error)
             # Random, so that two transactions in conflict do not meet again.
@@ -335,7 +335,7 @@ class Database:
         return result
 
     async def _handle_error(self, error: BaseException, connection: Connection) -> None:
-        """Retires the connection, and others, if the error says that they are of no use. Raises ConnectionLost."""
+        """Retire the connection, and others, if the error shows that they are broken. Raises ConnectionLost."""
         is_known = isinstance(error, ConnectionLost)
         self.telemetry.record_failure(error)
         if isinstance(error, pg.ReadOnlySQLTransactionError):
@@ -409,7 +409,7 @@ class Database:
         return result
 
     async def _finish_or_retire(self, connection: Connection, end: Callable[[], Awaitable[object]]) -> None:
-        """Calls `end`, or retires the connection if that takes too long: asyncpg first awaits a cancelled statement."""
+        """Call `end`, or retire the connection if that takes too long. asyncpg first awaits a cancelled statement."""
         try:
             async with asyncio.timeout(min(GRACE_SECONDS, self._network_timeout_seconds)):
                 await end()
@@ -420,7 +420,8 @@ class Database:
 def _timed(
     work: Callable[[Connection], Awaitable[Result]], timeout_seconds: float
 ) -> Callable[[Connection], Awaitable[Result]]:
-    """The work with a time limit of ours: to set a timeout in PostgreSQL would take a round trip for each read."""
+    """Return the work with a time limit in this process. Setting a timeout in PostgreSQL would take a round trip for
+    each read."""
 
     async def timed(connection: Connection) -> Result:
         clock = asyncio.timeout(timeout_seconds)
@@ -447,8 +448,8 @@ def _answer_to(lost: ConnectionLost) -> ApiError:
 
 
 async def open_database(url: str, settings: Settings, size: int, telemetry: Telemetry | None = None) -> Database:
-    """The database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the worker's.
-    Raises asyncpg's errors if the database cannot be reached."""
+    """Open the database, with a pool of `size` connections, and a spare one if clients may borrow. telemetry: the
+    worker's. Raises asyncpg's errors if the database cannot be reached."""
     telemetry = telemetry or Telemetry(settings)
     session = _session(settings)
 
@@ -476,7 +477,7 @@ async def open_database(url: str, settings: Settings, size: int, telemetry: Tele
 
 
 async def open_alone(url: str, settings: Settings) -> Connection:
-    """A connection outside of the pool, without its time limits, for the work before the first request.
+    """Open a connection outside of the pool, without its time limits, for the work before the first request.
 
     Raises asyncpg's errors, and StartError if a pooler's backends lack the settings that they need.
     """

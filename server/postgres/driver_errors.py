@@ -1,6 +1,6 @@
-"""Classifies the driver's errors: which are retried, which mean that the database is down, which that it refuses a
-value. Translates those into an ApiError that need no details of the request. `refusals.py` makes errors that point into
-the request from the others.
+"""Classifies the driver's errors: some are retried, some mean that the database is down, and some that it refuses a
+value. Translates an error into an ApiError if this needs no details of the request. `refusals.py` translates the
+others, with a pointer into the request.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _REFUSALS = {
 
 
 def describe_refusal(error: Exception) -> str:
-    """The kind of a refusal, without PostgreSQL's own text, which contains internal names."""
+    """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
     return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
 
 
@@ -96,7 +96,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The text of an error in one line, for the log and the terminal. PostgreSQL's detail and hint are separate
+    """Return the text of an error in one line, for the log and the terminal. PostgreSQL's detail and hint are separate
     lines."""
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines())
 
@@ -109,8 +109,8 @@ def describe_loss(error: BaseException) -> str:
 
 
 def translate(error: Exception) -> Exception:
-    """The ApiError for a driver's error that the database or the network caused. Returns any other exception as it is:
-    it is a bug of ours."""
+    """Translate a driver's error that the database or the network caused into an ApiError. Return any other exception
+    as it is: it is a bug of this server."""
     if isinstance(error, (pg.QueryCanceledError, TimeoutError)):
         return StatementTimeout("The database took too long over this request.")
     if isinstance(error, pg.ReadOnlySQLTransactionError):

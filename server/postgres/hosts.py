@@ -2,7 +2,9 @@
 answers reads.
 
 asyncpg tries the hosts in the order of the URL, with one timeout for all: if the first is silent, the second is never
-tried. So we try them one by one. Nothing here knows the pool, or a statement.
+tried. So this module tries them one by one.
+
+It must not know: the pool, statements.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from server.postgres.connection import Connection
 from server.settings import Settings
 
 FALLBACK = {None: ("read-write", "any"), "prefer-standby": ("standby", "any")}
-"""target_session_attrs of the URL -> what is asked of every host first, and what is asked if no host has that."""
+"""target_session_attrs of the URL -> the value for the first attempt with every host, and the value if no host matches
+that."""
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -43,7 +46,7 @@ class Hosts:
         self._silence_seconds = settings.network_timeout_seconds
         self._timeout_seconds = settings.connect_timeout_seconds
         if len(found) == 1:
-            # The driver reads the host itself: it knows more places that can name it.
+            # The driver reads the host itself, because it also knows environment variables and service files.
             self._hosts, self._wanted, self._fallback = [Host()], given, None
         else:
             self._hosts, (self._wanted, self._fallback) = found, FALLBACK.get(given, (given, None))
@@ -52,7 +55,7 @@ class Hosts:
             self._timeout_seconds = min(self._timeout_seconds, share)
 
     async def connect(self, *_: object, **options: Any) -> Connection:
-        """A connection to the best host. options: those of asyncpg. Raises asyncpg's error for the last host."""
+        """Connect to the best host. options: those of asyncpg. Raises asyncpg's error for the last host."""
         unfit: list[Host] = []
         last: Exception | None = None
         for host in tuple(self._hosts):
@@ -83,7 +86,7 @@ class Hosts:
 
 
 def parse_hosts(url: str) -> list[Host]:
-    """The hosts of a URL in their order (PostgreSQL, "34.1.1.3. Specifying Multiple Hosts").
+    """Return the hosts of a URL in their order (PostgreSQL, "34.1.1.3. Specifying Multiple Hosts").
 
     >>> parse_hosts("postgresql://me@a,[::1]:6000/shop?port=5433")
     [Host(name='a', port=5433), Host(name='::1', port=6000)]
@@ -101,7 +104,7 @@ def parse_hosts(url: str) -> list[Host]:
 
 
 def describe_hosts(url: str) -> str:
-    """The hosts of a URL for messages, without its secrets.
+    """Return the hosts of a URL for messages, without its secrets.
 
     >>> describe_hosts("postgresql://me:secret@a,[::1]:6000/shop?port=5433")
     'a:5433, [::1]:6000'
@@ -110,7 +113,7 @@ def describe_hosts(url: str) -> str:
 
 
 def _shown(host: Host) -> str:
-    """The host in words, with the driver's defaults from the environment."""
+    """Return the host in words, with the driver's defaults from the environment."""
     name = host.name or os.environ.get("PGHOST") or "the default host"
     port = host.port or os.environ.get("PGPORT") or 5432
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
@@ -126,7 +129,7 @@ def _host(spec: str, default_port: str) -> Host:
 
 
 def set_keepalive(connection: Connection, seconds: float) -> None:
-    """Sets TCP keepalive, so that the system breaks the connection if the server is silent for so long, during a
+    """Set TCP keepalive, so that the system breaks the connection if the server is silent for `seconds`, during a
     statement or between two (tcp(7)). Options that the system does not have are left out."""
     own = connection.socket
     if own is None or own.family not in (socket.AF_INET, socket.AF_INET6):
@@ -147,8 +150,8 @@ def set_keepalive(connection: Connection, seconds: float) -> None:
 
 
 def keepalive_settings(seconds: float) -> dict[str, str]:
-    """The session settings that set TCP keepalive in PostgreSQL, so that it releases the locks of a client that is
-    gone."""
+    """Return the session settings that set TCP keepalive in PostgreSQL, so that it releases the locks of a client that
+    is gone."""
     names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
     return {name: str(value) for name, value in zip(names, _keepalive_values(seconds), strict=True)}
 

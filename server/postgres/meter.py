@@ -28,25 +28,25 @@ class Meter(asyncio.Protocol):
     def __init__(self, connection: Any) -> None:
         self.received_bytes = 0
         self.is_over = False
-        self._most_bytes = sys.maxsize
+        self._max_bytes = sys.maxsize
         self._rest_bytes = 0
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._connection = connection
-        # asyncpg's own.
+        # asyncpg's own protocol, behind this one.
         self._protocol = connection._protocol
         self._transport = connection._transport
         self._transport.set_protocol(self)
 
     def reset(self) -> None:
-        """Resets the count and removes the limit."""
+        """Reset the count, and remove the limit."""
         self.received_bytes = 0
         self.is_over = False
-        self._most_bytes = sys.maxsize
+        self._max_bytes = sys.maxsize
 
-    def limit(self, most_bytes: int, *, is_cancelled: bool = True) -> Meter:
-        """A context manager whose statements may receive so many bytes together. Resets the count. is_cancelled:
-        whether a statement can be cancelled, so that the connection is kept.
+    def limit(self, max_bytes: int, *, is_cancelled: bool = True) -> Meter:
+        """Reset the count, and return a context manager that limits the bytes that its statements receive together.
+        is_cancelled: whether a statement can be cancelled, so that the connection is kept.
 
         The block raises AnswerTooLarge. It must run in the task that calls this.
         """
@@ -54,7 +54,7 @@ class Meter(asyncio.Protocol):
         assert task is not None
         self.received_bytes = 0
         self.is_over = False
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._rest_bytes = REST_BYTES if is_cancelled else 0
         self._task, self._cancelling = task, task.cancelling()
         return self
@@ -68,21 +68,21 @@ class Meter(asyncio.Protocol):
         # The connection outlives the task.
         task, self._task = self._task, None
         if not self.is_over:
-            self._most_bytes = sys.maxsize
+            self._max_bytes = sys.maxsize
         elif kind is not None:
             assert task is not None
-            # The request may have been cancelled by somebody else at the same time.
+            # The request may also have been cancelled for another reason.
             is_alone = task.uncancel() <= self._cancelling
             if is_alone or kind is not asyncio.CancelledError:
-                raise answer_too_large(self._most_bytes) from error
+                raise answer_too_large(self._max_bytes) from error
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)
-        if self.received_bytes <= self._most_bytes or self._pass_on_excess():
+        if self.received_bytes <= self._max_bytes or self._pass_on_excess():
             self._protocol.data_received(data)
 
     def _pass_on_excess(self) -> bool:
-        """Cancels the task. Returns whether bytes beyond the limit are still passed to asyncpg: a cancelled statement
+        """Cancel the task. Returns whether bytes beyond the limit are still passed to asyncpg: a cancelled statement
         first sends the rest of the row that it has begun, and asyncpg needs it to be complete."""
         if not self.is_over and self._task is not None:
             self._task.cancel()
@@ -90,7 +90,7 @@ class Meter(asyncio.Protocol):
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._transport.resume_reading)
         self.is_over = True
-        if self.received_bytes <= self._most_bytes + self._rest_bytes:
+        if self.received_bytes <= self._max_bytes + self._rest_bytes:
             return True
         self._connection.terminate()
         return False

@@ -1,9 +1,10 @@
-"""The connection pool of one process, on top of asyncpg's pool.
+"""Implements the connection pool of one process, on top of asyncpg's pool.
 
 To acquire a connection from asyncpg's pool and release it takes 17 microseconds, as much as a short query. So a clean
 connection is kept here for the next request, or handed to the request whose turn it is. When a connection breaks, all
-connections opened before are retired: idle ones at once, the others on their release. Nothing here knows a statement or
-an error of ours.
+connections opened before are retired: idle ones at once, the others on their release.
+
+It must not know: statements, the server's errors.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class ConnectionShareUsed(TimeoutError):
 
 
 class PoolFigures(msgspec.Struct, frozen=True):
-    """The state of a pool. most: its size. used, idle: open connections. waiting: requests that wait for one."""
+    """The state of a pool. size: how many connections it may open. used, idle: open connections. waiting: requests that
+    wait for one."""
 
-    most: int
+    size: int
     used: int
     idle: int
     waiting: int
@@ -65,16 +67,17 @@ class PoolFigures(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """The connections of one process, of which each client may hold its share.
+    """The connections of one process. Each client may hold its share of them.
 
     With a spare connection, a client whose requests are all short borrows the shares of others. When it has all, the
     spare one is opened for another client.
 
-    places: how many more connections asyncpg may open or hand out; -1 when the spare one is open too. turns: the
-    requests that wait for a connection or a place. current: the open connections that are not retired. opening: how
-    many are being opened.
+    _places: how many more connections asyncpg may open or hand out. -1 when the spare one is open too.
+    _turns: the requests that wait for a connection or a place.
+    _current: the open connections that are not retired.
+    _opening: how many connections are being opened.
 
-    No request waits while there is a connection that it may have: what is given back is handed on at once.
+    No request waits while there is a connection for it: a released connection is handed to the next request at once.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Pool:
         self._pool = pool
         self._telemetry = telemetry
         self._places = size
-        self._least_places = -1 if has_spare else 0
+        self._min_places = -1 if has_spare else 0
         self._ready: list[Connection] = []
         self._fewest_ready = 0
         self._current: set[Connection] = set()
@@ -107,13 +110,13 @@ class Pool:
         self._trimming: Supervised | None = None
 
     def figures(self) -> PoolFigures:
-        """The present state of the pool."""
+        """Return the present state of the pool."""
         pool = self._pool
         idle = pool.get_idle_size() + sum([is_open(connection) for connection in self._ready])
         return PoolFigures(pool.get_max_size(), pool.get_size() - idle, idle, len(self._turns))
 
     async def acquire(self, timeout_seconds: float, client: str | None = None) -> Connection:
-        """A connection, which counts for the client until `keep` or `release`.
+        """Return a connection, which counts for the client until `keep` or `release`.
 
         Raises ConnectionShareUsed, TimeoutError, and asyncpg's errors if no connection can be opened.
         """
@@ -164,7 +167,7 @@ class Pool:
 
     @property
     def _has_spare_place(self) -> bool:
-        return self._places == 0 and self._least_places < 0
+        return self._places == 0 and self._min_places < 0
 
     def _may_grow(self) -> bool:
         return not (self._current or self._opening) or time.monotonic() >= self._grows_at
@@ -190,8 +193,8 @@ class Pool:
         return connection
 
     def _hand_on(self) -> None:
-        """Hands an idle connection or a place to the next request that may have it, and the spare place to one whose
-        client is crowded out."""
+        """Hand an idle connection or a place to the next request that may have it, and the spare place to a request
+        whose client holds none because others have borrowed."""
         is_ready = bool(self._ready)
         if is_ready or (self._places > 0 and self._may_grow()):
             turn = self._turns.next()
@@ -199,7 +202,7 @@ class Pool:
                 turn.set_result(self._ready.pop())
             elif turn is not None:
                 self._hand_place(turn)
-        # The client of this turn may have borrowed now, so that another one is crowded out.
+        # The client of this turn may have borrowed, so that another client holds none.
         if self._has_spare_place and self._turns.waiting and self._may_grow():
             turn = self._turns.next(of_crowded_out=True)
             if turn is not None:
@@ -210,7 +213,7 @@ class Pool:
         turn.set_result(None)
 
     async def _wait_turn(self, timeout_seconds: float, client: str | None) -> Connection | None:
-        """Waits for a turn. Returns a connection, or None for a place. The client then holds it."""
+        """Wait for a turn. Returns a connection, or None for a place. The client then holds it."""
         turn = self._turns.wait(client)
         self._timeouts.add(turn, timeout_seconds)
         try:
@@ -238,7 +241,7 @@ class Pool:
             self._hand_on()
 
     async def keep(self, connection: Connection, client: str | None = None) -> None:
-        """Takes back a connection whose work ended normally: there is nothing to reset."""
+        """Take back a connection whose work ended normally: there is nothing to reset."""
         self._kept += 1
         if self._is_closing or self._kept % KEPT_TIMES == 0:
             await self.release(connection, client)
@@ -251,7 +254,7 @@ class Pool:
             self._trimming = self._telemetry.supervise("pool", self._trim)
 
     async def release(self, connection: Connection, client: str | None = None) -> None:
-        """Takes back a connection in any state: asyncpg awaits a cancelled statement, and resets the session."""
+        """Take back a connection in any state. asyncpg awaits a cancelled statement, and resets the session."""
         try:
             await self._release(connection)
         finally:
@@ -268,7 +271,7 @@ class Pool:
             await self._pool.release(connection)  # type: ignore[arg-type]  # it is the proxy that acquire gave
 
     async def retire_all(self, broken: Connection, pause_seconds: float = 0.0) -> bool:
-        """Retires all open connections because one in use has broken. Does nothing, and returns false, if that one was
+        """Retire all open connections because one in use has broken. Does nothing, and returns false, if that one was
         retired before, or if the last time is less than `pause_seconds` ago."""
         now = time.monotonic()
         if broken not in self._current or now - self._retired_at < pause_seconds:
@@ -285,7 +288,7 @@ class Pool:
         return True
 
     async def close(self) -> None:
-        """Waits for connections in use, and closes all."""
+        """Wait for connections in use, and close all."""
         self._is_closing = True
         self._stop_trimming()
         ready, self._ready = self._ready, []
@@ -294,7 +297,7 @@ class Pool:
         await self._pool.close()
 
     def terminate(self) -> None:
-        """Closes all connections at once."""
+        """Close all connections at once."""
         self._stop_trimming()
         self._pool.terminate()
 

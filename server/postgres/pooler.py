@@ -1,9 +1,10 @@
 """Connections through a pooler in transaction mode, such as pgbouncer. They leave no session state on the backends,
 because each transaction may run on another one. Also checks that the backends have the settings that this server needs.
-Nothing here knows the pool.
 
 Statements are unnamed. The driver caches their descriptions, and PostgreSQL parses them with each execution, in the
-same message. To describe them each time too took 1.6 times as long, and twice the processor time."""
+same message. Describing them each time took 1.6 times as long, and twice the processor time.
+
+It must not know: the pool."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class PooledConnection(Connection):
 
 
 def timeouts(settings: Settings) -> dict[str, str]:
-    """The timeout settings of a session, in milliseconds."""
+    """Return the timeout settings of a session, in milliseconds."""
     return {
         "statement_timeout": milliseconds(settings.statement_timeout_seconds),
         "idle_in_transaction_session_timeout": milliseconds(settings.idle_transaction_timeout_seconds),
@@ -67,18 +68,18 @@ def timeouts(settings: Settings) -> dict[str, str]:
 
 
 def milliseconds(seconds: float) -> str:
-    """The number of milliseconds, at least 1, as PostgreSQL's settings take it."""
+    """Return the number of milliseconds, at least 1, as PostgreSQL's settings take it."""
     return str(max(1, round(seconds * 1000)))
 
 
 async def check_backend(connection: asyncpg.Connection[Any], settings: Settings) -> None:
-    """Checks that the backends have the settings that cannot be set for a session. Raises StartError, with the SQL that
+    """Check that the backends have the settings that cannot be set for a session. Raises StartError, with the SQL that
     sets them."""
     bounds = timeouts(settings)
     sql = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
     found = {name.lower(): setting for name, setting in await connection.fetch(sql, [*_SESSION_NAMES, *bounds])}
     wrong = {name: value for name, value in SESSION.items() if not _is_fit(name, found[name])}
-    wrong |= {name: f"{most}ms" for name, most in bounds.items() if not 0 < int(found[name]) <= int(most)}
+    wrong |= {name: f"{limit}ms" for name, limit in bounds.items() if not 0 < int(found[name]) <= int(limit)}
     if not wrong:
         return
     role = await connection.fetchval("SELECT quote_ident(current_user)")

@@ -25,7 +25,7 @@ class Probe:
         self._connection: Connection | None = None
 
     async def ask(self, timeout_seconds: float) -> None:
-        """Returns when PostgreSQL has answered. Do not call it concurrently. Raises what FAILURES lists."""
+        """Wait until PostgreSQL has answered. Do not call it concurrently. Raises the errors in FAILURES."""
         async with asyncio.timeout(timeout_seconds):
             if self._connection is not None and await self._answers(self._connection):
                 return
@@ -47,12 +47,12 @@ class Probe:
         try:
             await connection.fetchval("SELECT 1")
         except BaseException:
-            # A late answer must not be taken for that to the next query.
+            # A late answer must not be read as the answer to the next query.
             self.close()
             raise
 
     def close(self) -> None:
-        """Closes the connection at once."""
+        """Close the connection at once."""
         connection, self._connection = self._connection, None
         if connection is not None and is_open(connection):
             connection.terminate()

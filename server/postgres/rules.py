@@ -30,7 +30,7 @@ MAX_MESSAGE_CHARACTERS = 4096
 """The maximum length of a message that is shown. It may quote a value of the request, which may have megabytes."""
 
 _NOT_RULES = (*RETRYABLE, *GONE, pg.QueryCanceledError, pg.LockNotAvailableError, pg.ReadOnlySQLTransactionError)
-"""Errors that keep their own meaning, even if a RAISE made them."""
+"""Errors that keep their own meaning, even if a RAISE caused them."""
 
 _CHOSEN_STATUS = re.compile("PT(4[0-9][0-9])")
 _CHOOSES_STATUS = re.compile("PT[0-9]{3}")
@@ -58,7 +58,7 @@ def _is_forbidden(error: BaseException) -> bool:
 
 
 def is_rule(error: BaseException) -> bool:
-    """Whether a rule of the database made the error, so that `rule_answer` has an answer."""
+    """Whether a rule of the database caused the error, so that `rule_answer` has an answer."""
     if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _NOT_RULES):
         return False
     if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError)) or _is_forbidden(error):
@@ -67,13 +67,14 @@ def is_rule(error: BaseException) -> bool:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether a RAISE of PL/pgSQL made the error, with any SQLSTATE (exec_stmt_raise in
+    """Whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
     src/pl/plpgsql/src/pl_exec.c)."""
     return getattr(error, "server_source_function", None) == "exec_stmt_raise"
 
 
 def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
-    """The answer to a refusal by a rule of the database; None for any other error. pointer: to what was refused."""
+    """Return the answer to a refusal by a rule of the database, or None for any other error. pointer: for the
+    answer."""
     if not is_rule(error):
         return None
     assert isinstance(error, asyncpg.PostgresError)
@@ -95,7 +96,7 @@ def rule_answer(error: BaseException, pointer: str | None = None) -> ApiError | 
 
 
 def raise_rule(error: Exception, pointer: str | None = None) -> None:
-    """Raises the answer to a refusal by a rule of the database. Does nothing for any other error."""
+    """Raise the answer to a refusal by a rule of the database. Does nothing for any other error."""
     answer = rule_answer(error, pointer)
     try:
         if answer is not None:

@@ -1,6 +1,6 @@
 """Shares a limited resource fairly among clients: counts what each holds, and chooses whose turn is next.
 
-Nothing here knows what is shared, or how much of it is free.
+It must not know: what is shared, and how much of it is free.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Turn = asyncio.Future[Any]
 SHORT_SECONDS = 0.05
 """A use is short if it takes less than this."""
 
-MOST_CLIENTS = 1000
+MAX_CLIENTS = 1000
 """How many clients are remembered with their last short use."""
 
 
 class Share:
-    """What one client holds. held: how many. since: when it began to use each of them, the oldest first. short_at: when
-    its last short use ended. Times are by the monotonic clock."""
+    """The share of one client. held: how many it holds. since: when it began to use each of them, the oldest first.
+    short_at: when its last short use ended. Times are by the monotonic clock."""
 
     __slots__ = ("held", "short_at", "since")
 
@@ -31,80 +31,78 @@ class Share:
 
 
 class Shares:
-    """How many each client holds, and the requests that wait.
+    """The shares of all clients, and the requests that wait.
 
     The waiting clients take turns. Each client's requests keep their order. A client that holds its full share is
-    skipped. The client None has no limit: it is the server itself.
+    skipped. The client None is the server itself, which has no limit.
 
-    A client whose uses are all short borrows beyond its share. It would wait for its own requests otherwise, which
-    costs a tenth of a small request, while nobody else uses what is free. It stops borrowing when one of its uses takes
-    long."""
+    A client whose uses are all short borrows beyond its share. Otherwise its requests would wait for each other, which
+    costs a tenth of a small request, while the rest is unused. It stops borrowing when one of its uses takes long."""
 
-    def __init__(self, most: int, most_borrowing: int = 0) -> None:
-        """most: how many one client may hold. most_borrowing: how many while its uses are short."""
-        self._most = most
-        self._most_borrowing = most_borrowing
+    def __init__(self, limit: int, borrow_limit: int = 0) -> None:
+        """limit: how many one client may hold. borrow_limit: how many while its uses are short."""
+        self._limit = limit
+        self._borrow_limit = borrow_limit
         self._shares: dict[str, Share] = {}
         # How many clients hold more than their share.
         self._borrowers = 0
         self.waiting: dict[str | None, dict[Turn, None]] = {}
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """Return how many requests wait."""
         return sum(map(len, self.waiting.values()))
 
     def may_take(self, client: str | None) -> bool:
         """Whether the client holds less than its share."""
-        return client is None or client not in self._shares or self._shares[client].held < self._most
+        return client is None or client not in self._shares or self._shares[client].held < self._limit
 
     def is_crowded_out(self, client: str | None) -> bool:
-        """Whether the client holds nothing while another one holds more than its share. Never true of the server
-        itself."""
+        """Whether the client holds nothing while another one holds more than its share. False for the server itself."""
         if not self._borrowers or client is None:
             return False
         share = self._shares.get(client)
         return share is None or not share.held
 
     def take(self, client: str | None) -> bool:
-        """Takes one for the client. Returns false if the client may not have one more."""
+        """Take one for the client. Returns false if the client may not have one more."""
         if client is None:
             return True
         share = self._shares.get(client)
         if share is None:
             share = self._add(client)
-        elif share.held >= self._most and not self._may_borrow(share):
+        elif share.held >= self._limit and not self._may_borrow(share):
             return False
         share.held += 1
-        if share.held == self._most + 1:
+        if share.held == self._limit + 1:
             self._borrowers += 1
         return True
 
     def _add(self, client: str) -> Share:
-        if len(self._shares) >= MOST_CLIENTS:
+        if len(self._shares) >= MAX_CLIENTS:
             self._shares = {one: share for one, share in self._shares.items() if share.held}
         share = self._shares[client] = Share()
         return share
 
     def _may_borrow(self, share: Share) -> bool:
-        if share.held >= self._most_borrowing:
+        if share.held >= self._borrow_limit:
             return False
         now = time.monotonic()
         if now - share.short_at > SHORT_SECONDS:
             return False
-        # The first is the oldest. Those that are just being handed over are not in it yet.
+        # The first is the oldest. Those that are just being handed over are not in the dictionary yet.
         return now - next(iter(share.since.values()), now) < SHORT_SECONDS
 
     def use(self, client: str | None, thing: object) -> None:
-        """Notes that the client begins to use one of those that it holds."""
-        if self._most_borrowing and client is not None:
+        """Record that the client begins to use one of those that it holds."""
+        if self._borrow_limit and client is not None:
             self._shares[client].since[thing] = time.monotonic()
 
     def give_back(self, client: str | None, thing: object = None) -> None:
-        """Takes one back from the client. thing: if it has been used."""
+        """Take one back from the client. thing: the one that `use` was called with, if it was used."""
         if client is None:
             return
         share = self._shares[client]
-        if share.held == self._most + 1:
+        if share.held == self._limit + 1:
             self._borrowers -= 1
         share.held -= 1
         since = share.since.pop(thing, None)
@@ -114,14 +112,14 @@ class Shares:
             del self._shares[client]
 
     def wait(self, client: str | None) -> Turn:
-        """A turn for the client to await. When `next` returns it, the client holds one more, and the caller sets the
-        result."""
+        """Return a turn for the client to await. When `next` returns it, the client holds one more, and the caller of
+        `next` sets the result."""
         turn: Turn = asyncio.get_running_loop().create_future()
         self.waiting.setdefault(client, {})[turn] = None
         return turn
 
     def leave(self, client: str | None, turn: Turn) -> None:
-        """Removes a turn that is not awaited any more."""
+        """Remove a turn that is not awaited any more."""
         turns = self.waiting.get(client)
         if turns is not None and turn in turns:
             del turns[turn]
@@ -129,8 +127,8 @@ class Shares:
                 del self.waiting[client]
 
     def next(self, *, of_crowded_out: bool = False) -> Turn | None:
-        """The next turn, with one taken for its client; None if no waiting client may take one. of_crowded_out: only of
-        the clients that `is_crowded_out` is true of."""
+        """Take one for the next waiting client, and return its turn. Return None if no waiting client may take one.
+        of_crowded_out: only clients for which `is_crowded_out` is true."""
         if not self.waiting:
             return None
         for client in list(self.waiting):

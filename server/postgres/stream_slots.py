@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from server.postgres.shares import Shares
 
 STALLED_SECONDS = 1.0
-"""A stream is stalled if its reader has read nothing for so long. It may be ended for a stream that waits."""
+"""A stream is stalled if its reader has read nothing for this time. It may be ended for a stream that waits."""
 
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 """How often a waiting stream looks for a stalled one."""
 
 
@@ -25,8 +25,8 @@ class StreamShareUsed(TimeoutError):
 
 
 class Reader:
-    """The client of one stream. since: when the piece that it has not read yet was sent, by the monotonic clock; None
-    if there is none. end: ends the stream."""
+    """The client of one stream. end: ends the stream. since: when the piece that it has not read yet was sent, by the
+    monotonic clock. None if it has read all pieces."""
 
     def __init__(self, client: str | None, end: Callable[[], None]) -> None:
         self.client = client
@@ -37,9 +37,9 @@ class Reader:
 class StreamSlots:
     """The stream slots of one process. The waiting clients take turns."""
 
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._turns = Shares(max(1, most // 2))
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._turns = Shares(max(1, slots // 2))
         self._readers: set[Reader] = set()
 
     @asynccontextmanager
@@ -61,7 +61,7 @@ class StreamSlots:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not turn.done() and not self._make_room(client):
-                    await asyncio.wait((turn,), timeout=LOOK_SECONDS)
+                    await asyncio.wait((turn,), timeout=CHECK_SECONDS)
                 await turn
         except BaseException as error:
             self._turns.leave(client, turn)
@@ -80,8 +80,8 @@ class StreamSlots:
             turn.set_result(None)
 
     def _make_room(self, client: str | None) -> bool:
-        """Ends the stream that has been stalled for the longest time, and returns whether there was one. Ends only one
-        of the client's own if the client holds its full share."""
+        """End the stream that has been stalled for the longest time. Return whether there was one. If the client holds
+        its full share, only its own streams are ended."""
         is_own = not self._turns.may_take(client)
         stalled = [
             (one.since, one) for one in self._readers if one.since is not None and (one.client == client or not is_own)

@@ -24,7 +24,7 @@ _LIMIT = """
 
 
 def kilobytes(limit_bytes: int) -> int:
-    """The limit in the unit of temp_file_limit."""
+    """Return the limit in the unit of temp_file_limit."""
     return max(1, limit_bytes // 1024)
 
 
@@ -37,7 +37,7 @@ class LimitedConnect:
         self._is_allowed = True
 
     async def __call__(self, *values: object, server_settings: dict[str, str], **options: Any) -> Connection:
-        """Opens a connection. Raises asyncpg's errors."""
+        """Open a connection. Raises asyncpg's errors."""
         if self._is_allowed:
             try:
                 return await self._connect(*values, server_settings=server_settings | self._parameter, **options)
@@ -50,7 +50,8 @@ class LimitedConnect:
 
 
 def connector(url: str, settings: Settings) -> Any:
-    """The function that opens connections for asyncpg's pool. Any: asyncpg's type hints demand its whole signature."""
+    """Return the function that opens connections for asyncpg's pool. It is typed as Any, because asyncpg's type hints
+    demand its own whole signature."""
     connect = Hosts(url, settings).connect
     if settings.temp_file_limit_bytes is None or settings.pooler == "transaction":
         return connect
@@ -58,7 +59,7 @@ def connector(url: str, settings: Settings) -> Any:
 
 
 async def check_temp_file_limit(connection: asyncpg.Connection[Any], settings: Settings) -> str | None:
-    """A message if the setting has no effect with this role, with the SQL to run; None otherwise."""
+    """Return a message with the SQL to run if the setting has no effect with this role. Otherwise return None."""
     if settings.temp_file_limit_bytes is None:
         return None
     wanted = kilobytes(settings.temp_file_limit_bytes)

@@ -15,7 +15,7 @@ from server.postgres.shares import Turn
 
 
 class TurnTimeouts:
-    """The turns that are awaited, by the time at which each ends. Such a turn fails with TimeoutError."""
+    """The turns that are awaited, by the time at which each fails with TimeoutError."""
 
     def __init__(self) -> None:
         # The number keeps two turns of the same time from being compared.
@@ -25,7 +25,7 @@ class TurnTimeouts:
         self._fires_at = float("inf")
 
     def add(self, turn: Turn, seconds: float) -> None:
-        """seconds: from now until the turn fails."""
+        """Add a turn. seconds: the time until it fails."""
         turns, end = self._turns, time.monotonic() + seconds
         while turns and turns[0][2].done():
             heapq.heappop(turns)

@@ -51,7 +51,7 @@ class Signals:
         return any(self._counts[number] for number in STOP_SIGNALS)
 
     def take(self, number: signal.Signals) -> int:
-        """How often the signal has arrived since the last call."""
+        """Return how often the signal has arrived since the last call."""
         return self._counts.pop(number, 0)
 
     def wait(self, until: float | None, descriptors: Sequence[int] = ()) -> list[int]:
@@ -159,8 +159,8 @@ def _stop_with_parent(descriptor: int, stop_seconds: float) -> None:
 
 
 def poll_exit(pid: int) -> str | None:
-    """How a child ended, in words, or None while it runs. It waits for this pid only: other children have other
-    owners."""
+    """Return how a child ended, in words, or None while it runs. It only waits for this pid, because other modules wait
+    for other children."""
     found, status = os.waitpid(pid, os.WNOHANG)
     return _describe_exit(os.waitstatus_to_exitcode(status)) if found else None
 

@@ -34,6 +34,7 @@ class GenerationHandle:
 
     @property
     def age_seconds(self) -> float:
+        """The time since the generation was forked."""
         return time.monotonic() - self._made_at
 
     def read_reports(self) -> Iterator[int]:
@@ -54,7 +55,7 @@ class GenerationHandle:
                     yield int(text)
 
     def pop_hung(self) -> list[int]:
-        """The pids of the workers that have not reported for `timeout_seconds`. Each is returned once."""
+        """Return the pids of the workers that have not reported for `timeout_seconds`. Each is returned once."""
         before = time.monotonic() - self.timeout_seconds
         found = [(pids, pid) for pids in (self.starting, self.alive) for pid, at in pids.items() if at < before]
         for pids, pid in found:

@@ -21,7 +21,7 @@ from server.settings import PREDECESSOR_VARIABLE
 
 
 def predecessor() -> int | None:
-    """The pid of the program that this one takes over from, or None. To be called once."""
+    """Return the pid of the program that this one takes over from, or None. To be called once."""
     # Compared as text. The first process of a container has the parent 0, and a signal to 0 would reach itself.
     parent = os.getppid()
     return parent if os.environ.pop(PREDECESSOR_VARIABLE, "") == str(parent) else None
@@ -50,7 +50,7 @@ def _exec_successor(listening: Listening, before: int) -> None:
 
 
 def _command() -> list[str]:
-    """The command that started this process. A binary is its own interpreter."""
+    """Return the command that started this process. A binary is its own interpreter."""
     if getattr(sys, "frozen", False):
         return [sys.executable, *sys.argv[1:]]
     return [sys.executable, *sys.orig_argv[1:]]

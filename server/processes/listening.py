@@ -55,7 +55,7 @@ class Listening(msgspec.Struct, frozen=True, eq=False):
 
 
 def listen(settings: Settings) -> Listening:
-    """The sockets that were handed over, else those of the settings. Raises StartError."""
+    """Return the sockets that were handed over, else those of the settings. Raises StartError."""
     given = systemd.listening_sockets()
     admin = given.pop(ADMIN, [])
     main = [one for sockets in given.values() for one in sockets]

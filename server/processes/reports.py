@@ -30,21 +30,27 @@ class Reports:
         self._rest = b""
 
     def loaded(self, workers: int) -> None:
+        """Report that the settings are accepted."""
         self._send(f"loaded {workers}")
 
     def failed(self, reason: str) -> None:
+        """Report that the settings are refused."""
         self._send(f"failed {json.dumps(reason[:MAX_REASON_CHARACTERS])}")
 
     def begun(self) -> None:
+        """Report that this worker has started."""
         self._send(f"begun {os.getpid()}")
 
     def ready(self) -> None:
+        """Report that this worker answers requests."""
         self._send(f"ready {os.getpid()}")
 
     def alive(self) -> None:
+        """Report that the event loop of this worker runs."""
         self._send(f"alive {os.getpid()}")
 
     def ended(self, pid: int) -> None:
+        """Report that a worker has ended."""
         self._send(f"ended {pid}")
 
     def _send(self, line: str) -> None:
@@ -52,7 +58,7 @@ class Reports:
             os.write(self._write, f"{line}\n".encode())
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """The lines that have arrived: the first word, and the rest."""
+        """Return the lines that have arrived: the first word, and the rest."""
         with suppress(BlockingIOError):
             while piece := os.read(self.read, 65536):
                 self._rest += piece
@@ -75,5 +81,5 @@ class Reports:
 
 
 MAX_REASON_CHARACTERS = 5_000
-"""Of a reason. JSON uses up to 12 bytes for a character, and an empty pipe takes 65,536 bytes at once, so no line is
-split."""
+"""The limit for a reason. JSON uses up to 12 bytes for a character, and an empty pipe takes 65,536 bytes at once, so no
+line is split."""

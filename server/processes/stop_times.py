@@ -1,4 +1,4 @@
-"""The times that a stop may take, and how they add up.
+"""Defines the times that a stop may take, and how they add up.
 
 Each process waits longer than the processes whose end it waits for. The last one is systemd (TimeoutStopSec of the
 unit).

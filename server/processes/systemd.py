@@ -20,7 +20,7 @@ _LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 def notify(**fields: str | int) -> bool:
-    """Notify systemd. False if there is no NOTIFY_SOCKET, or nobody listens there.
+    """Notify systemd. Return False if there is no NOTIFY_SOCKET, or nobody listens there.
 
         notify(READY=1, STATUS="answers on http://127.0.0.1:8080")
         notify(RELOADING=1)         # MONOTONIC_USEC, which must come with it, is added
@@ -48,7 +48,7 @@ def _socket_address(address: str) -> str:
 
 
 def watchdog_seconds() -> float | None:
-    """After how many seconds without WATCHDOG=1 systemd kills this process, or None without a watchdog.
+    """Return after how many seconds without WATCHDOG=1 systemd kills this process. Return None without a watchdog.
 
     systemd recommends to send it at half of this interval.
     """
@@ -59,7 +59,8 @@ def watchdog_seconds() -> float | None:
 
 
 def listening_sockets() -> dict[str, list[socket.socket]]:
-    """The sockets that systemd has opened for this process, by name, in its order. Those without a name are `unknown`.
+    """Return the sockets that systemd has opened for this process, by name, in its order. The name of a socket without
+    one is `unknown`.
 
     The sockets are non-blocking and close-on-exec. The variables are removed, so a second call and any child get
     nothing. Raises StartError for a descriptor that is no listening stream socket (a socket unit with Accept=yes hands
@@ -94,6 +95,6 @@ def _listening_socket(descriptor: int) -> socket.socket:
 
 
 def _number(variable: str) -> int:
-    """The variable as a whole number; 0 if it is not set or not a number."""
+    """Return the variable as a whole number; 0 if it is not set or not a number."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() and text.isascii() else 0

@@ -143,7 +143,7 @@ class _Parent:
             self.slots.append(_Slot(self._free_index()))
 
     def _free_index(self) -> int:
-        """The lowest free index, so that the indexes stay as low as possible."""
+        """Return the lowest free index, so that the indexes stay as low as possible."""
         taken = {slot.index for slot in self.slots}
         return next(index for index in itertools.count() if index not in taken)
 

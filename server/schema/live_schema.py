@@ -141,7 +141,7 @@ async def read_live_schema(
 
 
 def _declared_references(catalog: Catalog) -> Iterator[Reference]:
-    """The relationships whose keys are in the target's rows."""
+    """Return the relationships whose keys are in the target's rows."""
     for resource in catalog:
         for relationship in resource.relationships:
             if relationship.foreign_key:
@@ -260,7 +260,7 @@ def _key_faults(name: str, table_name: str, table: Table, referenced: Resource) 
 
 
 def _read_columns_of(resource: Resource) -> Iterator[str]:
-    """The columns of its own table that reads of a resource use."""
+    """Return the columns of its own table that reads of a resource use."""
     for attribute in resource.attributes:
         if attribute.is_stored:
             yield attribute.column_name
@@ -396,7 +396,7 @@ async def _type_of(connection: asyncpg.Connection[Any], resource: Resource, attr
 
 
 def _without_select(attribute: Attribute) -> Attribute:
-    """The attribute without the expression that its type puts around the column."""
+    """Return the attribute without the expression that its type puts around the column."""
     return msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
 
 
@@ -426,7 +426,7 @@ shown as a string."""
 
 
 def _compatible_types(declared: ColumnType) -> frozenset[str]:
-    """The types of expressions whose values are shown and filtered like those of the declared type."""
+    """Return the types of expressions whose values are shown and filtered like those of the declared type."""
     array = "_" if declared.element is not None else ""
     names = [name.removeprefix(array) for name in declared.sql_names]
     return frozenset(f"{array}{alike}" for name in names for alike in _COMPATIBLE_TYPES.get(name, (name,)))

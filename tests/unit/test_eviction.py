@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from server.http.closings import LOG_INTERVAL_SECONDS, MOST_CLIENTS, OTHERS, Closings, Reason
+from server.http.closings import LOG_INTERVAL_SECONDS, MAX_CLIENTS, OTHERS, Closings, Reason
 from server.http.eviction import (
     HALF_LIFE_SECONDS,
     RANKED_SECONDS,
@@ -130,8 +130,8 @@ def test_many_closed_connections_are_logged_in_one_line(
 
 def test_many_addresses_take_no_memory(caplog: pytest.LogCaptureFixture) -> None:
     closings = Closings()
-    for number in range(3 * MOST_CLIENTS):
+    for number in range(3 * MAX_CLIENTS):
         closings.record(Reason.CONNECTIONS, str(number))
     closings.log_closings()
     [message] = caplog.messages
-    assert message.endswith(f"({2 * MOST_CLIENTS} of {OTHERS})")
+    assert message.endswith(f"({2 * MAX_CLIENTS} of {OTHERS})")

@@ -231,9 +231,9 @@ def test_requests_at_work_are_counted() -> None:
     assert (running.at_work, running.has_others) == (0, False)
 
 
-@pytest.mark.parametrize(("most_requests", "client_limit"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
-def test_one_client_has_at_most_half(most_requests: int, client_limit: int) -> None:
-    running = Running(most_requests)
+@pytest.mark.parametrize(("max_requests", "client_limit"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
+def test_one_client_has_at_most_half(max_requests: int, client_limit: int) -> None:
+    running = Running(max_requests)
     requests = [Request() for _ in range(client_limit)]
     for one in requests:
         assert not running.is_at_client_limit("10.0.0.1")

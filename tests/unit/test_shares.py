@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.postgres import shares
-from server.postgres.shares import MOST_CLIENTS, SHORT_SECONDS, Shares
+from server.postgres.shares import MAX_CLIENTS, SHORT_SECONDS, Shares
 
 
 class Clock:
@@ -81,7 +81,7 @@ def test_clients_that_hold_and_borrow_nothing_are_forgotten() -> None:
 def test_the_short_uses_of_a_limited_number_of_clients_are_remembered(clock: Clock) -> None:
     turns = Shares(3, 5)
     assert turns.take("holds")
-    for number in range(3 * MOST_CLIENTS):
+    for number in range(3 * MAX_CLIENTS):
         use_shortly(turns, str(number))
-    assert len(turns._shares) <= MOST_CLIENTS
+    assert len(turns._shares) <= MAX_CLIENTS
     assert taken(turns, "holds") == 2
