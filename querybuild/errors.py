@@ -160,6 +160,7 @@ class Errors(list[ApiError]):
     does not cause an answer of megabytes, and does not take the time for it."""
 
     def append(self, error: ApiError) -> None:
+        """Add an error, unless there are MAX_ERRORS already."""
         super().append(error)
         if len(self) >= MAX_ERRORS:
             raise_all(self)

@@ -259,8 +259,7 @@ class _ReadPlanner:
         )
 
     def _page(self, page: Page) -> Page:
-        """Return the page. If the context may hide rows, its total is exact, because an estimate counts hidden
-        rows."""
+        """Return the page. If the context may hide rows, its total is exact, because an estimate counts them."""
         is_exact = page.total == "estimated" and self.context.criteria.by_type
         return msgspec.structs.replace(page, total="exact") if is_exact else page
 
@@ -317,8 +316,7 @@ class _ReadPlanner:
         return _united(node) if is_joining and not written else node
 
     def _include_tree(self, query: Query, resource: Resource) -> IncludeTree:
-        """Return the relationships of all paths as a tree. Their number is limited, because most of them need a
-        separate statement."""
+        """Return the relationships of all paths as a tree. Their number is limited: most need a separate statement."""
         tree: IncludeTree = {}
         opened: set[tuple[str, ...]] = set()
         for path in query.include or ():

@@ -37,25 +37,30 @@ NOSNIFF = "X-Content-Type-Options: nosniff\r\n"
 
 
 class Wire(Protocol):
-    """The connection that an answer is written to. can_drain_body: whether the rest of the request's body is short
-    enough to be read and discarded."""
+    """The interface of the connection that an answer is written to."""
 
     @property
-    def peer(self) -> Any: ...
+    def peer(self) -> Any:
+        """The client's end of the connection."""
 
     def should_close(self) -> bool:
         """Whether the server ends the connection with this answer. Call it once an answer."""
 
     @property
-    def can_drain_body(self) -> bool: ...
+    def can_drain_body(self) -> bool:
+        """Whether the rest of the request's body is short enough to be read and discarded."""
 
-    def send(self, *pieces: bytes) -> asyncio.Future[None]: ...
+    def send(self, *pieces: bytes) -> asyncio.Future[None]:
+        """Write to the client."""
 
-    def answer_finished(self, exchange: Exchange) -> None: ...
+    def answer_finished(self, exchange: Exchange) -> None:
+        """Called when the whole answer was written."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection when all written bytes have been sent."""
 
-    def reset(self) -> None: ...
+    def reset(self) -> None:
+        """Reset the connection at once."""
 
 
 def closed_future() -> asyncio.Future[None]:

@@ -265,6 +265,7 @@ class Server:
             self._balance.set_count(len(self._all))
 
     def on_connection_lost(self, connection: Connection) -> None:
+        """Stop counting a connection that has ended."""
         self._forget(connection)
         self._closed.set()
         if self._is_full and len(self._all) < self._limits.connections:
@@ -298,6 +299,7 @@ class Server:
             self._evict_slow_readers(unread, now)
 
     def on_refused(self, connection: Connection, status: HTTPStatus, seconds: float) -> None:
+        """Report a request that was answered with a bare status. seconds: since it began to arrive."""
         self._on_refused(status, connection.peer.remote_ip, seconds)
 
     # connections end

@@ -33,13 +33,15 @@ Rank = tuple[bool, float]
 
 
 class Connected(Protocol):
-    """The interface of a connection. moved_bytes: the bytes that were received, and those that the client has read."""
+    """The interface of a connection."""
 
     @property
-    def is_at_work(self) -> bool: ...
+    def is_at_work(self) -> bool:
+        """Whether the client waits for the server."""
 
     @property
-    def moved_bytes(self) -> int: ...
+    def moved_bytes(self) -> int:
+        """The bytes that were received, and those that the client has read."""
 
 
 class Progress:
@@ -97,9 +99,11 @@ class Group(Generic[One]):
         return iter(list(self._members.values()))
 
     def add(self, one: One) -> None:
+        """Add a connection."""
         self._members[one.connection] = one
 
     def discard(self, connection: Connected) -> None:
+        """Remove a connection, if it is there."""
         self._members.pop(connection, None)
 
     def least(self, now: float) -> One | None:

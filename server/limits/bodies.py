@@ -18,12 +18,13 @@ EVICTABLE_AFTER_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """A request with a body. body_bytes: how many were counted. is_arriving: whether more of it is expected."""
+    """A request with a body. body_bytes: how many were counted."""
 
     body_bytes: int
 
     @property
-    def is_arriving(self) -> bool: ...
+    def is_arriving(self) -> bool:
+        """Whether more of the body is expected."""
 
     def evict(self, why: str) -> None:
         """Close the connection, as if the client had gone."""

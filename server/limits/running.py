@@ -136,6 +136,7 @@ class Running:
 
     @property
     def is_full(self) -> bool:
+        """Whether as many requests are at work as are allowed."""
         return self.at_work >= self._max_requests
 
     def is_at_client_limit(self, client: str) -> bool:

@@ -52,6 +52,7 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def retention(self) -> Retention:
+        """How long the numbers count."""
         if self.is_counted_after_exit:
             return Retention.AFTER_EXIT
         return Retention.RUNNING if self.kind == "gauge" or self.is_per_worker else Retention.KEPT

@@ -140,6 +140,7 @@ class Connection(asyncpg.Connection):
 
     @property
     def socket(self) -> socket.socket | None:
+        """The socket, or None if the transport has none."""
         found: socket.socket | None = self._transport.get_extra_info("socket")  # type: ignore[attr-defined]
         return found
 
@@ -208,4 +209,5 @@ class SendCheck:
 
     @property
     def has_sent(self) -> bool:
+        """Whether a statement was sent since then."""
         return self._protocol is not None and self._protocol.queries_count > self._before

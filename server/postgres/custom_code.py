@@ -38,11 +38,13 @@ class CustomCodeDatabase:
         self._cancel_scope = cancel_scope
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
+        """Run work that reads. PostgreSQL refuses writes. is_snapshot: whether all statements see the same snapshot."""
         return await self._cancel_scope.run(
             self._database.read_unknown(_for_custom_code(work), is_snapshot=is_snapshot)
         )
 
     async def write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Run work in a transaction that is committed at its end."""
         try:
             return await self._cancel_scope.run(
                 self._database.write(_for_custom_code(work), committing=self._cancel_scope.shield)
