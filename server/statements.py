@@ -50,9 +50,9 @@ class Statements:
         make = lambda: compile_write(plan, shown)  # noqa: E731
         return self.caches.compiled_writes.get_or_make((plan, shown), make, lambda _: ENTRY_BYTES)
 
-    def of_rows(self, plan: WritePlan, shown: Node | None) -> str:
-        """Return the statement that creates as many rows as `rows_together` says."""
-        return self._text(("rows", plan, shown), lambda: compile_rows(plan, shown))
+    def of_rows(self, plan: WritePlan, size: int, shown: Node | None) -> str:
+        """Return the statement that creates so many rows."""
+        return self._text(("rows", plan, size, shown), lambda: compile_rows(plan, size, shown))
 
     def of_creates(self, creates: tuple[Create, ...]) -> str:
         """Return one statement for several creates."""

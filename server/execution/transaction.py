@@ -235,15 +235,15 @@ class Transaction:
         self, plan: WritePlan, shown: Node | None, statement: Statement, values: Sequence[Sequence[Any]]
     ) -> Sequence[Row]:
         """Return the row of each write. One statement creates several new rows."""
-        size = rows_together(plan) if plan.kind == "create" else 1
-        end = len(values) - len(values) % size if size > 1 else 0
         rows: list[Row] = []
-        if end:
-            joined = [list(chain.from_iterable(values[begin : begin + size])) for begin in range(0, end, size)]
-            sql = self.engine.statements.of_rows(plan, shown)
-            rows += await self.connection.fetch_batch(sql, joined, self._most_bytes)
-        if end < len(values):
-            rows += await self.connection.fetch_batch(statement.sql, values[end:], self._most_bytes)
+        begin = 0
+        for size in rows_together(plan) if plan.kind == "create" else (1,):
+            end = len(values) - (len(values) - begin) % size
+            if begin < end:
+                sql = statement.sql if size == 1 else self.engine.statements.of_rows(plan, size, shown)
+                joined = [list(chain.from_iterable(values[first : first + size])) for first in range(begin, end, size)]
+                rows += await self.connection.fetch_batch(sql, joined, self._most_bytes)
+            begin = end
         return rows
 
     async def _run_one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:

@@ -290,9 +290,9 @@ BATCHES = {
 @pytest.mark.parametrize(
     ("kind", "expected", "expected_batches"),
     [
-        # Three creates are one statement. Of a thousand, 96 rows with one column are one.
-        ("adds", [1, 6], [[], [10, 40]]),
-        ("lids", [11, 14], [[3, 3, 3], [3, 45, 3, 45, 6, 45]]),
+        # Three creates are one statement. Of a thousand, 320 rows with one column are one, and of the rest 8.
+        ("adds", [1, 6], [[], [3, 5]]),
+        ("lids", [11, 17], [[3, 3, 3], [1, 1, 5, 1, 1, 5, 2, 3, 1]]),
         ("updates", [6, 6], [[3], [1000]]),
         ("removes", [6, 6], [[3], [1000]]),
     ],

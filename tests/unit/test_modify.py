@@ -159,9 +159,9 @@ def test_a_sequence_behind_ids_that_clients_chose() -> None:
 
 def test_rows_with_the_same_columns_are_one_statement() -> None:
     write = create("person", {"id": "7", "attributes": {"name": "x"}}, built_in())
-    rows = ",".join(f"(${number},${number + 1})" for number in range(1, 2 * rows_together(write.plan), 2))
+    rows = "($1,$2),($3,$4),($5,$6)"
     sql = f'INSERT INTO "persons" ("id","name") VALUES {rows} RETURNING "persons"."id"'
-    assert (compile_rows(write.plan), rows_together(write.plan)) == (sql, 48)
+    assert (compile_rows(write.plan, 3), rows_together(write.plan)) == (sql, [160, 26, 4, 1])
 
 
 def test_several_creates_in_one_statement() -> None:
