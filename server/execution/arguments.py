@@ -20,11 +20,13 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
     def of(self, statement: Statement, *, keys: Any = None, row: Any = None, max_rows: Any = None) -> list[Any]:
         """Return the values of $1, $2, ... keys, row, max_rows: the values for the slots of these sources, which are
         only known when the statement runs."""
+        # Local names, because this runs for each parameter of each statement.
+        request, context = self.request, self.context
         others = {"path": self.path, "keys": keys, "row": row, "max_rows": max_rows}
         return [
-            self.request[slot.index]
+            request[slot.index]
             if slot.source == "request"
-            else self.context[slot.index]
+            else context[slot.index]
             if slot.source == "context"
             else others[slot.source]
             for slot in statement.slots

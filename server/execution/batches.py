@@ -46,19 +46,25 @@ class Single(msgspec.Struct, frozen=True, eq=False):
 
 def single_statement(writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine) -> Single | None:
     """Return the statement that does all writes, or None if there is none. shown: what it returns of each row."""
+    if len(writes) == 1:
+        return _alone(writes[0], shown[0], engine)
     if len(writes) > MOST_TOGETHER:
         return None
     planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
     if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
         return None
-    if len(planned) == 1:
-        if planned[0].has_lids:
-            return None
-        alone = engine.statements.of_write(planned[0].plan, shown[0]).alone
-        return None if alone is None else Single(alone.sql, Arguments(planned[0].values).of(alone), planned, ())
     if any(one.plan.kind != "create" or engine.statements.of_write(one.plan, None).alone is None for one in planned):
         return None
     return _together(writes, planned, shown, engine)
+
+
+def _alone(write: PreparedWrite, shown: Node | None, engine: Engine) -> Single | None:
+    """One statement for one write."""
+    planned = write.planned
+    if planned is None or planned.has_lids or write.is_hooked or write.resource.hooks.after_commit is not None:
+        return None
+    alone = engine.statements.of_write(planned.plan, shown).alone
+    return None if alone is None else Single(alone.sql, Arguments(planned.values).of(alone), [planned], ())
 
 
 def _together(
