@@ -111,7 +111,7 @@ async def test_stages(api: Api) -> None:
     found = await scrape(api)
     assert found["stage_duration_seconds_count"] == {
         ("/{collection}", "plan"): 3,
-        ("/{collection}", "parse"): 1,
+        ("/{collection}", "parse"): 3,
         ("/{collection}", "execute"): 2,
         ("/{collection}", "encode"): 2,
     }

@@ -69,7 +69,7 @@ async def test_a_request(api: Api, spans: Spans) -> None:
     headers = {"X-Request-Id": "mine", "User-Agent": "tests/1"}
     assert (await api.request("GET", path, headers=headers)).status == 200
     found = {span.name: span for span in spans()}
-    assert found.keys() == {"GET /{collection}", "plan", "execute", "encode", "SELECT"}
+    assert found.keys() == {"GET /{collection}", "parse", "plan", "execute", "encode", "SELECT"}
     request = found["GET /{collection}"]
     assert (request.kind, request.parent, request.status.status_code) == (SpanKind.SERVER, None, StatusCode.UNSET)
     assert dict(request.attributes or {}) == {
