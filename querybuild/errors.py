@@ -160,12 +160,13 @@ class Errors(list[ApiError]):
     does not cause an answer of megabytes, and does not take the time for it."""
 
     def append(self, error: ApiError) -> None:
-        """Add an error, unless there are MAX_ERRORS already."""
+        """Add an error. At MAX_ERRORS, all of them are raised."""
         super().append(error)
         if len(self) >= MAX_ERRORS:
             raise_all(self)
 
     def extend(self, errors: Iterable[ApiError]) -> None:
+        """Add errors, like `append`."""
         for error in errors:
             self.append(error)
 

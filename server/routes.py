@@ -1,6 +1,6 @@
 """The route table: what each method of each route shape accepts and answers with. And how a canonical path
-(`server/http/target.py`) is matched to a route. Collections are looked up in the catalogue and not in tornado's route
-table, so that another catalogue is another lookup and nothing else.
+(`server/http/target.py`) is matched to a route. Collections are looked up in the catalog and not in tornado's route
+table, so that another catalog is another lookup and nothing else.
 
 It must not know: how a request is answered.
 """

@@ -1,4 +1,4 @@
-"""The built-in catalogue, written against the public module as a user's own would be."""
+"""The built-in catalog, written against the public module as a user's own would be."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 async def load_demo(connection: asyncpg.Connection[Any]) -> int:
-    """Fill the tables of the built-in catalogue with the demo rows, all or none; return how many rows.
+    """Fill the tables of the built-in catalog with the demo rows, all or none; return how many rows.
 
     Returns 0, and changes nothing, when one of the tables has a row. Of several that load at once, one does: they lock
     the tables against writers, but only when these look empty, so that a start on a database in use waits for nobody.

@@ -97,8 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: Annotated[
         Seconds,
         Meta(
-            description="How long a stopping worker waits for its idle connections, whose next answer is their last; "
-            "at most the 25 seconds of a stop."
+            description="How long a stopping worker keeps idle connections open for one more request; at most the 25 "
+            "seconds of a stop."
         ),
         LISTENING,
     ] = 2.0
@@ -248,7 +248,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds | None,
         Meta(
             description="How long the statements of a read with a filter may take together before a 504; for a "
-            "stream, each of them. Without it as long as other statements, statement_timeout_seconds each."
+            "stream, each of them. If it is not set, only statement_timeout_seconds applies, to each statement."
         ),
         CONNECTIONS,
     ] = None
@@ -269,8 +269,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     network_timeout_seconds: Annotated[
         Seconds,
         Meta(
-            description="How long PostgreSQL may be silent when it has to answer before a connection is closed: on "
-            "the network, and, for at most 1 second, beyond statement_timeout_seconds."
+            description="How long the network may be silent before a connection to PostgreSQL is closed; and, up to 1 "
+            "second, how long a statement may exceed statement_timeout_seconds before its connection is closed."
         ),
         CONNECTING,
     ] = 5.0
@@ -456,8 +456,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_timing: Annotated[
         bool | None,
         Meta(
-            description="Send the header Server-Timing with the time of each stage. Without it only if the server "
-            "listens only on loopback addresses: times can reveal what an answer does not."
+            description="Send the header Server-Timing with the time of each stage. If it is not set, only a server "
+            "on loopback addresses sends it, because times can reveal what an answer does not."
         ),
         OBSERVING,
     ] = None

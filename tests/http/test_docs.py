@@ -62,7 +62,7 @@ PAGES = (
     "docs/query-language.md",
     "docs/errors.md",
     "docs/resources.md",
-    "docs/catalogue.md",
+    "docs/catalog.md",
     "docs/writing.md",
     "docs/operations.md",
     "docs/observing.md",

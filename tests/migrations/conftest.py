@@ -1,4 +1,4 @@
-"""Databases for the tests of this folder: an empty one a test, one with the catalogue a module."""
+"""Databases for the tests of this folder: an empty one a test, one with the built-in tables for each module."""
 
 import asyncio
 import re
@@ -24,8 +24,8 @@ def database(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def catalogue(postgres_url: str) -> Iterator[str]:
-    """The URL of a database with the tables of the built-in catalogue."""
+def catalog_url(postgres_url: str) -> Iterator[str]:
+    """The URL of a database with the tables of the built-in catalog."""
     with new_database(postgres_url) as url:
         asyncio.run(apply_built_in(url))
         yield url

@@ -31,10 +31,10 @@ INSERT INTO photos (name, meta) SELECT md5(n::text), jsonb_build_object('n', n) 
 
 
 @pytest.fixture(scope="module")
-def filled(catalogue):
-    """The URL of a catalogue with some thousand rows a table and fresh statistics."""
-    asyncio.run(fill(catalogue))
-    return catalogue
+def filled(catalog_url):
+    """The URL of a database with some thousand rows a table and fresh statistics."""
+    asyncio.run(fill(catalog_url))
+    return catalog_url
 
 
 async def fill(url):

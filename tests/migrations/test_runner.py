@@ -38,7 +38,7 @@ async def stands_at_gate(conn, run):
         assert not run.done()
 
 
-async def test_the_built_in_catalogue_is_applied(database, connect):
+async def test_the_built_in_catalog_is_applied(database, connect):
     conn = await connect(database)
     said = []
     applied = await up(conn, load(BUILT_IN), say=said.append)

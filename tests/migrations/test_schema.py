@@ -23,9 +23,9 @@ SESSION = re.compile(
 )
 
 
-async def test_the_migrations_produce_schema_sql(catalogue, connect):
-    major = (await connect(catalogue)).get_server_version().major
-    schema = HEAD + normalised(dump(pg_dump_for(major), catalogue))
+async def test_the_migrations_produce_schema_sql(catalog_url, connect):
+    major = (await connect(catalog_url)).get_server_version().major
+    schema = HEAD + normalised(dump(pg_dump_for(major), catalog_url))
     path = BUILT_IN / "schema.sql"
     if VARIABLES.get("WATERSPOUT_WRITE_SCHEMA"):
         path.write_text(schema, encoding="utf-8")

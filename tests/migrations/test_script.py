@@ -58,7 +58,7 @@ async def test_psql_applies_the_script_like_a_run(database, connect, folder):
     assert await tables(conn) == ["a", "c"]
 
 
-async def test_the_script_of_the_built_in_catalogue(database, connect):
+async def test_the_script_of_the_built_in_catalog(database, connect):
     conn = await connect(database)
     psql(database, await script(conn, load(BUILT_IN)))
     assert (await status(conn, load(BUILT_IN))).pending == ()

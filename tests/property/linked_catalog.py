@@ -1,4 +1,4 @@
-"""A small catalogue with every kind of relationship, id and end of a row. `DDL` makes its tables, `CATALOG` declares
+"""A small catalog with every kind of relationship, id and end of a row. `DDL` makes its tables, `CATALOG` declares
 it; the model of it in plain Python is in `linked_model.py`.
 
 What goes with a deleted row: a team with members and a skill that a person has cannot go; passports, tasks and child

@@ -1,5 +1,5 @@
 """What the model of `linked_model.py` knows of the types of `linked_catalog.py`, told a second time and in other words:
-nothing is taken from the catalogue.
+nothing is taken from the catalog.
 """
 
 from __future__ import annotations

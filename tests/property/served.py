@@ -195,7 +195,7 @@ class Served:
 
 
 class Target:
-    """A server and its catalogue."""
+    """A server and its catalog."""
 
     def __init__(self, server: Served, catalog: Catalog) -> None:
         self.server = server
@@ -212,7 +212,7 @@ def _context(criteria: Criteria, catalog: Catalog, limits: Limits) -> Context:
 
 @contextmanager
 def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteria = NO_CRITERIA) -> Iterator[Served]:
-    """The catalogue over a new database. ddl: tables besides the built-in ones. criteria: of the context."""
+    """The catalog over a new database. ddl: tables besides the built-in ones. criteria: of the context."""
     name = f"waterspout_property_{os.getpid()}_{next(_numbers)}"
     on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {_locale(postgres_url)}")
     url = with_database(postgres_url, name)

@@ -1,4 +1,4 @@
-"""The catalogue held against the live tables: each message, and the constraints that are found."""
+"""The catalog held against the live tables: each message, and the constraints that are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the built-in catalogue: what they refuse, what they take, what goes with what."""
+"""The tables of the built-in catalog: what they refuse, what they take, what goes with what."""
 
 import asyncpg
 import pytest
@@ -85,8 +85,8 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("table", "row", "constraint"), BAD_ROWS)
-async def test_a_bad_row_is_refused_by_name(catalogue, connect, table, row, constraint):
-    conn = await connect(catalogue)
+async def test_a_bad_row_is_refused_by_name(catalog_url, connect, table, row, constraint):
+    conn = await connect(catalog_url)
     await conn.execute("BEGIN")
     await conn.execute(ROWS + MOVE_SEQUENCES)
     with pytest.raises(asyncpg.IntegrityConstraintViolationError) as caught:
@@ -108,8 +108,8 @@ REQUIRED = {
 }
 
 
-async def test_these_columns_and_the_ids_are_never_null(catalogue, connect):
-    rows = await (await connect(catalogue)).fetch(
+async def test_these_columns_and_the_ids_are_never_null(catalog_url, connect):
+    rows = await (await connect(catalog_url)).fetch(
         "SELECT table_name, array_agg(column_name::text) FROM information_schema.columns "
         "WHERE table_schema = 'public' AND is_nullable = 'NO' AND table_name <> 'waterspout_migrations' GROUP BY 1"
     )
@@ -146,15 +146,15 @@ async def test_these_columns_and_the_ids_are_never_null(catalogue, connect):
         ),
     ],
 )
-async def test_a_row_at_the_bounds_is_taken(catalogue, connect, table, row):
-    conn = await connect(catalogue)
+async def test_a_row_at_the_bounds_is_taken(catalog_url, connect, table, row):
+    conn = await connect(catalog_url)
     await conn.execute("BEGIN")
     await conn.execute(ROWS + MOVE_SEQUENCES)
     assert await conn.execute(insert(table, row)) == "INSERT 0 1"
 
 
-async def test_the_defaults_of_a_user(catalogue, connect):
-    conn = await connect(catalogue)
+async def test_the_defaults_of_a_user(catalog_url, connect):
+    conn = await connect(catalog_url)
     await conn.execute("SET timezone = 'Pacific/Kiritimati'; BEGIN")
     row = await conn.fetchrow(
         "INSERT INTO users (first_name, last_name) VALUES ('a', 'b') RETURNING status, words, "
@@ -177,16 +177,16 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("delete", "left"), LEFT.items())
-async def test_rows_that_are_deleted_with_a_row(catalogue, connect, delete, left):
-    conn = await connect(catalogue)
+async def test_rows_that_are_deleted_with_a_row(catalog_url, connect, delete, left):
+    conn = await connect(catalog_url)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)
     await conn.execute(delete)
     assert {table: await conn.fetchval(f"SELECT count(*) FROM {table}") for table in left} == left
 
 
-async def test_computers_stay_when_their_owner_is_deleted(catalogue, connect):
-    conn = await connect(catalogue)
+async def test_computers_stay_when_their_owner_is_deleted(catalog_url, connect):
+    conn = await connect(catalog_url)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)
     await conn.execute("DELETE FROM users WHERE id = 1")
@@ -194,8 +194,8 @@ async def test_computers_stay_when_their_owner_is_deleted(catalogue, connect):
     assert [tuple(row) for row in rows] == [(1, None), (2, None)]
 
 
-async def test_a_group_with_users_cannot_be_deleted(catalogue, connect):
-    conn = await connect(catalogue)
+async def test_a_group_with_users_cannot_be_deleted(catalog_url, connect):
+    conn = await connect(catalog_url)
     await conn.execute("BEGIN")
     await conn.execute(ROWS)
     with pytest.raises(asyncpg.ForeignKeyViolationError) as caught:
@@ -203,8 +203,8 @@ async def test_a_group_with_users_cannot_be_deleted(catalogue, connect):
     assert caught.value.constraint_name == "users_group_id_fkey"
 
 
-async def test_every_foreign_key_has_an_index_that_begins_with_it(catalogue, connect):
-    rows = await (await connect(catalogue)).fetch(
+async def test_every_foreign_key_has_an_index_that_begins_with_it(catalog_url, connect):
+    rows = await (await connect(catalog_url)).fetch(
         "SELECT conname FROM pg_constraint c WHERE contype = 'f' AND NOT EXISTS "
         "(SELECT FROM pg_index i WHERE i.indrelid = c.conrelid AND i.indkey[0] = c.conkey[1])"
     )
