@@ -139,7 +139,7 @@ def _options(given: dict[str, Any]) -> Options:
 
 
 def _run(options: Options, progress: Progress, output: Path) -> None:
-    """Runs the benchmark. Ctrl-C ends it and keeps what was measured. Raises click.exceptions.Exit."""
+    """Run the benchmark. Ctrl-C ends it and keeps what was measured. Raises click.exceptions.Exit."""
     last: list[Figures] = []
 
     def keep(figures: Figures) -> None:

@@ -32,7 +32,7 @@ _TIMES = 30
 
 
 def break_down(request: Request, ours: Running, floor: Running | None, seconds: float, cursor: str) -> Stages:
-    """Measures server and floor in turns for this many seconds. Raises Refused."""
+    """Measure server and floor in turns for this many seconds. Raises Refused."""
     servers = [ours, floor] if floor is not None else [ours]
     pairs = _in_turns(request, servers, seconds, cursor)
     answers = [pair[0] for pair in pairs]
@@ -53,13 +53,13 @@ def break_down(request: Request, ours: Running, floor: Running | None, seconds: 
 
 
 def bare_round_trip(floor: Running, seconds: float) -> float:
-    """The round trip in microseconds of an answer without a database."""
+    """Return the round trip in microseconds of an answer without a database."""
     pairs = _in_turns(BARE, [floor], seconds, "")
     return statistics.median(pair[0].seconds for pair in pairs) * 1e6
 
 
 def _in_turns(request: Request, servers: Sequence[Running], seconds: float, cursor: str) -> list[list[Answer]]:
-    """Answers of each server, many times in turns, without their bodies."""
+    """Answer of each server, many times in turns, without their bodies."""
     turns: list[list[Answer]] = []
     with ExitStack() as stack:
         connections = [stack.enter_context(connected(server.port)) for server in servers]
@@ -75,7 +75,7 @@ def _without_body(answer: Answer) -> Answer:
 
 
 def read_shape(request: Request, engine: Engine) -> ReadShape:
-    """The shape of a reading route."""
+    """Return the shape of a reading route."""
     route = match_route(request.path.partition("?")[0], engine.catalog, engine.fixed_paths)
     assert route is not None
     assert route.resource is not None

@@ -83,7 +83,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def find_pgbench() -> str | None:
-    """The path of pgbench, preferably that of the embedded PostgreSQL, or None if there is none."""
+    """Return the path of pgbench, preferably that of the embedded PostgreSQL, or None if there is none."""
     try:
         own = find_software() / "bin" / "pgbench"
     except SoftwareMissing:
@@ -94,7 +94,7 @@ def find_pgbench() -> str | None:
 def run_script(
     pgbench: str, url: str, script: Script, *, seconds: float, clients: int, cpus: Cpus
 ) -> tuple[float, float]:
-    """Runs pgbench and returns transactions per second, and milliseconds for one. Raises
+    """Run pgbench and return transactions per second, and milliseconds for one. Raises
     subprocess.CalledProcessError.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as file:
@@ -111,7 +111,7 @@ def run_script(
 
 
 def same_script(url: str, request: Request, cursor: str = "") -> Script:
-    """The statements that the server sends for a reading request, with the values that it binds."""
+    """Return the statements that the server sends for a reading request, with the values that it binds."""
     return _script(asyncio.run(_sent(url, request, cursor)))
 
 
@@ -148,7 +148,7 @@ def _script(sent: Sequence[tuple[str, Sequence[Any]]]) -> Script:
 
 
 def _text(value: Any) -> str:
-    """The value as text for PostgreSQL."""
+    """Return the value as text for PostgreSQL."""
     match value:
         case bool():
             return "t" if value else "f"

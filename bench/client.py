@@ -50,7 +50,7 @@ def connected(port: int) -> Iterator[socket.socket]:
 
 
 def ask(connection: socket.socket, request: Request, number: int = 1, cursor: str = "") -> Answer:
-    """Sends a request and returns its answer. Raises Refused, and OSError if the server closes the connection."""
+    """Send a request and return its answer. Raises Refused, and OSError if the server closes the connection."""
     sent = _bytes(request, number, cursor)
     begin = time.perf_counter()
     connection.sendall(sent)

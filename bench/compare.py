@@ -18,7 +18,7 @@ _ID = re.compile(rb'(?<=["/])\d+(?=["/])')
 
 
 def bytes_differ(ours: bytes, theirs: bytes) -> str:
-    """The first difference of two bodies, with the bytes around it."""
+    """Return the first difference of two bodies, with the bytes around it."""
     if ours == theirs:
         return ""
     index = next((i for i, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), 0)
@@ -27,7 +27,7 @@ def bytes_differ(ours: bytes, theirs: bytes) -> str:
 
 
 def without_new_ids(body: bytes, last: int) -> bytes:
-    """Replaces ids above `last` by their order of appearance, because a sequence may have gaps."""
+    """Replace ids above `last` by their order of appearance, because a sequence may have gaps."""
     seen: dict[bytes, bytes] = {}
 
     def named(found: re.Match[bytes]) -> bytes:
@@ -37,7 +37,7 @@ def without_new_ids(body: bytes, last: int) -> bytes:
 
 
 def content_differs(ours: bytes, theirs: bytes) -> str:
-    """The first difference of two JSON:API documents. Raises ValueError for invalid JSON."""
+    """Return the first difference of two JSON:API documents. Raises ValueError for invalid JSON."""
     return next(_differences(json.loads(ours), json.loads(theirs)), "")
 
 

@@ -81,12 +81,12 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def unchanged(request: Request) -> Request:
-    """Returns the request unchanged."""
+    """Return the request unchanged."""
     return request
 
 
 def find_cursor(running: Running) -> str:
-    """The cursor of the page after 29,990 computers, read from a server that has cursors."""
+    """Return the cursor of the page after 29,990 computers, read from a server that has cursors."""
     after, left = "", DEEP_OFFSET
     with connected(running.port) as connection:
         while left:
@@ -99,7 +99,7 @@ def find_cursor(running: Running) -> str:
 
 
 def chosen(only: str) -> list[Request]:
-    """The requests whose name begins with one of the words, which are separated by commas."""
+    """Return the requests whose name begins with one of the words, which are separated by commas."""
     words = tuple(word.strip() for word in only.split(",") if word.strip())
     return [request for request in REQUESTS if not words or request.name.startswith(words)]
 
@@ -118,7 +118,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def run_row(course: Course, request: Request) -> Row:
-    """Compares the answers, then measures in turns; each round begins with another server."""
+    """Compare the answers, then measures in turns; each round begins with another server."""
     connections = 1 if request.alone else CONNECTIONS
     translated = [(entrant, entrant.translate(request)) for entrant in course.entrants]
     lanes = [Lane(entrant, own, []) for entrant, own in translated if own is not None]
@@ -137,13 +137,13 @@ def run_row(course: Course, request: Request) -> Row:
 
 
 def _levels(plan: Plan, request: Request, connections: int) -> list[int]:
-    """The number of connections of each round."""
+    """Return the number of connections of each round."""
     others = [level for level in plan.connections if level != connections]
     return [connections] * plan.rounds + ([] if request.alone or request.total == "exact" else others)
 
 
 def _measure(course: Course, lanes: list[Lane], request: Request, connections: int) -> dict[str, tuple[float, float]]:
-    """Fills the lanes. Returns the memory of the server and of PostgreSQL in MB, by the servers' names."""
+    """Fill the lanes. Returns the memory of the server and of PostgreSQL in MB, by the servers' names."""
     rates = {lane.name: _warm_up(course, lane, connections) for lane in lanes}
     for number, level in enumerate(_levels(course.plan, request, connections)):
         first = number % max(1, len(lanes))
@@ -157,9 +157,9 @@ def _measure(course: Course, lanes: list[Lane], request: Request, connections: i
 
 
 def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
-    """How long a run takes, so that slow answers are counted too; None if even the longest run would be too short. Each
-    connection gets an answer, unless there are more connections than for ratios. Four answers each are better, because
-    a request that is unfinished at the end does not count.
+    """Return how long a run takes, so that slow answers are counted too, or None if even the longest run would be too
+    short. Each connection gets an answer, unless there are more connections than for ratios. Four answers each are
+    better, because a request that is unfinished at the end does not count.
     """
     wanted, turn = max(ENOUGH, 4 * connections) / rate, connections / rate
     if turn > plan.max_seconds and connections > CONNECTIONS:
@@ -178,7 +178,7 @@ def _warm_up(course: Course, lane: Lane, connections: int) -> float:
 
 
 def _rate_of_few(course: Course, lane: Lane) -> float:
-    """The rate of a few requests, one at a time."""
+    """Return the rate of a few requests, one at a time."""
     _restore_rows(course, lane.request, 0)
     times: list[float] = []
     with connected(lane.entrant.running.port) as connection:
@@ -203,7 +203,7 @@ def _run(course: Course, lane: Lane, seconds: float, connections: int) -> Sample
 
 
 def _restore_rows(course: Course, request: Request, seconds: float) -> None:
-    """Restores the loaded rows, and creates users to be deleted."""
+    """Restore the loaded rows, and creates users to be deleted."""
     if not request.writes:
         return
     course.rows.run(restore)

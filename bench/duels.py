@@ -19,7 +19,7 @@ TWO_WORKERS = ("list-30-include", "list-1000-include")
 
 
 def two_workers(rows: Rows, cores: Cores, pgbench: str, seconds: float, rounds: int) -> list[TwoWorkers]:
-    """Measures two workers and pgbench in turns, with everything pinned to two cores. Raises StartFailed."""
+    """Measure two workers and pgbench in turns, with everything pinned to two cores. Raises StartFailed."""
     rows.processes.pin(cores.both)
     pin_own(cores.both)
     try:
@@ -45,7 +45,7 @@ def _pair(
 
 
 def batches(server: Running, rows: Rows, rounds: int) -> Batch:
-    """Measures one request with many adds and single POSTs in turns. The first turn does not count. Raises Refused."""
+    """Measure one request with many adds and single POSTs in turns. The first turn does not count. Raises Refused."""
     many, one = BY_NAME["operations-1000"], BY_NAME["create"]
     together: list[float] = []
     single: list[float] = []

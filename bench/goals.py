@@ -80,7 +80,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def goal_for(row: Row, other: str) -> float | None:
-    """The goal of a row's ratio over another server."""
+    """Return the goal of a row's ratio over another server."""
     for ratio in RATIOS:
         if row.request.removesuffix("-exact") in ratio.requests:
             if other in FLOORS:
@@ -90,7 +90,7 @@ def goal_for(row: Row, other: str) -> float | None:
 
 
 def goal_lines(figures: Figures) -> list[Line]:
-    """All goals with their measured values."""
+    """Return all goals with their measured values."""
     return [*_ratios(figures), *_two_workers(figures), *_tails(figures), *_pages(figures), *_streams(figures)]
 
 

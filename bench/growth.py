@@ -44,7 +44,7 @@ _LEFT_OUT, _TURNS, _SECONDS = 5, 60, 2.0
 def at_size(
     names: Sequence[str], entrants: Sequence[Entrant], rows: Rows, seconds: float, say: Callable[[str], None]
 ) -> Iterator[AtSize]:
-    """Measures with load over one connection; a server that refuses a request has no figure."""
+    """Measure with load over one connection; a server that refuses a request has no figure."""
     for name in names:
         for entrant in entrants:
             request = entrant.translate(BY_NAME[name])
@@ -67,7 +67,7 @@ def at_size(
 
 
 def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[Page]:
-    """Measures pages of ten users at increasing offsets, by number and by cursor."""
+    """Measure pages of ten users at increasing offsets, by number and by cursor."""
     offsets = [0, *(10**power for power in range(2, 7) if 10**power < users), users - 10]
     for sort in SORTS:
         cursors = _cursors(server, sort, offsets, say)
@@ -82,7 +82,7 @@ def pages(server: Running, users: int, say: Callable[[str], None]) -> Iterator[P
 
 
 def _cursors(server: Running, sort: str, offsets: Sequence[int], say: Callable[[str], None]) -> dict[int, str]:
-    """The cursors after these numbers of rows, found by reading page after page."""
+    """Return the cursors after these numbers of rows, found by reading page after page."""
     found, position, cursor = {0: ""}, 0, ""
     with connected(server.port) as connection:
         for offset in offsets[1:]:
@@ -98,7 +98,7 @@ def _cursors(server: Running, sort: str, offsets: Sequence[int], say: Callable[[
 
 
 def _milliseconds(server: Running, path: str, cursor: str = "") -> float:
-    """The median round trip over one connection, without the first ones."""
+    """Return the median round trip over one connection, without the first ones."""
     request = Request("page", "page", "GET", path)
     times: list[float] = []
     end = time.monotonic() + _SECONDS
@@ -109,7 +109,7 @@ def _milliseconds(server: Running, path: str, cursor: str = "") -> float:
 
 
 def stream(server: Running, users: int) -> Stream:
-    """Measures the whole table in one answer, and how much more memory the server holds meanwhile. Raises Refused,
+    """Measure the whole table in one answer, and how much more memory the server holds meanwhile. Raises Refused,
     OSError.
     """
     with connected(server.port) as connection:

@@ -38,19 +38,19 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def wrk_version() -> str:
-    """The version of wrk, or "" if it is not installed."""
+    """Return the version of wrk, or "" if it is not installed."""
     if shutil.which("wrk") is None:
         return ""
     return subprocess.run(["wrk", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split(" [")[0]
 
 
 def whole_seconds(seconds: float) -> int:
-    """The whole seconds that wrk runs for this time."""
+    """Return the whole seconds that wrk runs for this time."""
     return max(1, round(seconds))
 
 
 def send(url: str, request: Request, seconds: float, connections: int, first: int = 1, cursor: str = "") -> Sample:
-    """Sends load to `http://host:port` with one thread and `connections` keep-alive connections, for about this many
+    """Send load to `http://host:port` with one thread and `connections` keep-alive connections, for about this many
     seconds; wrk counts whole ones. first: the number of the first request. Raises subprocess.CalledProcessError.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as body:

@@ -95,7 +95,7 @@ def _bare(axes: Axes, *, grid: Literal["x", "y"] = "x") -> None:
 
 
 def _head(figure: Figure, title: str, below: str, kinds: Kinds = ()) -> None:
-    """Writes title, description and the servers' colours above all axes, at the left edge."""
+    """Write title, description and the servers' colours above all axes, at the left edge."""
     width, inches = figure.get_size_inches()
     up = 0.32 if kinds else 0.0
     figure.text(0.01, 1 + (0.50 + up) / inches, title, fontsize=16, fontweight="bold", va="bottom")
@@ -108,7 +108,7 @@ def _head(figure: Figure, title: str, below: str, kinds: Kinds = ()) -> None:
 
 
 def _legend(axes: Axes, kinds: Kinds, *, up: float = 5) -> None:
-    """A legend in one line above the axes."""
+    """Return a legend in one line above the axes."""
     right = 0.0
     for label, colour, mark in kinds:
         for text, ink, width in ((mark, colour, 14.0), (label, INK, 5.5 * len(label) + 18)):

@@ -17,7 +17,7 @@ MARKS = {True: "met", False: "**missed**", None: "not measured"}
 
 
 def write(figures: Figures, folder: Path) -> list[Path]:
-    """Writes `figures.json`, with every sample, and `report.md`. Each file is complete at any time, even after an
+    """Write `figures.json`, with every sample, and `report.md`. Each file is complete at any time, even after an
     interruption.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,18 +34,18 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Figures:
-    """Reads a `figures.json`. Raises msgspec.ValidationError if the file is something else."""
+    """Read a `figures.json`. Raises msgspec.ValidationError if the file is something else."""
     return msgspec.json.decode(path.read_bytes(), type=Figures)
 
 
 def _label(row: Row) -> str:
-    """The label of a row, with a mark if all its requests are the same."""
+    """Return the label of a row, with a mark if all its requests are the same."""
     request = BY_NAME.get(row.request)
     return f"{row.label} (one URL)" if request is not None and request.is_fixed else row.label
 
 
 def as_markdown(figures: Figures) -> str:
-    """The report."""
+    """Return the report."""
     sections: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
         ("Goals", "", _goals),
         ("Speed relative to other servers", _ABOUT_RATIOS, _ratios),
@@ -105,7 +105,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A number with three significant digits."""
+    """Return a number with three significant digits."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -157,7 +157,7 @@ def _ratio(row: Row, other: str) -> tuple[str, str]:
 
 
 def short(reason: str) -> str:
-    """The reason in one line that fits into a table."""
+    """Return the reason in one line that fits into a table."""
     line = " ".join(reason.split()).replace("|", "/")
     return line if len(line) <= 80 else f"{line[:77]}..."
 
@@ -210,7 +210,7 @@ def _ceilings(figures: Figures) -> str:
 
 
 def _share(each: Ceiling, figures: Figures) -> str:
-    """The server's requests per second over pgbench's transactions."""
+    """Return the server's requests per second over pgbench's transactions."""
     cells = [row.cells[OURS] for row in figures.rows if row.request == each.request and OURS in row.cells]
     rate = cells[0].per_second(each.clients) if cells else None
     return "" if rate is None else number(rate.middle / each.per_second)

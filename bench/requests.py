@@ -64,7 +64,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def _values(number: int) -> dict[str, str]:
-    """The values of the placeholders in the `number`-th request. load.lua has the same code."""
+    """Return the values of the placeholders in the `number`-th request. load.lua has the same code."""
     user = number % USERS + 1
     computers = {f"c{index}": str(3 * (user - 1) + index) for index in (1, 2, 3)}
     turns = {"group": number % GROUPS + 1, "age": MIN_AGE + number % AGES, "digit": number % 10}
@@ -83,7 +83,7 @@ def rendered(request: Request, number: int, cursor: str = "") -> tuple[str, str]
 
 
 def template(request: Request, cursor: str = "") -> str:
-    """The path, percent-encoded except for its placeholders."""
+    """Return the path, percent-encoded except for its placeholders."""
     path = quote(request.path.replace("{cursor}", cursor), safe="/?&=,")
     for name in PLACEHOLDERS:
         path = path.replace(f"%7B{name}%7D", f"{{{name}}}")
@@ -91,7 +91,7 @@ def template(request: Request, cursor: str = "") -> str:
 
 
 def user_object(mark: str) -> dict[str, Any]:
-    """A user to create; `mark` makes the email unique."""
+    """Return a user to create; `mark` makes the email unique."""
     return {
         "type": "user",
         "attributes": {
@@ -108,12 +108,12 @@ def user_object(mark: str) -> dict[str, Any]:
 
 
 def operations(objects: Sequence[dict[str, Any]]) -> str:
-    """The body that adds these resource objects."""
+    """Return the body that adds these resource objects."""
     return _json({"atomic:operations": [{"op": "add", "data": each} for each in objects]})
 
 
 def _json(value: Any) -> str:
-    """The value as JSON. The placeholder of an age becomes a number, without quotes."""
+    """Return the value as JSON. The placeholder of an age becomes a number, without quotes."""
     return json.dumps(value, separators=(",", ":")).replace('"{age}"', "{age}")
 
 

@@ -27,7 +27,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def spread(values: list[float]) -> Spread:
-    """The spread of these values."""
+    """Return the spread of these values."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
@@ -42,7 +42,7 @@ class Cell(msgspec.Struct, frozen=True):
     database_memory_mb: float = 0.0
 
     def at(self, connections: int) -> list[Sample]:
-        """The valid samples with this number of connections."""
+        """Return the valid samples with this number of connections."""
         return [] if self.void else [sample for sample in self.samples if sample.connections == connections]
 
     def per_second(self, connections: int) -> Spread | None:
@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
         return spread([sample.per_second for sample in samples]) if samples else None
 
     def median(self, field: str, connections: int) -> float | None:
-        """The median of `p50_us`, `p99_us`, `cpu_us` or `database_cpu_us`."""
+        """Return the median of `p50_us`, `p99_us`, `cpu_us` or `database_cpu_us`."""
         samples = self.at(connections)
         return statistics.median(getattr(sample, field) for sample in samples) if samples else None
 

@@ -117,7 +117,7 @@ _KEPT = {
 
 
 async def load_rows(connection: asyncpg.Connection[Any], users: int) -> None:
-    """Loads the rows. Ids start at 1 in each table. Indexes are created after the rows; for a million rows this takes a
+    """Load the rows. Ids start at 1 in each table. Indexes are created after the rows; for a million rows this takes a
     third of the time.
     """
     secondary = await connection.fetch(_SECONDARY)
@@ -139,14 +139,14 @@ async def load_rows(connection: asyncpg.Connection[Any], users: int) -> None:
 
 
 async def keep_copies(connection: asyncpg.Connection[Any]) -> None:
-    """Copies the tables that requests write to, for `restore`."""
+    """Copy the tables that requests write to, for `restore`."""
     await connection.execute("CREATE SCHEMA kept")
     for table in _KEPT:
         await connection.execute(f"CREATE TABLE kept.{table} AS TABLE public.{table}")
 
 
 async def restore(connection: asyncpg.Connection[Any]) -> None:
-    """Restores the loaded rows and the next ids, and vacuums the tables."""
+    """Restore the loaded rows and the next ids, and vacuum the tables."""
     for table, columns in reversed(_KEPT.items()):
         await connection.execute(f"DELETE FROM public.{table} WHERE id > (SELECT max(id) FROM kept.{table})")
         kept = ", ".join(f"k.{column}" for column in columns)
@@ -159,7 +159,7 @@ async def restore(connection: asyncpg.Connection[Any]) -> None:
 
 
 async def compact(connection: asyncpg.Connection[Any]) -> None:
-    """Frees the space that writes and `restore` left in tables and indexes, so that they have their first size."""
+    """Free the space that writes and `restore` left in tables and indexes, so that they have their first size."""
     await connection.execute("VACUUM FULL public.users, public.computers")
     await connection.execute("VACUUM ANALYZE public.users, public.computers")
 
@@ -172,7 +172,7 @@ async def _set_sequences(connection: asyncpg.Connection[Any], tables: Iterable[s
 
 
 async def make_users(connection: asyncpg.Connection[Any], first: int, count: int) -> None:
-    """Creates users to be deleted, with ids from `first`; nothing refers to them."""
+    """Create users to be deleted, with ids from `first`; nothing refers to them."""
     await connection.execute(
         "INSERT INTO public.users (id, first_name, last_name, group_id)"
         " SELECT n, 'Gone', 'Soon ' || n, 1 FROM generate_series($1::bigint, $1 + $2 - 1) n",
@@ -183,7 +183,7 @@ async def make_users(connection: asyncpg.Connection[Any], first: int, count: int
 
 
 async def fingerprint(connection: asyncpg.Connection[Any]) -> str:
-    """A hash of all rows in the tables that requests write to, without the ids of new rows, because a sequence may have
-    gaps.
+    """Return a hash of all rows in the tables that requests write to, without the ids of new rows, because a sequence
+    may have gaps.
     """
     return " ".join([await connection.fetchval(text) for text in (_USERS_TEXT, _COMPUTERS_TEXT)])

@@ -98,7 +98,7 @@ Start = Callable[[Setting, Rows, ExitStack], Entrant | None]
 
 
 def run(options: Options, say: Say, print_line: Say, keep: Keep) -> Figures:
-    """Runs everything. keep: gets the figures after each part; the last ones are complete. Raises EmbeddedError,
+    """Run everything. keep: gets the figures after each part; the last ones are complete. Raises EmbeddedError,
     StartFailed.
     """
     begun, wrk = time.monotonic(), wrk_version()
@@ -165,7 +165,7 @@ def _processor() -> str:
 
 
 def _install(setting: Setting) -> None:
-    """Creates the environments of the peers, if requested."""
+    """Create the environments of the peers, if requested."""
     for peer in _peers(setting.options):
         if setting.options.is_installing:
             setting.say(f"installing {peer.label}")
@@ -220,7 +220,7 @@ def _peer(peer: peers.Peer, setting: Setting, rows: Rows, stack: ExitStack) -> E
 
 
 def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
-    """Measures everything over 10,000 users."""
+    """Measure everything over 10,000 users."""
     options, plan = setting.options, _plan(setting.options)
     with _entrants(setting, rows) as entrants:
         ours, floor = entrants[0].running, next((each.running for each in entrants if each.name == FLOOR), None)
@@ -249,7 +249,7 @@ def _small(setting: Setting, rows: Rows, figures: Figures) -> Figures:
 
 
 def _kept(setting: Setting, figures: Figures, **found: Any) -> Figures:
-    """The figures with the results of a part; `keep` gets them too."""
+    """Return the figures with the results of a part; `keep` gets them too."""
     figures = msgspec.structs.replace(figures, **found)
     setting.keep(figures)
     return figures
@@ -299,7 +299,7 @@ def _stages(setting: Setting, course: Course, ours: Running, floor: Running | No
 
 
 def _bare_us(floor: Running | None, seconds: float) -> float:
-    """The round trip of an answer without a database; 0 if no floor runs."""
+    """Return the round trip of an answer without a database; 0 if no floor runs."""
     if floor is not None:
         with suppress(OSError):
             return bare_round_trip(floor, seconds)
@@ -307,7 +307,7 @@ def _bare_us(floor: Running | None, seconds: float) -> float:
 
 
 def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterator[Ceiling]:
-    """Runs pgbench in place of the server: on its core, with PostgreSQL on the others, with the tables as they were
+    """Run pgbench in place of the server: on its core, with PostgreSQL on the others, with the tables as they were
     before any writes.
     """
     cores, seconds = setting.cores, setting.options.seconds
@@ -326,7 +326,7 @@ def _ceilings(setting: Setting, rows: Rows, cursor: str, pgbench: str) -> Iterat
 
 
 def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
-    """Measures everything over 1,000,000 users, and the same over 10,000."""
+    """Measure everything over 1,000,000 users, and the same over 10,000."""
     setting.say(f"{LARGE:,} users and {3 * LARGE:,} computers")
     for each in (rows, larger(rows, LARGE)):
         with _entrants(setting, each) as entrants:
@@ -342,7 +342,7 @@ def _large(setting: Setting, rows: Rows, figures: Figures) -> Figures:
 
 
 def _distant_pages_and_stream(setting: Setting, ours: Running, rows: Rows, figures: Figures) -> dict[str, Any]:
-    """Measures distant pages, and the whole table in one answer."""
+    """Measure distant pages, and the whole table in one answer."""
     streams = list(figures.streams)
     found = list(pages(ours, rows.users, setting.say))
     with suppress(Refused, OSError):

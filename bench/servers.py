@@ -58,14 +58,14 @@ class Processes(msgspec.Struct, frozen=True):
     pid: int
 
     def all(self) -> list[Any]:
-        """The processes that still run."""
+        """Return the processes that still run."""
         with suppress(psutil.NoSuchProcess):
             first = psutil.Process(self.pid)
             return [first, *first.children(recursive=True)]
         return []
 
     def cpu_seconds(self) -> float:
-        """The processor time so far, in user and kernel mode, including processes that have ended."""
+        """Return the processor time so far, in user and kernel mode, including processes that have ended."""
         total = 0.0
         for process in self.all():
             with suppress(psutil.NoSuchProcess):
@@ -75,7 +75,7 @@ class Processes(msgspec.Struct, frozen=True):
         return total
 
     def wait_until_idle(self) -> None:
-        """Waits until the processes use almost no processor time, at most IDLE_SECONDS."""
+        """Wait until the processes use almost no processor time, at most IDLE_SECONDS."""
         end, used = time.monotonic() + IDLE_SECONDS, self.cpu_seconds()
         while time.monotonic() < end:
             time.sleep(_SAMPLE_SECONDS)
@@ -122,7 +122,7 @@ class Rows(msgspec.Struct, frozen=True):
     processes: Processes
 
     def run(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
-        """Runs an async function on a new connection."""
+        """Run an async function on a new connection."""
 
         async def connected() -> Result:
             async with _connection(self.url) as connection:
@@ -141,7 +141,7 @@ async def _connection(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 
 def choose_cores() -> Cores:
-    """The first core for the server, the others for PostgreSQL and the load. A single core is shared by all."""
+    """Return the first core for the server, the others for PostgreSQL and the load. A single core is shared by all."""
     known = os.sched_getaffinity(0) if HAS_PINS else range(os.cpu_count() or 1)
     first, *rest = sorted(known)
     return Cores(frozenset({first}), frozenset(rest or {first}))
@@ -155,7 +155,7 @@ def pin_own(cpus: Cpus) -> None:
 
 @contextmanager
 def database(cores: Cores) -> Iterator[Rows]:
-    """Starts the embedded PostgreSQL in a separate folder, with the smaller rows. This process, and those that it
+    """Start the embedded PostgreSQL in a separate folder, with the smaller rows. This process, and those that it
     starts from now on, run on the other cores. Raises EmbeddedError.
     """
     pin_own(cores.others)
@@ -167,7 +167,7 @@ def database(cores: Cores) -> Iterator[Rows]:
 
 
 def larger(rows: Rows, users: int) -> Rows:
-    """Creates another database beside `rows`."""
+    """Create another database beside `rows`."""
     name = f"rows_{users}"
 
     async def create(connection: asyncpg.Connection[Any]) -> None:
@@ -195,7 +195,7 @@ def _filled(url: str, users: int) -> Rows:
 
 
 def database_settings(rows: Rows) -> dict[str, str]:
-    """The settings that make writes durable, and the size of the shared memory."""
+    """Return the settings that make writes durable, and the size of the shared memory."""
 
     async def shown(connection: asyncpg.Connection[Any]) -> dict[str, str]:
         return {name: await connection.fetchval(f"SHOW {name}") for name in SETTINGS}
@@ -204,19 +204,19 @@ def database_settings(rows: Rows) -> dict[str, str]:
 
 
 def server_command(url: str, workers: int = 1) -> list[str]:
-    """The command that starts this server."""
+    """Return the command that starts this server."""
     options = ["--port", "0", "--workers", str(workers), "--pool-size", str(POOL_SIZE)]
     return [sys.executable, "-m", "server", "serve", "--database-url", url, *options]
 
 
 def floor_command(url: str, *, is_plain: bool = False) -> list[str]:
-    """The command that starts a floor."""
+    """Return the command that starts a floor."""
     options = ["--database-url", url, "--pool-size", str(POOL_SIZE), *(["--plain"] if is_plain else [])]
     return [sys.executable, "-m", "bench.floor", *options]
 
 
 def free_port() -> int:
-    """A free port of the loopback interface."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -236,7 +236,7 @@ def running(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """Runs a server on its core, in the clone. Its log goes to a file, as in production. port: where it will answer, or
+    """Run a server on its core, in the clone. Its log goes to a file, as in production. port: where it will answer, or
     0 for one that prints its address. Raises StartFailed.
     """
     with tempfile.TemporaryFile() as log:

@@ -47,7 +47,7 @@ class NotReached(Exception):
 def measure(
     url: str, *, seconds: float, connections: int, only: str, writes: bool, say: Callable[[str], None]
 ) -> Iterator[Line]:
-    """Measures the server at a URL, which may have a path before those of the collections. Raises NotReached."""
+    """Measure the server at a URL, which may have a path before those of the collections. Raises NotReached."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     origin, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     words = tuple(word.strip() for word in only.split(",") if word.strip())
@@ -69,8 +69,8 @@ def _line(request: Request, connections: int, sample: Sample) -> Line:
 def _usable_requests(
     origin: str, prefix: str, words: tuple[str, ...], *, writes: bool, first: int
 ) -> Iterator[tuple[Request, str]]:
-    """The requests that the user chose and that the server answers, each with its cursor. The whole table, which may be
-    large, must be chosen by its name.
+    """Return the requests that the user chose and that the server answers, each with its cursor. The whole table, which
+    may be large, must be chosen by its name.
     """
     _check(origin, f"{prefix}/")
     cursor, user = _cursor(origin, prefix), _first_id(origin, f"{prefix}/users")
@@ -115,7 +115,7 @@ def _requests_of_root(origin: str, prefix: str) -> Iterator[Request]:
 
 
 def _cursor(origin: str, prefix: str) -> str:
-    """The cursor of the second page of computers; "" if there are no cursors."""
+    """Return the cursor of the second page of computers; "" if there are no cursors."""
     document = _document(origin, f"{prefix}/computers?page[size]=10&page[after]=") or {}
     following = (document.get("links") or {}).get("next")
     return parse_qs(urlsplit(following).query).get("page[after]", [""])[0] if isinstance(following, str) else ""
@@ -132,7 +132,7 @@ def _answers(origin: str, request: Request, number: int, cursor: str) -> bool:
 
 
 def _document(origin: str, path: str) -> Any:
-    """The document of an answer, or None if it is not a document."""
+    """Return the document of an answer, or None if it is not a document."""
     body = _answer(origin, "GET", quote(path, safe="/?&=,%"))
     try:
         return None if body is None else json.loads(body)
@@ -163,7 +163,7 @@ def _answer(origin: str, method: str, path: str, body: str = "") -> bytes | None
 
 
 def as_table(lines: list[Line]) -> str:
-    """The results as a table of text."""
+    """Return the results as a table of text."""
     width = max([len(line.label) for line in lines] + [7])
     head = f"{'request':<{width}}  {'conns':>5}  {'requests/s':>10}  {'p50 ms':>9}  {'p99 ms':>9}  errors"
     rows = [

@@ -63,7 +63,7 @@ class Migration:
 
 
 def load(folder: Traversable) -> tuple[Migration, ...]:
-    """The migrations of a folder in order, numbered from 0001 without a gap.
+    """Return the migrations of a folder in order, numbered from 0001 without a gap.
 
     Files whose names do not begin with a digit and end in `.sql` (schema.sql, notes) are ignored. Raises MigrationError
     for a folder that cannot be read or has no migrations, a gap, a number that is used twice, a name that is almost a
@@ -76,7 +76,7 @@ def load(folder: Traversable) -> tuple[Migration, ...]:
 
 
 def new(folder: Path, what: str) -> Path:
-    """Writes the next file, which contains only comments, and returns its path.
+    """Write the next file, which contains only comments, and return its path.
 
     Creates the folder if its parent exists. Raises MigrationError like `load`, and for an invalid name.
     """
@@ -137,7 +137,8 @@ def _read(path: Traversable) -> Migration:
 
 
 def _marks(name: str, sql: str) -> set[str]:
-    """The marks on the first lines. An unknown or misplaced mark is an error, because its author relies on it."""
+    """Return the marks on the first lines. An unknown or misplaced mark is an error, because its author relies on
+    it."""
     found: set[str] = set()
     is_head = True
     for number, line in enumerate(sql.split("\n"), 1):

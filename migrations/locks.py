@@ -87,7 +87,7 @@ class Blockers:
 
 @asynccontextmanager
 async def hold_runner_lock(run: Run) -> AsyncIterator[None]:
-    """Holds the advisory lock of the runners, and restores the session's settings at the end."""
+    """Hold the advisory lock of the runners, and restore the session's settings at the end."""
     kept = {row["name"]: row["value"] for row in await run.conn.fetch(READ_SETTINGS, RESTORED)}
     try:
         await _lock(run.conn, run.say)
@@ -111,7 +111,7 @@ async def _lock(conn: Connection, say: Say) -> None:
 
 
 async def apply_session_settings(conn: Connection) -> None:
-    """Sets the session settings that a file is applied with."""
+    """Set the session settings that a file is applied with."""
     await _set(conn, SESSION)
 
 
@@ -120,12 +120,12 @@ async def _set(conn: Connection, settings: dict[str, str]) -> None:
 
 
 async def set_lock_timeout(conn: Connection, seconds: float) -> None:
-    """Sets lock_timeout for the session."""
+    """Set lock_timeout for the session."""
     await _set(conn, {"lock_timeout": milliseconds(seconds)})
 
 
 def milliseconds(seconds: float) -> str:
-    """The time as a setting of PostgreSQL, at least 1 ms: 0 would disable the timeout."""
+    """Return the time as a setting of PostgreSQL, at least 1 ms: 0 would disable the timeout."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 
@@ -172,7 +172,7 @@ def _timeout_message(run: Run, name: str, blockers: Blockers) -> str:
 
 @asynccontextmanager
 async def report_blockers(run: Run, name: str, blockers: Blockers) -> AsyncIterator[None]:
-    """Checks periodically what the connection waits for, and reports each new blocker once."""
+    """Check periodically what the connection waits for, and report each new blocker once."""
     if run.connect is None:
         yield
         return

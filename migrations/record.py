@@ -70,7 +70,7 @@ class Status:
 
 
 async def status(conn: Connection, migrations: Sequence[Migration]) -> Status:
-    """Compares a database with these migrations. Reads only the table, takes no lock, writes nothing.
+    """Compare a database with these migrations. Reads only the table, takes no lock, writes nothing.
 
     `ahead` is not an error: during a rolling update the database is migrated before the last old server stops. Raises
     MigrationError for a file that was changed, removed or renamed after it was applied, and for a gap in the table.
@@ -79,7 +79,7 @@ async def status(conn: Connection, migrations: Sequence[Migration]) -> Status:
 
 
 async def verify(conn: Connection, migrations: Sequence[Migration]) -> tuple[str, ...]:
-    """All faults that `status` would raise, in the order of the numbers. Writes nothing."""
+    """Return all faults that `status` would raise, in the order of the numbers. Writes nothing."""
     return tuple(faults(migrations, await read(conn)))
 
 
@@ -92,14 +92,14 @@ def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Statu
 
 
 async def read(conn: Connection) -> tuple[Applied, ...]:
-    """The applied migrations in the order of their numbers; none if the table does not exist yet."""
+    """Return the applied migrations in the order of their numbers; none if the table does not exist yet."""
     if not await conn.fetchval(EXISTS):
         return ()
     return tuple(Applied(*row) for row in await conn.fetch(SELECT))
 
 
 def faults(migrations: Sequence[Migration], record: Sequence[Applied]) -> Iterator[str]:
-    """The differences between files and table that are errors, in order."""
+    """Return the differences between files and table that are errors, in order."""
     files = {migration.number: migration for migration in migrations}
     expected = 1
     for row in record:
@@ -126,7 +126,7 @@ def _file_faults(migrations: Sequence[Migration], migration: Migration, row: App
 
 
 async def ensure(conn: Connection) -> None:
-    """Creates the table, or adds its missing column. The caller must hold the advisory lock of the runners."""
+    """Create the table, or add its missing column. The caller must hold the advisory lock of the runners."""
     if not await conn.fetchval(EXISTS):
         await conn.execute(CREATE)
     elif not await conn.fetchval(HAS_LAST_COLUMN):
@@ -134,13 +134,13 @@ async def ensure(conn: Connection) -> None:
 
 
 async def insert(conn: Connection, migration: Migration) -> None:
-    """Records an applied migration."""
+    """Record an applied migration."""
     values = (migration.number, migration.name, migration.checksum, migration.breaks_older_servers)
     await conn.execute(INSERT, *values)
 
 
 def insert_text(migration: Migration) -> str:
-    """The statement of `insert` as text, for a script. Name and checksum contain no quotes."""
+    """Return the statement of `insert` as text, for a script. Name and checksum contain no quotes."""
     statement = INSERT
     values = (migration.number, repr(migration.name), repr(migration.checksum), migration.breaks_older_servers)
     for place, value in enumerate(values, 1):

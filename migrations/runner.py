@@ -33,7 +33,7 @@ async def up(
     lock_wait: LockWait | None = None,
     connect: Connect | None = None,
 ) -> tuple[Migration, ...]:
-    """Applies the pending files in order, and returns them. `say` gets one line for each file, and for each wait.
+    """Apply the pending files in order, and return them. `say` gets one line for each file, and for each wait.
 
     Any number of servers may call this at once: they take turns, and each file is applied once. The connection must be
     a session of its own, outside a transaction, not behind a pooler in transaction mode, and without a
@@ -185,7 +185,7 @@ def _mentions(migration: Migration, bare: str) -> bool:
 
 
 def _leftovers(migration: Migration, done: int, invalid: Sequence[str]) -> str:
-    """A message about what a failed run left behind, and what to do about it."""
+    """Return a message about what a failed run left behind, and what to do about it."""
     text = ""
     if done:
         text += (

@@ -53,7 +53,7 @@ class Token:
 
 
 def split(sql: str) -> tuple[Statement, ...]:
-    """The statements of a text in order. Text with only comments is not a statement.
+    """Return the statements of a text in order. Text with only comments is not a statement.
 
     >>> [statement.sql for statement in split("SELECT 1; -- one\\nSELECT ';' ;")]
     ['SELECT 1', "SELECT ';'"]
@@ -83,7 +83,7 @@ def _tokens(sql: str) -> Iterator[Token]:
 
 
 def _end(sql: str, match: re.Match[str]) -> int:
-    """The end of a token. An unclosed comment or dollar quote runs to the end of the text."""
+    """Return the end of a token. An unclosed comment or dollar quote runs to the end of the text."""
     if match.lastgroup == "comment":
         return _comment_end(sql, match.end())
     if match.lastgroup == "dollar":

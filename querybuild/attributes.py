@@ -43,11 +43,11 @@ def checks_within(attribute: Attribute, limit: Limit) -> list[Check]:
     return checks
 
 
-def _characters_check(most: int) -> Check:
+def _characters_check(limit: int) -> Check:
     def check(attribute: Attribute, value: Any, native: Any) -> None:
         # PostgreSQL removes excess blanks.
-        if any(isinstance(one, str) and one[most:].strip(" ") for one in _elements(native)):
-            raise ValueFault(f"at most {most} characters long")
+        if any(isinstance(one, str) and one[limit:].strip(" ") for one in _elements(native)):
+            raise ValueFault(f"at most {limit} characters long")
 
     return check
 
@@ -57,12 +57,12 @@ def _digits_check(digits: int, scale: int) -> Check:
     with localcontext(prec=2100):
         # Rounding to the scale could add a digit.
         bound = Decimal(1).scaleb(whole) - Decimal(5).scaleb(-scale - 1)
-    most = f"a number with at most {whole} digits before the point" if whole > 0 else f"less than 1e{whole}"
+    expected = f"a number with at most {whole} digits before the point" if whole > 0 else f"less than 1e{whole}"
 
     def check(attribute: Attribute, value: Any, native: Any) -> None:
         for one in _elements(native):
             if isinstance(one, Decimal) and not one.is_nan() and one.copy_abs() >= bound:
-                raise ValueFault(most)
+                raise ValueFault(expected)
 
     return check
 

@@ -22,11 +22,11 @@ from querybuild.plan import (
 
 
 def counted_by(rows: Rows, references: References) -> Exists | None:
-    """Return the rows whose keys are counted in place of the primary rows, or None.
+    """Return the rows whose keys are counted instead of the primary rows, or None.
 
-    Users who have a computer, without any other condition, are as many as the different owners of computers, which
-    foreign keys hold to be users. So PostgreSQL does not read the users. This is not possible with a condition that
-    refers to the user again, such as a computer with the name of its owner.
+    The number of users who have a computer is the number of different owners of computers, because a foreign key
+    guarantees that an owner is a user. So PostgreSQL does not read the users. This is not possible if a condition on
+    the computers also refers to the user.
     """
     match rows.conditions:
         case (Exists(rows=Rows(pairs=((near, far),)) as owned) as exists,) if (
@@ -41,7 +41,7 @@ def counted_by(rows: Rows, references: References) -> Exists | None:
 
 
 def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
-    """Of the rows that are looked at, but for those that the conditions themselves look for."""
+    """Return the aliases of the rows that the conditions refer to."""
     for condition in conditions:
         match condition:
             case Test(left=left, right=right):

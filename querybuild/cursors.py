@@ -1,5 +1,5 @@
 """Encodes and decodes cursors: the position of a row in a sorted list, as a text that is opaque for clients. What comes
-in: the values of the sort keys, as PostgreSQL writes them. What goes out: a cursor; and the values again.
+in: the values of the sort keys, as PostgreSQL writes them. What goes out: a cursor. Decoding returns the values.
 
 A cursor is only valid for the list, sort and filter that it was created for. It is not secret: its values are checked
 like any others.

@@ -216,10 +216,10 @@ def resource_not_found(type_name: str, id_text: str, pointer: str | None = None)
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
 
 
-def shortened(text: str, most: int = QUOTED_CHARACTERS) -> str:
+def shortened(text: str, limit: int = QUOTED_CHARACTERS) -> str:
     """Shorten a text of the client for a detail, the name of a parameter or a log line. Errors must not repeat
     megabytes of a body."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def quoted(text: str) -> str:

@@ -27,7 +27,7 @@ VALUES_TOGETHER = 320
 rows of 8 columns take half the time of 12 single rows, and 40 a tenth less than these."""
 
 _FEWER = 6
-"""Of rows that do not fill such a statement, this part of its rows shares one."""
+"""If there are too few rows for such a statement, a smaller one is used, whose size is divided by this number."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
 TARGET = "the target"

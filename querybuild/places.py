@@ -1,7 +1,7 @@
-"""Names the places of a request document: where a value stood, for the errors that point at it.
+"""Defines places in a request document. The place of a value is needed for errors that point to it.
 
-Here a place is a field, or a pointer that the decoder gave. It must not know: how a pointer is written. That is in
-`serializers/pointers.py`, which the server hands to the planning of writes as `Pointers`.
+A place is a field, or a pointer from the decoder. It must not know: how a pointer is written. That is in
+`serializers/pointers.py`, which the server passes to the planning of writes as `Pointers`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 from querybuild.resource import Attribute, Id
 
 Place = str | Attribute | Id
-"""Where the value of a slot stood: a pointer of the decoder, or the attribute or the id of the resource object."""
+"""The place of a slot's value: a pointer from the decoder, or the attribute or the id of the resource object."""
 
 
 class Pointers(Protocol):

@@ -87,10 +87,9 @@ def _part(part: StreamPart) -> Part:
 
 
 def _fast_start(statement: Statement) -> Statement:
-    """Return the statement with a limit that is null, which is none. PostgreSQL does not know that when it plans, and
-    assumes that a tenth of the rows is wanted, as for a cursor of DECLARE. Otherwise it may sort a table before the
-    first row.
-    """
+    """Return the statement with the limit null, which means no limit. PostgreSQL does not know the limit when it plans,
+    and assumes a tenth of the rows, as for a cursor of DECLARE. Otherwise it may sort a whole table before it returns
+    the first row."""
     return msgspec.structs.replace(statement, sql=f"{statement.sql} {FAST_START}")
 
 

@@ -1,8 +1,8 @@
 """Plans streamed documents: a `ReadPlan` of a list without pages becomes a `StreamPlan`, a list of reads.
 
-The first read is the primary data. Each further one is the included resources of one type: the rows that a path of
-include leads to, each once, and none of the primary data. PostgreSQL finds them by conditions that go back along the
-path.
+The first read is the primary data. Each further one reads the included resources of one type: the rows at the end of an
+include path, each once, without those of the primary data. PostgreSQL finds them by conditions that follow the path
+back to the primary rows.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ INCLUDED = "i0"
 
 
 class StreamPart(msgspec.Struct, frozen=True):
-    """Resources of one type that stand together in the document. read: its rows; what its node branches to is only
-    identified. linked: for each branch, the resources that show its linkage; None if all do."""
+    """Resources of one type that are together in the document. read: reads their rows; its branches only have linkage.
+    linked: for each branch, the resources that show its linkage. None if all of them do."""
 
     read: ReadPlan
     linked: tuple[Rows | None, ...]
@@ -51,7 +51,7 @@ Path = tuple[Rows, ...]
 """The included rows at each step from the primary rows to some included ones."""
 
 Place = tuple[Node, Path]
-"""Where resources of the document come from: a node, and the path that leads to it."""
+"""A node of the read plan, and the include path to it."""
 
 
 def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
@@ -68,7 +68,7 @@ def plan_stream(plan: ReadPlan, catalog: Catalog) -> StreamPlan:
 
 
 def _places(node: Node, path: Path = ()) -> Iterator[Place]:
-    """Return the primary resources, and the end of each path of include."""
+    """Return the node of the primary resources, and the node at the end of each include path."""
     yield node, path
     for branch in node.branches:
         if branch.is_included:
@@ -84,7 +84,7 @@ def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
 def _data(plan: ReadPlan, places: Sequence[Place]) -> StreamPart:
     rows = msgspec.structs.replace(plan.rows, limit=None)
     node = node_of(rows) if plan.is_linkage else _with_linkage(places, rows)
-    # All of them are at the first place.
+    # All primary resources are at the first place, so they all show the linkage of its branches.
     linked = tuple([None if _shows(plan.node, branch) else _linked(plan, branch, places) for branch in node.branches])
     return StreamPart(msgspec.structs.replace(plan, node=node, first_rows=None), linked)
 
@@ -102,8 +102,7 @@ def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> Stre
 
 
 def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
-    """Return the node of the rows, which are of a type that stands at several places: it shows the linkage that any of
-    them shows."""
+    """Return the node of rows that may be at several places. It has the linkage of all these places."""
     nodes = [node for node, _ in places]
     first = nodes[0]
     branches = {
@@ -119,8 +118,8 @@ def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
 
 
 def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | None:
-    """Return the resources that stand at a place that shows the linkage of the branch: a user that no path leads to
-    does not name its computers. None if all of the resources stand at such a place."""
+    """Return the resources that show the linkage of a branch, because they are at a place with this branch. Return None
+    if all of them show it."""
     showing = [path for node, path in places if _shows(node, branch)]
     if len(showing) == len(places):
         return None
@@ -137,7 +136,7 @@ def _any(conditions: list[Condition]) -> Condition:
 
 
 def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
-    """Whether the row `alias` stands at the end of a path that begins at a primary row."""
+    """Return the condition that a path leads from a primary row to the row `alias`."""
     if not path:
         return _is_primary(plan, alias)
     *before, rows = path
@@ -154,6 +153,6 @@ def _is_primary(plan: ReadPlan, alias: str) -> Condition:
 
 
 def _primary(plan: ReadPlan) -> Rows:
-    """Return the primary rows, in no order."""
+    """Return the primary rows, without an order."""
     scope = () if plan.scope is None else (InScope(plan.scope),)
     return with_conditions(plan.rows, (*scope, *plan.rows.conditions))

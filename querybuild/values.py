@@ -92,11 +92,12 @@ def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False
 
 
 def _load_long(text: str, containers: int, max_depth: int) -> Any:
-    """Parse a long text with msgspec, in half the time. Returns None if it has a fault, or may have a name twice in one
-    object, which msgspec does not report: then the other decoder tells. containers: at least as many as it has.
+    """Parse a long text with msgspec, which takes half the time. Return None if the text is invalid, or if an object
+    may have a duplicate name, which msgspec does not report. Then the other decoder finds the error. containers: an
+    upper limit for the number of its objects and arrays.
 
-    Before the colon of a name there is a quotation mark or a blank. If there are as many of these as names in the tree,
-    none is missing."""
+    A quotation mark or a blank comes before the colon of each name. If the text has as many of these as the tree has
+    names, there is no duplicate."""
     try:
         tree = _LONG_JSON_IN.decode(text)
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
@@ -105,15 +106,15 @@ def _load_long(text: str, containers: int, max_depth: int) -> Any:
     return tree if names == text.encode().translate(_QUOTES_AS_BLANKS).count(b" :") else None
 
 
-def check_values(text: str, most: int) -> None:
+def check_values(text: str, limit: int) -> None:
     """Check that the arrays and objects of a JSON text have at most this many values; an empty one counts as one. The
     text is not parsed for this, because parsing millions of values takes too long. Raises JsonFault."""
-    if len(text) <= most or _marks(text) <= most:
+    if len(text) <= limit or _marks(text) <= limit:
         return
     # Marks in strings do not count. Each string is a name or a value.
     pieces = text.replace("\\\\", "").replace('\\"', "")
-    if pieces.count('"') > 4 * (most + 1) or _marks("".join(pieces.split('"')[::2])) > most:
-        raise JsonFault(f"more than {most} values")
+    if pieces.count('"') > 4 * (limit + 1) or _marks("".join(pieces.split('"')[::2])) > limit:
+        raise JsonFault(f"more than {limit} values")
 
 
 def _marks(text: str) -> int:

@@ -1,10 +1,10 @@
-"""The command line, `waterspout`.
+"""Defines the command line, `waterspout`.
 
-In: arguments and the environment. Out: a call into `server` with the settings; exit code 0, 1 when it
-could not be done (one line on stderr says why), 2 when arguments or settings are wrong.
+What comes in: arguments and the environment. What goes out: a call of a function with the settings, and an exit code:
+0; 1 if the command failed, with one line on stderr; 2 if arguments or settings are wrong.
 
-It must not know: any setting by its own list (the options are made from `SETTINGS`), nor how anything is
-done; what does it is imported when it is needed, so that `--help` is quick.
+It must not know: single settings (the options are created from `SETTINGS`), and how a command works. The modules of a
+command are imported when it runs, so that `--help` is fast.
 """
 
 import importlib
@@ -28,16 +28,16 @@ SOURCES = (
     "TOML file: --page-size, WATERSPOUT_PAGE_SIZE, page_size. Flags beat variables beat the file."
 )
 Read = Callable[[], Loaded]
-"""The settings as they are now: the file may have changed since they were last read."""
+"""Reads the settings again, because the file may have changed."""
 
 FOLDER = Path(__file__).parents[1]
-"""Where the packages of the server are: a clone of the repository, or the installed packages."""
+"""The folder of the server's packages: a clone of the repository, or the installed packages."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 class SettingOption(click.Option):
-    """The flag of one setting. It hands its text on as it came; `load` converts and checks it."""
+    """The flag of one setting. It passes its text on unchanged. `load` converts and checks it."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -54,7 +54,7 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command that takes settings; its help shows them group by group."""
+    """A command that takes settings. Its help shows them by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -79,8 +79,9 @@ def _command(
     *,
     is_whole: bool = False,
 ) -> click.Command:
-    """A command with the settings of commands as its flags, or all; every setting is loaded either way. `run` gets the
-    way to read them, and the parameters that are the command's `own`; what it returns is the exit code."""
+    """Return a command. run: is called with a function that reads the settings, and with the command's own parameters.
+    Returns the exit code. own: these parameters. is_whole: whether every setting is a flag of the command. Otherwise
+    only those of `is_of_commands` are."""
     config = click.Option(
         [CONFIG_FLAG, "config"], metavar="PATH", help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]"
     )
@@ -104,7 +105,8 @@ def _command(
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """What a person can mend ends as a line on stderr and an exit code; a fault keeps its traceback."""
+    """Turn errors that a person can fix into a line on stderr and an exit code. Other exceptions keep their
+    traceback."""
     from migrations import MigrationError
     from server.embedded.postgres import EmbeddedError
 
@@ -125,27 +127,27 @@ def _fail(messages: tuple[str, ...], code: int) -> None:
 def _serve(read: Read) -> None:
     from server.processes.master import serve
 
-    serve(_told(read()).settings, lambda: read().settings)
+    serve(_with_warnings(read()).settings, lambda: read().settings)
 
 
-def _does(function: str) -> Callable[..., int | None]:
-    """What `server.commands` does under that name."""
+def _runs(function: str) -> Callable[..., int | None]:
+    """Return a function that imports `server.commands` and calls the function with this name."""
 
     def run(read: Read, **own: object) -> int | None:
         from server import commands
 
-        code: int | None = getattr(commands, function)(_told(read()).settings, **own)
+        code: int | None = getattr(commands, function)(_with_warnings(read()).settings, **own)
         return code
 
     return run
 
 
 def _print_settings(read: Read) -> None:
-    click.echo(as_toml(_told(read())), nl=False)
+    click.echo(as_toml(_with_warnings(read())), nl=False)
 
 
-def _told(loaded: Loaded) -> Loaded:
-    """Says in the log what was given in vain."""
+def _with_warnings(loaded: Loaded) -> Loaded:
+    """Log the warnings about settings without effect. Return the settings."""
     if loaded.warnings:
         from server.observing.logs import configure_logging
 
@@ -163,7 +165,7 @@ def main() -> None:
 
 @main.group(context_settings=CONTEXT)
 def migrate() -> None:
-    """Bring the schema of the database up to date, or show how it is."""
+    """Bring the schema of the database up to date, or show its state."""
 
 
 @main.command(
@@ -171,7 +173,7 @@ def migrate() -> None:
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(arguments: tuple[str, ...]) -> None:
-    """Measure this server beside others, or the one that answers at a URL. Only in a clone of the repository."""
+    """Measure this server and others, or the server at a URL. Only in a clone of the repository."""
     if not _is_clone(FOLDER):
         _fail(("the benchmark is not installed with the server: run it in a clone of the repository",), 1)
     sys.path.insert(0, str(FOLDER))
@@ -184,48 +186,50 @@ def bench(arguments: tuple[str, ...]) -> None:
 
 
 def _is_clone(folder: Path) -> bool:
-    # Among installed packages there is no setup.py, and `bench` would be a package of another distribution.
+    # In a folder of installed packages there is no setup.py, and `bench` may be the package of another distribution.
     return (folder / "setup.py").is_file() and (folder / "bench" / "__main__.py").is_file()
 
 
 FILE = click.Argument(["file"])
 MAIN_COMMANDS = (
     _command("serve", _serve, "Answer requests until a signal ends it.", is_whole=True),
-    _command("seed", _does("seed"), "Load the sample rows into an empty database."),
+    _command("seed", _runs("seed"), "Load the sample rows into an empty database."),
     _command("settings", _print_settings, "Print the settings in effect, and their sources.", is_whole=True),
     _command(
         "check",
-        _does("check"),
-        "Hold the declarations against the database, and suggest indexes. Exit code 1 when they do not fit.",
+        _runs("check"),
+        "Compare the declarations with the database, and suggest indexes. Exit code 1 if they do not fit.",
         [click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")],
     ),
     _command(
         "dump",
-        _does("dump"),
-        "Write all of the embedded database into a FILE, or - for output.",
+        _runs("dump"),
+        "Write the whole embedded database into a FILE, or - for standard output.",
         [FILE],
     ),
-    _command("restore", _does("restore"), "Fill an empty embedded database from a dump.", [FILE]),
+    _command("restore", _runs("restore"), "Fill an empty embedded database from a dump.", [FILE]),
 )
 MIGRATE_COMMANDS = (
     _command(
         "up",
-        _does("migrate_up"),
-        "Apply outstanding migrations.",
+        _runs("migrate_up"),
+        "Apply pending migrations.",
         [click.Option(["--dry-run"], is_flag=True, help="Print the SQL that would run, and change nothing.")],
     ),
     _command(
         "status",
-        _does("migrate_status"),
+        _runs("migrate_status"),
         "List the migrations and which are applied.",
-        [click.Option(["--check"], is_flag=True, help="Exit code 1 when there is something to apply.")],
+        [click.Option(["--check"], is_flag=True, help="Exit code 1 if a file is pending.")],
     ),
     _command(
         "verify",
-        _does("migrate_verify"),
-        "Compare what was applied with the files. Exit code 1 when they do not go together.",
+        _runs("migrate_verify"),
+        "Compare the applied migrations with the files. Exit code 1 if they differ.",
     ),
-    _command("new", _does("migrate_new"), "Begin the next file of --migrations.", [click.Argument(["name"])]),
+    _command(
+        "new", _runs("migrate_new"), "Create the next file in the folder --migrations.", [click.Argument(["name"])]
+    ),
 )
 for made in MAIN_COMMANDS:
     main.add_command(made)

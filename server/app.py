@@ -180,7 +180,7 @@ def _server(
     limits: ConnectionLimits,
     balance: Balance | None = None,
 ) -> Server:
-    """The server does not limit bodies. Handlers do, because they answer with a document."""
+    """Create a server. It does not limit bodies. Handlers do, because they answer with a document."""
     meter = app.database.telemetry.meter
     for reason in Reason:
         # A counter exists from the start, so that a graph begins at zero.

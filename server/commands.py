@@ -1,8 +1,7 @@
-"""What the commands other than serve do. What comes in: settings, and what a command was given besides. What goes out:
-lines on standard output; the exit code, where it says something. All raise StartError, EmbeddedError, MigrationError.
+"""Implements the commands other than serve. What comes in: settings, and the command's own arguments. What goes out:
+lines on standard output, and an exit code. All functions raise StartError, EmbeddedError, MigrationError.
 
-An embedded database is started for as long as the command takes, unless a server runs it already: then the command goes
-to that one.
+An embedded database runs while the command runs. If a server already runs it, the command connects to that one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Result = TypeVar("Result")
 
 
 def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
-    """dry_run: writes the SQL that would run, and changes nothing."""
+    """Apply pending migrations. dry_run: print the SQL that would run, and change nothing."""
     configure_logging(settings)
     if not dry_run:
         migrating.refuse_pooler(settings)
@@ -50,11 +49,11 @@ def migrate_up(settings: Settings, *, dry_run: bool = False) -> None:
         elif not await migrating.apply(connection, url, settings, files, say):
             print("nothing to apply")
 
-    _with_connection(settings, work, makes=not dry_run)
+    _with_connection(settings, work, creates=not dry_run)
 
 
 def migrate_status(settings: Settings, *, check: bool = False) -> int:
-    """check: the exit code is 1 when there is something to apply."""
+    """List the migrations. check: the exit code is 1 if a file is pending."""
     files = known_migrations(settings)
 
     async def work(connection: Connection, _: str) -> int:
@@ -71,7 +70,7 @@ def migrate_status(settings: Settings, *, check: bool = False) -> int:
 
 
 def migrate_verify(settings: Settings) -> int:
-    """Exit code 1 when the folder and the database do not go together; a line for each reason."""
+    """Compare the applied migrations with the folder. Prints a line for each difference. Then the exit code is 1."""
     files = known_migrations(settings)
 
     async def work(connection: Connection, _: str) -> int:
@@ -89,7 +88,7 @@ def migrate_verify(settings: Settings) -> int:
 
 
 def migrate_new(settings: Settings, name: str) -> None:
-    """Begins the next file of a folder of one's own, and prints its path."""
+    """Create the next file in the user's own folder, and print its path."""
     if settings.migrations is None:
         raise StartError(
             "say where with --migrations FOLDER: the migrations of the built-in resources are not yours to add to"
@@ -98,16 +97,16 @@ def migrate_new(settings: Settings, name: str) -> None:
 
 
 def seed(settings: Settings) -> None:
-    """Loads the sample rows into an empty database, as `serve --demo` does. Raises as `serve`."""
+    """Load the sample rows into an empty database, like `serve --demo`."""
     configure_logging(settings)
     catalog = declarations(settings).catalog
-    with _reached(settings, say, makes=True) as url:
+    with _database_url(settings, say, creates=True) as url:
         asyncio.run(prepare_database(url, msgspec.structs.replace(settings, demo=True), catalog))
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What `check --json` prints. pending: files that are not applied. faults: where declarations and tables differ.
-    warnings: what the tables do not say. suggestions: of indexes."""
+    """The result of `check`, which `check --json` prints. pending: files that are not applied. faults: differences
+    between declarations and tables. warnings: problems that rows may cause. suggestions: indexes."""
 
     fits: bool
     pending: tuple[str, ...]
@@ -117,7 +116,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def check(settings: Settings, *, as_json: bool = False) -> int:
-    """Holds the declarations against the live tables. Exit code 1 when they do not fit; suggestions leave it 0."""
+    """Compare the declarations with the live tables. The exit code is 1 if they do not fit. Suggestions leave it 0."""
     catalog = declarations(settings).catalog
     files = known_migrations(settings)
 
@@ -153,16 +152,16 @@ def _print_checked(found: Checked) -> None:
 
 
 def dump(settings: Settings, file: str) -> None:
-    """Writes all of the embedded database into a file; `-` is standard output."""
+    """Write the whole embedded database into a file. `-` is standard output."""
     _refuse_url(settings, "pg_dump --format=custom URL > FILE")
     if file == "-" and sys.stdout.isatty():
         raise StartError("a dump is not for a terminal: name a file, or send standard output to one")
-    with _reached(settings, _say_beside) as url:
+    with _database_url(settings, _say_on_stderr) as url:
         dumps.dump(url, None if file == "-" else Path(file))
 
 
 def restore(settings: Settings, file: str) -> None:
-    """Fills an empty embedded database from a dump whose migrations this server knows."""
+    """Fill an empty embedded database from a dump whose migrations this server knows."""
     _refuse_url(settings, "pg_restore --no-owner --dbname URL FILE")
     configure_logging(settings)
     files, path = known_migrations(settings), Path(file)
@@ -174,14 +173,15 @@ def restore(settings: Settings, file: str) -> None:
         # Statistics are not in a dump.
         await connection.execute("ANALYZE")
 
-    _with_connection(settings, work, makes=True)
+    _with_connection(settings, work, creates=True)
     print(f"restored {path}")
     if pending:
         print(f"its schema is behind: the next serve, or migrate up, applies {migrating.names(pending)}")
 
 
 def _check_dump(path: Path, files: Sequence[Migration]) -> tuple[Migration, ...]:
-    """The files that are to be applied to what is in a dump. Raises StartError, MigrationError."""
+    """Check the migrations in a dump. Return those that must be applied after a restore. Raises StartError,
+    MigrationError."""
     record = dumps.applied_migrations(path)
     if files and not record:
         raise StartError(f"{path} has no record of migrations: it is of another schema than this server's")
@@ -192,10 +192,10 @@ def _check_dump(path: Path, files: Sequence[Migration]) -> tuple[Migration, ...]
 
 def _refuse_url(settings: Settings, tool: str) -> None:
     if settings.database_url is not None:
-        raise StartError(f"this is for the embedded database alone; a PostgreSQL of your own has its tools: {tool}")
+        raise StartError(f"this is only for the embedded database; for your own PostgreSQL use its tools: {tool}")
 
 
-def _say_beside(line: str) -> None:
+def _say_on_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -204,34 +204,35 @@ def _counted(count: int, one: str, many: str = "") -> str:
 
 
 def _with_connection(
-    settings: Settings, work: Callable[[Connection, str], Coroutine[Any, Any, Result]], *, makes: bool = False
+    settings: Settings, work: Callable[[Connection, str], Coroutine[Any, Any, Result]], *, creates: bool = False
 ) -> Result:
     async def run(url: str) -> Result:
         async with connected(url, settings) as connection:
             return await work(connection, url)
 
-    # Standard output is for what was asked for.
-    with _reached(settings, say if makes else _say_beside, makes=makes) as url:
+    # Standard output only has the result of the command.
+    with _database_url(settings, say if creates else _say_on_stderr, creates=creates) as url:
         return asyncio.run(run(url))
 
 
 @contextmanager
-def _reached(settings: Settings, tell: Callable[[str], None], *, makes: bool = False) -> Iterator[str]:
-    """The URL of the database. makes: whether an embedded one that is not there yet is made."""
+def _database_url(settings: Settings, say: Callable[[str], None], *, creates: bool = False) -> Iterator[str]:
+    """A context manager with the URL of the database. creates: whether an embedded database is created if there is
+    none. say: is called with lines for the user."""
     with ExitStack() as cleanup:
         # A signal must not leave the embedded database running, nor half a dump.
         cleanup.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))
-        yield settings.database_url or _embedded_url(settings.data_dir, tell, cleanup, makes=makes)
+        yield settings.database_url or _embedded_url(settings.data_dir, say, cleanup, creates=creates)
 
 
-def _embedded_url(given: Path | None, tell: Callable[[str], None], cleanup: ExitStack, *, makes: bool) -> str:
+def _embedded_url(given: Path | None, say: Callable[[str], None], cleanup: ExitStack, *, creates: bool) -> str:
     data_dir = given or embedded.default_data_dir()
-    if not makes and not embedded.has_cluster(data_dir):
+    if not creates and not embedded.has_cluster(data_dir):
         raise StartError(
             f"there is no database in {data_dir}: `waterspout serve` makes one, or name another folder with --data-dir"
         )
     try:
-        server = embedded.start(data_dir, say=tell)
+        server = embedded.start(data_dir, say=say)
     except embedded.FolderInUse:
         running = embedded.running_dsn(data_dir)
         if running is None:

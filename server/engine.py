@@ -273,7 +273,8 @@ class Engine:
         return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 
     def _uncertain(self, plan: ReadPlan) -> tuple[str, ...]:
-        """The types that a read shows or joins for a sort, and whose ids or keys are not unique by a constraint."""
+        """Return the types that a read shows or joins for a sort, and whose ids or keys are not unique by a
+        constraint."""
         if not self.schema.unenforced_keys:
             return ()
         shown = [node.resource.type for node, _ in nodes(plan.node)] + [step.resource.type for step in plan.rows.joins]

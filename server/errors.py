@@ -297,7 +297,7 @@ def error_objects(error: BaseException, request_id: str) -> list[ErrorObject]:
 
 
 def _each(error: BaseException) -> Sequence[BaseException]:
-    """The errors that an answer reports, at most MAX_ERRORS."""
+    """Return the errors that an answer reports, at most MAX_ERRORS."""
     return error.errors[:MAX_ERRORS] if isinstance(error, Several) else (error,)
 
 

@@ -52,7 +52,7 @@ class Health:
         self._telemetry.meter.put(metrics.STOPPING, float(is_stopping))
 
     async def check(self) -> Literal["ready", "busy"]:
-        """The status. Busy: every connection of the pool is in use, and requests wait for one.
+        """Return the status. Busy: every connection of the pool is in use, and requests wait for one.
 
         Raises NotReady, Unavailable, Busy.
         """

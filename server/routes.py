@@ -1,6 +1,6 @@
-"""The route table: what each method of each route shape accepts and answers with. And how a canonical path
-(`server/http/target.py`) is matched to a route. Collections are looked up in the catalog and not in tornado's route
-table, so that another catalog is another lookup and nothing else.
+"""Defines the route table, which says what each method of each route shape accepts and returns, and matches canonical
+paths (`server/http/target.py`) to routes. Collections are looked up in the catalog, not in tornado's route table, so
+that a reload only has to replace the catalog.
 
 It must not know: how a request is answered.
 """
@@ -27,7 +27,7 @@ ON_MANY = frozenset({"filter", "sort", "page", "include", "fields"})
 
 
 class Shape(StrEnum):
-    """What a path looks like. The values are labels in metrics and traces."""
+    """The shape of a path. The values are labels in metrics and traces."""
 
     ROOT = "/"
     LIVE = "/-/live"
@@ -45,9 +45,11 @@ class Shape(StrEnum):
 class Method(msgspec.Struct, frozen=True):
     """One method of a route shape: a row of the route table.
 
-    accepts: the parameter families. body: the media type of its body; without it, a body that is sent is ignored.
-    answers: the media types of its answer. needs: which of the methods that the declaration allows it needs, if any.
-    is_to_many: whether only a to-many relationship has it, or only a to-one; None where both have it.
+    accepts: the parameter families.
+    body: the media type of its body. None: a body is ignored.
+    answers: the media types of its answer.
+    needs: the method that the declaration must allow, if any.
+    is_to_many: True if only a to-many relationship has it, False if only a to-one has it. None if both have it.
     """
 
     name: str
@@ -94,7 +96,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("DELETE", body=JSON_API, is_to_many=True),
     ),
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
-    # What is declared here is the class of the user, with its methods.
+    # The declaration of a custom route is its class, which has the methods.
     Shape.CUSTOM: (
         Method("GET", answers=(ANY,), needs="GET"),
         Method("POST", body=ANY, answers=(ANY,), needs="POST"),
@@ -108,15 +110,15 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 """The methods of each shape, in the order of Allow. HEAD is added where GET is, and OPTIONS everywhere."""
 
 NOT_ALLOWED = Method("")
-"""Stands for a method that a route does not have."""
+"""Used for a method that a route does not have."""
 
 _OPTIONS = Method("OPTIONS", answers=())
 
 
 @cache
 def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many: bool | None = None) -> Methods:
-    """Return the methods of a route. declared: those that its resource or relationship allows. is_to_many: of its
-    relationship.
+    """Return the methods of a route. declared: those that its resource or relationship allows. is_to_many: whether its
+    relationship is to-many.
 
     >>> list(methods_of(Shape.COLLECTION, frozenset({"create"})))
     ['POST', 'OPTIONS']
@@ -132,8 +134,8 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A path that the server answers. path: the canonical one, below the prefix. id: decoded. methods: those that the
-    declarations allow, and HEAD and OPTIONS."""
+    """The route of a path. path: the canonical path, below the prefix. id: decoded. methods: those that the
+    declarations allow, HEAD and OPTIONS."""
 
     shape: Shape
     path: str
@@ -144,18 +146,18 @@ class Route(msgspec.Struct, frozen=True):
 
 
 ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.READY, Shape.METRICS)}
-"""What is for who runs the server."""
+"""The routes for operators of the server."""
 
 
 def fixed_paths(operations_path: str, *, has_admin: bool = True) -> dict[str, Shape]:
-    """The paths that no declaration makes. operations_path: "" where there are no atomic operations. has_admin: whether
-    health and metrics are not on a port of their own."""
+    """Return the paths that do not depend on declarations. operations_path: "" disables atomic operations. has_admin:
+    whether this port answers health and metrics."""
     fixed = {str(Shape.ROOT): Shape.ROOT} | (ADMIN if has_admin else {})
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 
 def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route | None:
-    """The route of a canonical path.
+    """Return the route of a canonical path, or None.
 
     >>> match_route("/users/7/relationships/group", catalog, fixed_paths("/operations")).shape
     <Shape.RELATIONSHIP: '/{collection}/{id}/relationships/{relationship}'>
@@ -175,7 +177,7 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
 
 
 def below_prefix(path: str, prefix: str) -> str | None:
-    """What follows the prefix in a canonical path; None where the path is not below it.
+    """Return the part of a canonical path after the prefix. Return None if the path is not below the prefix.
 
     >>> below_prefix("/api/users", "/api")
     '/users'

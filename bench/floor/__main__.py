@@ -54,14 +54,15 @@ class Paths(Router):
 
 
 def plain_application(connections: Pooled) -> Application:
-    """An application as Tornado's documentation shows it: patterns, tried one after another, and its own access log."""
+    """Return an application as Tornado's documentation shows it: patterns, tried one after another, and its own access
+    log."""
     context = {"connections": connections}
     patterns = {path.replace("{id}", r"(?P<own_id>\d+)"): handler for path, handler in HANDLERS.items()}
     return Application([(f"/{pattern}", handler, context) for pattern, handler in patterns.items()])
 
 
 async def opened(database_url: str, pool_size: int, *, is_plain: bool) -> tuple[Connections | Pooled, HTTPServer]:
-    """Returns the connections and the server on them, which does not listen yet."""
+    """Return the connections and the server on them, which does not listen yet."""
     if is_plain:
         pooled = await open_pool(database_url, pool_size)
         return pooled, HTTPServer(plain_application(pooled))
@@ -70,7 +71,7 @@ async def opened(database_url: str, pool_size: int, *, is_plain: bool) -> tuple[
 
 
 async def serve(database_url: str, pool_size: int, *, is_plain: bool) -> None:
-    """Answers until SIGTERM, and then stops at once."""
+    """Answer until SIGTERM, and then stops at once."""
     connections, server = await opened(database_url, pool_size, is_plain=is_plain)
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)

@@ -23,7 +23,7 @@ Row: TypeAlias = asyncpg.Record
 
 
 async def connect(url: str) -> Own:
-    """Opens a connection. Every text is fixed, so its plan is made once: generic, and without JIT."""
+    """Open a connection. Every text is fixed, so its plan is made once: generic, and without JIT."""
     return await asyncpg.connect(
         url,
         statement_cache_size=256,
@@ -92,7 +92,7 @@ class Connections:
             self.put_back(connection)
 
     async def close(self) -> None:
-        """Closes the idle connections."""
+        """Close the idle connections."""
         for connection in self._idle:
             await connection.close()
 
@@ -141,4 +141,4 @@ async def open_pool(url: str, count: int) -> Pooled:
 
 
 async def _keep_session(_: Connection) -> None:
-    """Replaces the query that resets a session: nothing here changes one."""
+    """Replace the query that resets a session: nothing here changes one."""

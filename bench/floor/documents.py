@@ -92,28 +92,28 @@ _MID = b'","attributes":'
 
 
 def ids_of(rows: Sequence[Row]) -> list[bytes]:
-    """The ids of rows."""
+    """Return the ids of rows."""
     return [b"%d" % row[0] for row in rows]
 
 
 def users_of(rows: Sequence[Row], begin: int = 1) -> list[bytes]:
-    """The attributes of users, from rows in which they begin at this position."""
+    """Return the attributes of users, from rows in which they begin at this position."""
     end = begin + 10
     return _encode_lines([User(*row[begin:end]) for row in rows]).split(b"\n")
 
 
 def named_users_of(rows: Sequence[Row]) -> list[bytes]:
-    """The attributes of users in the sparse fieldset."""
+    """Return the attributes of users in the sparse fieldset."""
     return _encode_lines([NamedUser(*row[1:4]) for row in rows]).split(b"\n")
 
 
 def computers_of(rows: Sequence[Row]) -> list[bytes]:
-    """The attributes of computers."""
+    """Return the attributes of computers."""
     return _encode_lines([Computer(row[1], row[2]) for row in rows]).split(b"\n")
 
 
 def groups_of(names: Sequence[str]) -> list[bytes]:
-    """The attributes of groups."""
+    """Return the attributes of groups."""
     return _encode_lines([Group(name) for name in names]).split(b"\n")
 
 
@@ -141,7 +141,7 @@ def results(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> li
 
 
 def user_object(row: Row) -> bytes:
-    """The resource object of one user, without a comma."""
+    """Return the resource object of one user, without a comma."""
     own = b"%d" % row[0]
     return b"".join((USER.head[1:], own, _MID, _encode(User(*row[1:11])), own.join(USER.before)))
 
@@ -168,31 +168,31 @@ LIST_HEAD = _HEAD + b"["
 
 
 def listed(objects: Sequence[bytes]) -> Sequence[bytes]:
-    """The objects, the first one without its comma."""
+    """Return the objects, the first one without its comma."""
     return [objects[0][1:], *objects[1:]] if objects else ()
 
 
 def document(data: bytes, path: bytes) -> bytes:
-    """A document with one resource or null."""
+    """Return a document with one resource or null."""
     return b"".join((_HEAD, data, b',"links":{"self":"', path, b'"}}'))
 
 
 def list_tail(links: bytes, meta: bytes) -> bytes:
-    """The end of a document with a list."""
+    """Return the end of a document with a list."""
     return b"".join((b'],"links":', links, b',"meta":', meta, b"}"))
 
 
 def list_document(data: Sequence[bytes], links: bytes, meta: bytes) -> bytes:
-    """A document with a list."""
+    """Return a document with a list."""
     return b"".join((LIST_HEAD, *listed(data), list_tail(links, meta)))
 
 
 def compound_document(data: Sequence[bytes], included: Sequence[bytes], links: bytes, meta: bytes) -> bytes:
-    """A document with a list and included resources."""
+    """Return a document with a list and included resources."""
     tail = list_tail(links, meta)
     return b"".join((LIST_HEAD, *listed(data), b'],"included":[', *listed(included), tail))
 
 
 def results_document(data: Sequence[bytes]) -> bytes:
-    """The document of atomic operations."""
+    """Return the document of atomic operations."""
     return b'{"atomic:results":[' + b"".join(data)[1:] + b"]}"

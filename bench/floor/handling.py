@@ -19,7 +19,7 @@ class Handler(RequestHandler):
         self.set_header("Content-Type", "application/vnd.api+json")
 
     def compute_etag(self) -> None:
-        """A hash of every answer would only cost time."""
+        """Return a hash of every answer would only cost time."""
 
     def check_etag_header(self) -> bool:
         """There is no ETag to check."""
@@ -34,7 +34,7 @@ class BareHandler(Handler):
 
 
 def found(row: Row | None) -> Row:
-    """Returns the row. Raises HTTPError, 404, if there is none."""
+    """Return the row. Raises HTTPError, 404, if there is none."""
     if row is None:
         raise HTTPError(404)
     return row

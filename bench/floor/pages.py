@@ -61,7 +61,7 @@ def _query_text(parameters: dict[str, str]) -> str:
 
 
 def page_links(asked: Asked, total: int | None, *, has_more: bool) -> bytes:
-    """The links of a page by number."""
+    """Return the links of a page by number."""
     links, number = asked.links, asked.number
     if total is not None:
         links += b',"last":"%bpage%%5Bnumber%%5D=%d"' % (asked.url, -(-total // asked.size))
@@ -73,15 +73,15 @@ def page_links(asked: Asked, total: int | None, *, has_more: bool) -> bytes:
 
 
 def page_meta(asked: Asked, count: int, total: int | None) -> bytes:
-    """The `meta` of a page."""
+    """Return the `meta` of a page."""
     if total is None:
         return b'{"count":%d}' % count
     return b'{"count":%d,"total":%d,"totalPages":%d}' % (count, total, -(-total // asked.size))
 
 
 def read_cursor(text: str) -> tuple[str, int]:
-    """The cursor of a list in the order of its ids: the server's mark of that list, and the id of the row before the
-    page.
+    """Return the cursor of a list in the order of its ids: the server's mark of that list, and the id of the row before
+    the page.
     """
     decoded = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     mark, _, own_id = msgspec.json.decode(decoded, type=tuple[str, str, str])
@@ -89,7 +89,7 @@ def read_cursor(text: str) -> tuple[str, int]:
 
 
 def cursor_links(asked: Asked, mark: str, rows: list[Any], *, has_more: bool) -> bytes:
-    """The links of a page by cursor."""
+    """Return the links of a page by cursor."""
     links = asked.links
     if rows:
         links += b',"prev":"%bpage%%5Bbefore%%5D=%b"' % (asked.url, _cursor(mark, rows[0][0]))

@@ -58,13 +58,13 @@ class ListHandler(Handler):
     """The base of handlers for lists."""
 
     async def answer(self, asked: Asked, texts: Statements, *values: Any) -> None:
-        """Answers with a page of users."""
+        """Answer with a page of users."""
         rows = await self.page(asked, texts, *values)
         page = rows[: asked.size]
         self.finish(list_document(objects(USER, ids_of(page), users_of(page)), *ends(asked, rows, page)))
 
     async def page(self, asked: Asked, texts: Statements, *values: Any) -> list[Row]:
-        """The rows of the page, and the next row if there is one."""
+        """Return the rows of the page, and the next row if there is one."""
         return await self.connections.fetch(texts[asked.is_counted] % (asked.size + 1, asked.offset), *values)
 
 
@@ -76,7 +76,7 @@ def ends(asked: Asked, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes,
 
 @lru_cache(maxsize=1024)
 def filtered(text: str) -> tuple[Statements, tuple[Any, ...]]:
-    """The statement for a filter, and its values. Raises ValueError for other filters."""
+    """Return the statement for a filter, and its values. Raises ValueError for other filters."""
     match json.loads(text):
         case [{"name": "group.name", "op": "eq", "val": group}, {"name": "age", "op": "ge", "val": age}]:
             return statements.IN_GROUP, (group, age)
@@ -100,7 +100,7 @@ def filtered(text: str) -> tuple[Statements, tuple[Any, ...]]:
 
 
 def like(begin: str) -> str:
-    """A LIKE pattern for a text that begins with this."""
+    """Return a LIKE pattern for a text that begins with this."""
     return begin.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
@@ -149,7 +149,7 @@ class UsersHandler(ListHandler):
         self.finish(list_tail(page_links_of_all(asked), page_meta(asked, count, None)))
 
     async def _stream(self, connection: Connection) -> int:
-        """Sends the head and all users of a list, as fast as they are read; returns how many."""
+        """Send the head and all users of a list, as fast as they are read; returns how many."""
         count, head = 0, LIST_HEAD
         async with connection.transaction(readonly=True):
             cursor = await connection.cursor(statements.EVERYTHING)
@@ -162,7 +162,7 @@ class UsersHandler(ListHandler):
 
 
 def page_links_of_all(asked: Asked) -> bytes:
-    """The links of a list without pages."""
+    """Return the links of a list without pages."""
     return asked.links + b"}"
 
 

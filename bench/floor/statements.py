@@ -11,8 +11,8 @@ Statements = tuple[str, str]
 
 
 def _counted(sql: str, matching: str) -> Statements:
-    """The statement without and with a total. sql: with `{total}` after the columns of the primary rows. matching: all
-    of them, as FROM and WHERE.
+    """Return the statement without and with a total. sql: with `{total}` after the columns of the primary rows.
+    matching: all of them, as FROM and WHERE.
     """
     return sql.replace("{total}", ""), sql.replace("{total}", f", (SELECT count(*) {matching}) AS total")
 

@@ -130,7 +130,7 @@ class LinkageHandler(Handler):
 
 
 async def _replace(connection: Connection, owner_id: int, wanted: Sequence[int]) -> None:
-    """Replaces the links. The result is what was wanted, so it need not be read again. Raises HTTPError, 404."""
+    """Replace the links. The result is what was wanted, so it need not be read again. Raises HTTPError, 404."""
     try:
         status = await connection.execute(BEGIN_WITH_OWNER % owner_id)
         if status != "SELECT 1" or await connection.fetchval(REPLACE_COMPUTERS, owner_id, wanted) != len(wanted):

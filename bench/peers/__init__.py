@@ -38,7 +38,7 @@ class Peer(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
 
     def command(self, python: str, url: str, port: int, pool_size: int) -> list[str]:
-        """The command that starts the peer."""
+        """Return the command that starts the peer."""
         options = {"--database-url": url, "--port": str(port), "--pool-size": str(pool_size)}
         return [python, str(self.program), *(word for option in options.items() for word in option)]
 
@@ -73,14 +73,14 @@ def why_missing(peer: Peer, request: Request) -> str:
 
 
 def python_of(peer: Peer, folder: Path = FOLDER) -> Path:
-    """The peer's Python, which exists after `install`. It is a symbolic link, and finds its packages by the link's
-    path.
+    """Return the peer's Python, which exists after `install`. It is a symbolic link, and finds its packages by the
+    link's path.
     """
     return folder.absolute() / peer.name / "bin" / "python"
 
 
 def install(peer: Peer, folder: Path = FOLDER) -> Path:
-    """Creates the peer's environment with the Python that runs this, or keeps the existing one if it has the same
+    """Create the peer's environment with the Python that runs this, or keeps the existing one if it has the same
     requirements. Returns its Python. Raises subprocess.CalledProcessError, after pip has said why.
     """
     python = python_of(peer, folder)

@@ -32,7 +32,7 @@ _FILTERS = {
 
 
 def translate(request: Request) -> Request | None:
-    """The request in the form of this library, or None if there is none."""
+    """Return the request in the form of this library, or None if there is none."""
     name = request.name.removesuffix("-exact")
     if name in MISSING:
         return None

@@ -28,7 +28,7 @@ NOTES = (
 
 
 def translate(request: Request) -> Request | None:
-    """The request in the form of this library, or None if there is none."""
+    """Return the request in the form of this library, or None if there is none."""
     if request.total == "exact" or request.has_cursor:
         return None
     if request.name == "replace":

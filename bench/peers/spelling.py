@@ -10,12 +10,12 @@ from bench.requests import Request
 
 
 def without_total(request: Request) -> Request:
-    """The request without `page[total]`."""
+    """Return the request without `page[total]`."""
     path = re.sub(r"([?&])page\[total\]=\w+(&|$)", lambda found: found[1] if found[2] else "", request.path)
     return msgspec.structs.replace(request, path=path)
 
 
 def ending_in_id(request: Request) -> Request:
-    """Adds the id to the request's sort keys, if it has any, as this server does itself."""
+    """Add the id to the request's sort keys, if it has any, as this server does itself."""
     path = re.sub(r"([?&]sort=[^&]+)", r"\1,id", request.path)
     return msgspec.structs.replace(request, path=path)

@@ -1,4 +1,4 @@
-"""The built-in catalog, written against the public module as a user's own would be."""
+"""Declares the built-in catalog. It only uses the public module `waterspout`, as a user's declarations do."""
 
 from __future__ import annotations
 
@@ -11,4 +11,5 @@ RESOURCES = (USER, GROUP, POST, USER_BIO, PARENT, CHILD, PARENT_TO_CHILD, COMPUT
 
 
 def built_in() -> Catalog:
+    """Return the built-in catalog."""
     return Catalog(RESOURCES)

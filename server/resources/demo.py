@@ -1,7 +1,8 @@
-"""The demo rows: believable, some hundreds, the same on every machine and in every run.
+"""Creates the demo rows: some hundreds of realistic rows, the same on every machine and in every run.
 
-In: a connection to a database with the built-in schema. Out: its tables filled, if they were empty. It must not know a
-request, a declaration or today's date. Ids run from 1 in each table, so that documentation can quote `/users/1`.
+What comes in: a connection to a database with the built-in schema. What goes out: filled tables, if they were empty. It
+must not know: requests, declarations, today's date. Ids begin with 1 in each table, so that documentation can quote
+`/users/1`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Computer: TypeAlias = tuple[str, str | None, int | None]
 Option = TypeVar("Option")
 
 AS_OF = date(2026, 1, 1)
-"""The day that ages are right on, and the end of the days that users were created on."""
+"""The day for which the ages are correct, and the last day on which users were created."""
 FIRST_CREATED = date(2022, 3, 1)
 OCCASIONS = 3
 """How often each note is written."""
 COMPUTERS = 110
 STAFF = 44
-"""How many users, from the first, write notes and are named in them; after them come the visitors."""
+"""The first users, this many, write notes and are named in them. The others are visitors."""
 SERIAL_SHARE = 0.85
 
-# What a computer is, the code in its serial, the share of them that has an owner.
+# The kind of a computer, the code in its serial, the share of this kind that has an owner.
 KINDS = (("laptop", "LT", 0.95), ("desktop", "DT", 0.85), ("tablet", "TB", 0.9), ("logger", "LG", 0.5))
 
 IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM {})"
@@ -50,16 +51,17 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 async def load_demo(connection: asyncpg.Connection[Any]) -> int:
-    """Fill the tables of the built-in catalog with the demo rows, all or none; return how many rows.
+    """Fill the tables of the built-in catalog with the demo rows, all or none. Return the number of rows.
 
-    Returns 0, and changes nothing, when one of the tables has a row. Of several that load at once, one does: they lock
-    the tables against writers, but only when these look empty, so that a start on a database in use waits for nobody.
-    Later rows get ids after these. Raises asyncpg.PostgresError, for a table that is missing for instance.
+    If one of the tables has a row, nothing is changed, and the result is 0. If several processes load at the same time,
+    only one fills the tables. For this the tables are locked, but only if they look empty, so that a start does not
+    wait for a database in use. New rows get ids after these. Raises asyncpg.PostgresError, for example for a missing
+    table.
     """
     demo = demo_rows()
     if not await _are_empty(connection, demo):
         return 0
-    # The second look must see what was committed while we waited for the lock.
+    # The second check must see what was committed while this process waited for the lock.
     async with connection.transaction(isolation="read_committed"):
         tables = ", ".join(f"public.{table}" for table in demo)
         await connection.execute(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
@@ -79,7 +81,7 @@ async def _are_empty(connection: asyncpg.Connection[Any], tables: Iterable[str])
 
 
 def demo_rows() -> dict[str, Rows]:
-    """The demo rows by table, in an order that foreign keys allow."""
+    """Return the demo rows by table, in an order that foreign keys allow."""
     posts, computers = _posts(), _computers()
     return {
         "groups": _numbered("name", _one_column(texts.GROUPS)),
@@ -96,7 +98,8 @@ def demo_rows() -> dict[str, Rows]:
 
 
 class _Dice:
-    """Throws that come out the same everywhere: of `random`, only `random()` itself is promised to stay as it is."""
+    """Random choices that are the same in every version of Python. Only `random()` itself is guaranteed not to change,
+    so nothing else of the module `random` is used."""
 
     def __init__(self, seed: str) -> None:
         self.throw = Random(seed).random
@@ -105,7 +108,7 @@ class _Dice:
         return int(self.throw() * number)
 
     def low(self, number: int) -> int:
-        """The lower of two throws: what comes first has more posts and computers."""
+        """Return the lower of two numbers, so that the first users have more posts and computers."""
         return min(self.below(number), self.below(number))
 
     def one_of(self, options: Sequence[Option]) -> Option:
@@ -139,7 +142,7 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# users, and what belongs to them
+# users with their posts, computers and biographies
 
 
 def _users() -> Iterator[tuple[Value, ...]]:
@@ -182,7 +185,8 @@ def _notes() -> list[tuple[str, str]]:
 
 
 def _words(turn: int, name: str, number: int) -> dict[str, str]:
-    """What fills the gaps of a note. Turns that differ by 2 or 4 differ in every word of the title."""
+    """Return the words for the placeholders of a note. For turns that differ by 2 or 4, every word of the title
+    differs."""
     months, birds = texts.MONTHS.split(), texts.BIRDS.split()
     lists: dict[str, Sequence[str]] = {"boat": texts.BOATS, "place": texts.PLACES, "month": months, "bird": birds}
     return {gap: words[turn % len(words)] for gap, words in lists.items()} | {"name": name, "n": str(number)}
@@ -210,7 +214,7 @@ def _bios(posts: list[Post], computers: list[Computer]) -> Iterator[tuple[Value,
 
 
 def _ids_by_user(users: Iterable[int | None]) -> dict[int | None, list[int]]:
-    """The numbers, from 1, of the places where each user stands."""
+    """Return for each user the ids of the rows that refer to it."""
     ids: dict[int | None, list[int]] = {}
     for number, user in enumerate(users, 1):
         ids.setdefault(user, []).append(number)
@@ -239,7 +243,7 @@ def _families() -> dict[str, Rows]:
 
 
 def _photos() -> Iterator[tuple[str, str | None]]:
-    """Every subject at every moment, one in ten without words."""
+    """Return a photo of every subject at every moment. One in ten has no words."""
     dice = _Dice("photos")
     subjects = _cells(texts.SUBJECTS)
     for number, ((subject, tags), moment) in enumerate(product(subjects, texts.MOMENTS), 1):

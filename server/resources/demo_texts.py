@@ -1,14 +1,14 @@
-"""The words of the demo rows: the notes of a small field station on a coast. All people are invented.
+"""Contains the texts of the demo rows: the notes of a small field station on a coast. All people are invented.
 
-In: nothing. Out: text tables and lists, which `server.resources.demo` makes rows of. It must not know columns.
+`server.resources.demo` creates rows from these tables and lists. It must not know: columns.
 
-A table has one row a line, its cells between bars, `-` for nothing; a group or user is meant by its place, from 1.
-Lists of single words have blanks between them, notes an empty line.
+In a table each line is a row, `|` separates cells, and `-` is an empty cell. A group or a user is a number, from 1. In
+lists, blanks separate single words, and empty lines separate notes.
 """
 
 from __future__ import annotations
 
-# The last has no users: a group that may be deleted.
+# The last group has no users, so it can be deleted.
 GROUPS = ("Boats and moorings", "Laboratory", "Workshop", "Data", "Visitors", "Winter school")
 
 # first name | last name | email | gender | born, or `aged` a number | group | status | words

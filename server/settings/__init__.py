@@ -1,4 +1,4 @@
-"""The settings: what they are, how they are checked and described, and where their values come from."""
+"""Defines the settings, checks and describes them, and loads their values."""
 
 from server.settings.settings import (
     CONFIG_VARIABLE,

@@ -43,7 +43,8 @@ def database_url(url: str) -> str:
 
 
 def public_url(url: str) -> str:
-    """An absolute URL or a path, to which paths can be appended, without characters that JSON escapes (RFC 3986, 2)."""
+    """Return an absolute URL or a path, to which paths can be appended, without characters that JSON escapes (RFC 3986,
+    2)."""
     if _PATH.fullmatch(url):
         return url.rstrip("/")
     expected = "expected an absolute URL such as https://api.example.org or https://example.org/api"

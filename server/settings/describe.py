@@ -23,7 +23,7 @@ _WORDS = {
 
 
 def alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[str]:
-    """The allowed values of a type in words, in the order of the declaration.
+    """Return the allowed values of a type in words, in the order of the declaration.
 
     >>> alternatives(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
     ['on', 'off', 'a whole number from 1 to 9']
@@ -46,19 +46,19 @@ def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
 
 
 def placeholder(name: str, choices: list[str]) -> str:
-    """The placeholder of a setting's value for `--help`."""
+    """Return the placeholder of a setting's value for `--help`."""
     number = "SECONDS" if name.endswith("_seconds") else "BYTES" if name.endswith("_bytes") else "N"
     return "|".join(number if " number " in words else words for words in choices)
 
 
 def listed(choices: list[str]) -> str:
-    """The choices as text, with "or" before the last."""
+    """Return the choices as text, with "or" before the last."""
     *most, last = choices
     return f"{', '.join(most)} or {last}" if most else last
 
 
 def mask_passwords(url: str) -> str:
-    """A database URL without its passwords.
+    """Return a database URL without its passwords.
 
     >>> mask_passwords("postgresql://ann:s3cret@db/shop?sslpassword=key")
     'postgresql://ann:***@db/shop?sslpassword=***'

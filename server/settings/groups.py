@@ -1,7 +1,6 @@
-"""What a setting is beyond its type: its group, its placeholder, its check; the types that many have;
-and the row that is made of a field.
+"""Defines the properties of settings: their groups, placeholders and checks, and the types that several settings have.
 
-It must not know: any setting.
+It must not know: single settings.
 """
 
 from collections.abc import Callable
@@ -18,11 +17,14 @@ DAY_SECONDS = 86_400
 
 
 class About(msgspec.Struct, frozen=True):
-    """What a setting is beyond its type.
+    """The properties of a setting besides its type.
 
-    Its group and its placeholder in the help, what may be given where its type does not say it, whether it is a
-    secret, whether the commands other than serve have a flag for it too, whether it holds for as long as the master
-    lives, and a last check that returns the value to keep or raises ValueError (whose message must not show a secret).
+    group, metavar: its group and its placeholder in the help.
+    expected: describes the valid values, if the type does not say enough.
+    is_secret: whether its password is masked when it is shown.
+    is_of_commands: whether other commands than serve have a flag for it, too.
+    takes_restart: whether a reload does not change it.
+    check: returns the value to keep, or raises ValueError. Its message must not show a secret.
     """
 
     group: str
@@ -57,7 +59,7 @@ Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One row of the list: a field of `Settings` as the command line, the docs and messages need it."""
+    """A field of `Settings`, with everything that the command line, the docs and messages need."""
 
     name: str
     group: str
@@ -74,20 +76,22 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def flag(self) -> str:
+        """Its flag, such as `--page-size`."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
+        """Its environment variable, such as `WATERSPOUT_PAGE_SIZE`."""
         return PREFIX + self.name.upper()
 
 
 def shown(setting: Setting, value: object) -> object:
-    """The value as it may be seen: that of a secret with its password masked, any other as it is."""
+    """Return the value of a setting for display. The password in a secret is masked."""
     return mask_passwords(value) if setting.is_secret and isinstance(value, str) else value
 
 
 def setting_of(name: str, form: Any, default: object) -> Setting:
-    """The row of a field. form: its annotation."""
+    """Return the setting of a field. form: its annotation."""
     *_, meta, about = form.__metadata__
     words = alternatives(form)
     return Setting(

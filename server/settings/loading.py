@@ -49,11 +49,11 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | None = None) -> Loaded:
-    """The settings from `flags` (those that were given, by setting name), the environment and the TOML file.
+    """Load the settings from `flags` (those that were given, by setting name), the environment and the TOML file.
 
-    `config` is the path of the file from `--config`, else from the variable WATERSPOUT_CONFIG. An empty variable counts
-    as not set. A secret may also be in a file of its name in the folder of credentials. If a setting is given twice,
-    only the value that takes precedence is checked.
+    `config` is the path of the file from `--config`. Without it, the variable WATERSPOUT_CONFIG names the file. An
+    empty variable counts as not set. A secret may also be in a file of its name in the folder of credentials. If a
+    setting is given twice, only the value that takes precedence is checked.
 
     Raises SettingsError with all faults: values, unknown keys, a file that can't be read, contradictions.
     """
@@ -131,7 +131,7 @@ def _unknown_keys(keys: Mapping[str, object], path: str) -> list[str]:
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:
-    """A proposal for an unknown name, or an empty text. known: what to propose, by name."""
+    """Return a proposal for an unknown name, or an empty text. known: what to propose, by name."""
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
     return f"; did you mean {known[near[0]]}?" if near else ""
 
@@ -177,7 +177,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def as_toml(loaded: Loaded) -> str:
-    """The settings as a TOML file with their sources. Secrets are masked, settings without a value commented out.
+    """Return the settings as a TOML file with their sources. Secrets are masked, settings without a value commented
+    out.
 
     port = 9000                       # WATERSPOUT_PORT
     # unix_socket                     # default

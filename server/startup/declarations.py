@@ -1,8 +1,8 @@
-"""A user's own declarations. What comes in: the setting `resources`, as `package.module:name` or
-`/path/file.py[:name]`. What goes out: a Catalog, and the module's own routes.
+"""Loads the declarations of a user. What comes in: the setting `resources`, as `package.module:name` or
+`/path/file.py[:name]`. What goes out: a Catalog, and the routes of the module.
 
-A file is loaded by its path under a private name, so that it shadows nothing and nothing shadows it. Without a name
-`CATALOG` is looked for, then `RESOURCES`; `ROUTES` beside them, if there are any.
+A file is loaded by its path and gets a private module name, so that it shadows no other module, and no other module
+shadows it. The default name is `CATALOG`, or else `RESOURCES`. `ROUTES` in the same module is optional.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "
 
 
 class Declarations(msgspec.Struct, frozen=True, eq=False):
-    """routes: patterns of whole paths and the handlers that answer there, before any route of the server's."""
+    """The catalog and the custom routes. routes: patterns of whole paths, with their handlers. They are matched before
+    the server's routes."""
 
     catalog: Catalog
     routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
 
 
 def extend_python_path(folders: str) -> None:
-    """Lets what is loaded from now on import modules from these, as the setting `python_path` names them.
+    """Append the folders of the setting `python_path` to the module search path.
 
-    They come after all that is there already, so that nothing in them takes the place of a module of the server.
-    Raises StartError for a folder that is not there, and for an empty name, which elsewhere means the current folder.
+    They come last, so that no module in them replaces a module of the server. Raises StartError for a folder that does
+    not exist, and for an empty name, which Python would read as the current folder.
     """
     for folder in folders.split(os.pathsep):
         path = Path(folder).expanduser().absolute()
@@ -53,7 +54,8 @@ def extend_python_path(folders: str) -> None:
 
 
 def load_declarations(resources: str) -> Declarations:
-    """Raises StartError that says what is wrong with the setting, the module or the declarations."""
+    """Load the declarations that the setting `resources` names. Raises StartError, which says what is wrong with the
+    setting, the module or the declarations."""
     place, _, name = resources.partition(":")
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     found = _named(module, name, place)
@@ -68,7 +70,7 @@ def load_declarations(resources: str) -> Declarations:
 
 
 def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandler]]:
-    """One of ROUTES: `(r"/reports/([0-9]+)", ReportHandler)`."""
+    """Compile one of ROUTES: `(r"/reports/([0-9]+)", ReportHandler)`. Raises StartError."""
     expected = f"expected ROUTES of {place} to hold pairs of a pattern and a class made from waterspout.CustomHandler"
     if not (isinstance(route, list | tuple) and len(route) == 2):
         raise StartError(f"{expected}, not {route!r}")
@@ -83,7 +85,7 @@ def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandl
 
 def _load_file(path: Path) -> ModuleType:
     if path.stem in OWN_PACKAGES:
-        raise StartError(f"{path} bears the name of a package of the server: rename the file")
+        raise StartError(f"{path} has the name of a package of the server: rename the file")
     if not path.is_file():
         raise StartError(f"there is no file {path} to take resources from")
     name = f"_waterspout_resources_{path.stem}"
@@ -91,7 +93,7 @@ def _load_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickles of the module look it up by its name.
+    # Dataclasses and pickle look the module up by its name.
     sys.modules[name] = module
     with _loading(str(path), name):
         spec.loader.exec_module(module)
@@ -100,7 +102,8 @@ def _load_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _loading(place: str, name: str) -> Iterator[None]:
-    """name: that of the module. Raises StartError with the line of the module, or of a package that it is in."""
+    """Turn errors of loading a module into StartError, with the line in the module or in its package. name: the name of
+    the module."""
     try:
         yield
     except CatalogError as error:
@@ -124,7 +127,7 @@ def _line_of(error: BaseException, module: str) -> str:
 
 def _load_module(name: str) -> ModuleType:
     if name.partition(".")[0] in OWN_PACKAGES and name != BUILT_IN:
-        raise StartError(f"{name} bears the name of a package of the server: rename the module")
+        raise StartError(f"{name} has the name of a package of the server: rename the module")
     if not all(part.isidentifier() for part in name.split(".")):
         raise StartError(f"{name} is neither a module's name nor the path of a .py file")
     if "" not in sys.path:

@@ -22,7 +22,7 @@ log = logging.getLogger("server")
 
 
 def lock_wait(settings: Settings) -> LockWait:
-    """How long migrations wait, by the settings."""
+    """Return how long migrations wait, from the settings."""
     return LockWait(settings.migration_lock_timeout_seconds, settings.migration_wait_seconds)
 
 
@@ -75,5 +75,5 @@ def check_schema_status(state: Status, files: Sequence[Migration]) -> None:
 
 
 def names(found: Sequence[Migration | migrations.Applied]) -> str:
-    """The names of migrations, with commas between."""
+    """Return the names of migrations, separated by commas."""
     return ", ".join(one.name for one in found)

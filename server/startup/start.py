@@ -36,7 +36,7 @@ _DATABASE_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.Interf
 
 
 def declarations(settings: Settings) -> Declarations:
-    """The declarations of the settings, or the built-in ones. Raises StartError."""
+    """Return the declarations that the settings name, or the built-in ones. Raises StartError."""
     if settings.python_path is not None:
         extend_python_path(settings.python_path)
     found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
@@ -48,16 +48,16 @@ def declarations(settings: Settings) -> Declarations:
 
 
 def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
-    """The migrations of the folder in the settings, else the built-in ones. A user's own resources come with the user's
-    own migrations, or with none."""
+    """Return the migrations of the folder in the settings. Without a folder, return the built-in ones for the built-in
+    resources, and none for a user's own resources."""
     if settings.migrations is not None:
         return migrations.load(settings.migrations)
     return migrations.load(migrations.BUILT_IN) if settings.resources is None else ()
 
 
 def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
-    """The URL of the database in the settings. Without one, start the embedded database, and return its URL and the
-    function that supervises it."""
+    """Return the URL of the database in the settings. Without one, start the embedded database, and return its URL and
+    the function that supervises it."""
     if settings.database_url is not None:
         return settings.database_url, None
     data_dir = settings.data_dir or embedded.default_data_dir()
@@ -69,7 +69,7 @@ def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supe
 
 @asynccontextmanager
 async def connected(url: str, settings: Settings) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """A connection for the work of a start. Raises StartError if the database cannot be reached."""
+    """Open a connection for the steps of a start. Raises StartError if the database cannot be reached."""
     try:
         connection = await open_alone(url, settings)
     except (*_DATABASE_ERRORS, asyncpg.TargetServerAttributeNotMatched) as error:

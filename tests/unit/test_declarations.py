@@ -110,7 +110,7 @@ def test_a_missing_module(folder: Path) -> None:
 
 @pytest.mark.parametrize("resources", ["server.py", "./waterspout.py", "migrations.shop", "tests"])
 def test_a_name_of_a_package_of_the_server_is_refused(folder: Path, resources: str) -> None:
-    assert " bears the name of a package of the server: rename the " in told(resources)
+    assert " has the name of a package of the server: rename the " in told(resources)
 
 
 @pytest.mark.parametrize("resources", ["shop.py", "shop", "shop.py:MINE", "shop:MINE"])

@@ -42,7 +42,8 @@ LOGGING = {
 
 
 def database(url: str) -> dict[str, Any]:
-    """The parts of a URL as Django's settings. The folder and port of a socket are `host` and `port` in the query."""
+    """Return the parts of a URL as Django's settings. The folder and port of a socket are `host` and `port` in the
+    query."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     return {

@@ -183,7 +183,7 @@ RESOURCES = (
 
 
 def make_app(url: str, pool_size: int) -> FastAPI:
-    """The application."""
+    """Return the application."""
     dialect = make_url(url).set(drivername="postgresql+asyncpg")
     engine = create_async_engine(dialect, pool_size=pool_size, max_overflow=0)
     sessions.configure(bind=engine)
