@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from serializers.steps import Steps
 
-TURN_SECONDS = 0.004
+TURN_SECONDS = 0.002
 """How long steps run before other requests get a turn. A step takes about as long."""
 
 PAUSE_SECONDS = 1.0
