@@ -27,7 +27,8 @@ class StatementCaches(msgspec.Struct, frozen=True, eq=False):
     compiled_reads: BoundedCache[ReadStatements]
     compiled_streams: BoundedCache[StreamStatements]
     compiled_writes: BoundedCache[WriteStatements]
-    compiled_together: BoundedCache[Statement]
+    compiled_together: BoundedCache[str]
+    compiled_locks: BoundedCache[Statement]
 
 
 class Statements:
@@ -64,15 +65,10 @@ class Statements:
         """Return the statement that locks those of the rows that have certain values in the columns."""
         key = (rows, columns, strength, shown)
         make = lambda: compile_locks(rows, columns, strength, shown)  # noqa: E731
-        return self.caches.compiled_together.get_or_make(key, make, _statement_bytes)
+        return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def _text(self, key: Hashable, make: Callable[[], str]) -> str:
-        statement = self.caches.compiled_together.get_or_make(key, lambda: Statement(make(), ()), _statement_bytes)
-        return statement.sql
-
-
-def _statement_bytes(statement: Statement) -> int:
-    return ENTRY_BYTES + len(statement.sql)
+        return self.caches.compiled_together.get_or_make(key, make, lambda sql: ENTRY_BYTES + len(sql))
 
 
 def _read_bytes(statements: ReadStatements) -> int:

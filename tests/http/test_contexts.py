@@ -97,6 +97,12 @@ async def test_each_principal_sees_its_own_rows(principals: Principals, group: i
         assert len(everything.ids) == USERS
 
 
+async def test_an_estimate_does_not_count_hidden_rows(principals: Principals) -> None:
+    """PostgreSQL would estimate all rows, so they are counted."""
+    meta = (await principals.get(1, "/users?page[total]=estimated&page[size]=2")).document["meta"]
+    assert (meta["total"], meta.get("totalEstimated", False)) == (len(own_rows(1)), False)
+
+
 async def test_what_another_principal_sees_is_not_there(principals: Principals) -> None:
     mine, other = own_rows(1)[0], own_rows(2)[0]
     document = {"data": {"type": "user", "id": other, "attributes": {"first_name": "changed"}}}

@@ -336,6 +336,21 @@ def test_writes(written_pair: Pair, data: DataObject) -> None:
     assert has_deleted or hidden(pair) == before
 
 
+def test_a_related_resource_that_is_hidden_cannot_be_written(written_pair: Pair) -> None:
+    pair = written_pair
+    pair.reset()
+    before, statuses = hidden(pair), set[int]()
+    for (type_name, key), target in KEYS.items():
+        for row in pair.rows[type_name] if type_name in pair.types else ():
+            path = f"{pair.catalog.by_type[type_name].path}/{quote_all(str(row['id']))}/{key.removesuffix('_id')}"
+            document = {"data": {"type": target, "id": str(row[key]), "attributes": {}}}
+            hiding, bare = pair.write("PATCH", path, document)
+            assert (hiding.status, hiding.body) == (bare.status, bare.body), path
+            statuses.add(hiding.status)
+    assert statuses == {200, 404}
+    assert hidden(pair) == before
+
+
 @given(data=st.data())
 def test_operations(written_pair: Pair, data: DataObject) -> None:
     pair = written_pair
