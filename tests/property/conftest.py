@@ -1,6 +1,6 @@
-"""How many examples: few and always the same ones in the suite, many and new ones in a hunt.
+"""Sets the number of examples. The suite uses few examples, which are always the same. A hunt uses many new ones.
 
-`WATERSPOUT_HYPOTHESIS=thorough make test` hunts; `WATERSPOUT_HYPOTHESIS_FACTOR=100` makes it a longer one.
+`WATERSPOUT_HYPOTHESIS=thorough make test` hunts. `WATERSPOUT_HYPOTHESIS_FACTOR=100` makes the hunt longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ settings.load_profile(VARIABLES.get("WATERSPOUT_HYPOTHESIS", "suite"))
 
 @pytest.fixture(scope="module")
 def people(postgres_url: str) -> Iterator[Target]:
-    """The built-in resources over some rows."""
+    """A server with the built-in resources and some rows."""
     catalog = built_in()
     with served(postgres_url, catalog) as server:
         store(server, make_rows(0))

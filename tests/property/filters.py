@@ -1,6 +1,5 @@
-"""Strategies for filters and sorts over the built-in resources. What comes in: rows, so that values are near to what
-is there. What goes out: filters as JSON would hold them, and simple ones as pairs of a query string.
-"""
+"""Strategies for filters and sorts over the built-in resources. What comes in: rows, so that drawn values are similar
+to existing ones. What goes out: filters as JSON trees, and simple filters as pairs of a query string."""
 
 from __future__ import annotations
 
@@ -97,13 +96,13 @@ def one_of(items: Any) -> SearchStrategy[Any]:
 
 
 def relationships_of(type_name: str) -> dict[str, str]:
-    """Each with its target."""
+    """Return the relationships of a type, each with its target."""
     return {name: found[0] for part in (OWN_KEY, FAR_KEY, LINKED) for name, found in part.get(type_name, {}).items()}
 
 
 @st.composite
 def paths(draw: DrawFn, type_name: str, most: int = 3) -> tuple[list[str], str]:
-    """Relationships to step over, and the type at their end."""
+    """Draw a path of relationships. Return it with the type at its end."""
     names: list[str] = []
     for _ in range(draw(one_of(range(-1, most + 1)))):
         known = relationships_of(type_name)
@@ -117,7 +116,7 @@ def paths(draw: DrawFn, type_name: str, most: int = 3) -> tuple[list[str], str]:
 
 @st.composite
 def fields(draw: DrawFn, type_name: str, family: str = "") -> tuple[str, str, str, str]:
-    """A dotted name, the type at its end, the attribute's own name there, and its kind."""
+    """Draw a dotted name. Return it with the type at its end, the name of the attribute there, and its kind."""
     names, target = draw(paths(type_name))
     kinds = {name: kind for name, kind in KINDS[target].items() if not family or FAMILIES.get(kind, kind) == family}
     if not kinds:
@@ -131,7 +130,7 @@ def fields(draw: DrawFn, type_name: str, family: str = "") -> tuple[str, str, st
 
 @st.composite
 def texts(draw: DrawFn, pool: list[str]) -> str:
-    """A text that is there, a part of one, or any other."""
+    """Draw an existing text, a part of one, or any other text."""
     text: str = draw(st.one_of(one_of(pool or ["a"]), _short))
     start = draw(one_of((0, 0, 1)))
     return text[start : start + draw(one_of((2, 9)))]
@@ -139,7 +138,8 @@ def texts(draw: DrawFn, pool: list[str]) -> str:
 
 @st.composite
 def patterns(draw: DrawFn, pool: list[str]) -> str:
-    """Of LIKE; one with % does not end in an escape, which PostgreSQL refuses if it gets that far."""
+    """Draw a LIKE pattern. A pattern with % does not end in an escape, because PostgreSQL refuses that for some
+    rows."""
     pieces = draw(st.lists(st.one_of(texts(pool), one_of(("%", "_", "\\%", "\\_", "\\\\"))), max_size=3))
     pattern = "".join(pieces)
     trailing = len(pattern) - len(pattern.rstrip("\\"))
@@ -150,7 +150,7 @@ _atoms = one_of(("a", "A", "b", "é", "日", "_", "%", " ", ".", "[ab]", "[^a]",
 _pieces = st.tuples(_atoms, one_of(("", "", "*", "+", "?", "{1,2}"))).map("".join)
 _branches = st.tuples(one_of(("", "^")), st.lists(_pieces, max_size=3).map("".join), one_of(("", "$"))).map("".join)
 expressions = st.lists(_branches, min_size=1, max_size=2).map("|".join)
-"""Regular expressions that Python and PostgreSQL read alike."""
+"""Regular expressions that mean the same in Python and in PostgreSQL."""
 
 json_scalars = st.one_of(one_of((None, True, False, 0, 1, 1.0, 100, 1.5, 10**20, "a", "", "é")), _short)
 json_values = st.recursive(
@@ -164,7 +164,7 @@ json_values = st.recursive(
 
 @st.composite
 def parts_of(draw: DrawFn, value: Any) -> Any:
-    """A JSON value that a JSON value contains, most of the time."""
+    """Draw a JSON value that the given one contains in most cases."""
     if isinstance(value, dict):
         kept = draw(st.lists(one_of(value), unique=True, max_size=2)) if value else []
         return {name: draw(parts_of(value[name])) for name in kept}
@@ -174,7 +174,7 @@ def parts_of(draw: DrawFn, value: Any) -> Any:
 
 
 def values(kind: str, pool: list[Any]) -> SearchStrategy[Any]:
-    """One value, as JSON has it."""
+    """Return a strategy for one JSON value."""
     match kind:
         case "id" | "int":
             return st.one_of(one_of(pool), one_of(pool), one_of((*range(-4, 26), 150, 2**31 - 1, -(2**31))))
@@ -192,13 +192,13 @@ def values(kind: str, pool: list[Any]) -> SearchStrategy[Any]:
 
 
 def awkward(pool: list[Any]) -> list[str]:
-    """Texts that a list in a simple filter has to escape."""
+    """Return the texts that must be escaped in the list of a simple filter."""
     return [text for text in pool if isinstance(text, str) and ("," in text or "\\" in text)]
 
 
 @st.composite
 def val(draw: DrawFn, kind: str, op: str, pool: list[Any]) -> Any:
-    """What fits the operator."""
+    """Draw a val that is valid for the operator."""
     if op in NULLS and (kind == "json" or draw(st.booleans())):
         return None
     if op == "jsonb_contains":
@@ -258,7 +258,7 @@ def field_tests(draw: DrawFn, type_name: str) -> Filter:
 
 @st.composite
 def operator_on_value(draw: DrawFn, op: str, rows: Rows) -> tuple[str, Filter]:
-    """A type, and the operator on one of its own attributes."""
+    """Draw a type, and a filter that uses the operator on one of its own attributes."""
     types = [type_name for type_name in KINDS if type_name in rows]
     kinds = {kind for type_name in types for kind in KINDS[type_name].values()}
     kind = draw(one_of(kind for kind in OPERATORS if kind in kinds and op in OPERATORS[kind]))
@@ -273,7 +273,8 @@ BOTH_NULL = (("age", "group_id"), ("email", "gender"), ("birth_date", "birth_dat
 
 @st.composite
 def operator_on_field(draw: DrawFn, op: str) -> tuple[str, Filter]:
-    """A type, and the operator between two attributes of a family, the second of them perhaps far away."""
+    """Draw a type, and a filter that compares two attributes of one family. The second one may be in a related
+    resource."""
     known = [
         (type_name, name)
         for type_name in TYPES
@@ -312,7 +313,7 @@ def groups(draw: DrawFn, type_name: str, rows: Rows, depth: int) -> Filter:
 
 
 def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter]:
-    """A filter object or a group, nested to the depth."""
+    """Return a strategy for filter objects and groups. depth: of their nesting."""
     leaves = [value_tests(type_name, rows), value_tests(type_name, rows), field_tests(type_name)]
     if depth > 1:
         leaves += [st.deferred(lambda: groups(type_name, rows, depth))] * 2
@@ -325,7 +326,7 @@ def filters(type_name: str, rows: Rows, depth: int = 3) -> SearchStrategy[Filter
 
 
 def simple(test: Filter) -> tuple[str, str] | None:
-    """A filter object as a pair of the query string; None where a text cannot say it."""
+    """Return a filter object as a pair of the query string, or None if it cannot be written as text."""
     value, op = test["val"], test["op"]
     text = _text(value, op)
     if text is None or (value is not None and text == "null" and op in NULLS):

@@ -1,8 +1,8 @@
-"""A small catalog with every kind of relationship, id and end of a row. `DDL` makes its tables, `CATALOG` declares
-it; the model of it in plain Python is in `linked_model.py`.
+"""A small catalog with every kind of relationship and id, and every effect of a delete on other rows. `DDL` creates its
+tables, and `CATALOG` declares it. `linked_model.py` is its model in plain Python.
 
-What goes with a deleted row: a team with members and a skill that a person has cannot go; passports, tasks and child
-nodes go with what they belong to; every other key becomes null; links go, but for a skill's.
+Effects of deletes: a team with members, and a skill that a person has, cannot be deleted. Passports, tasks and child
+nodes are deleted with their owners. All other keys become null. Links are deleted, except those of a skill.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ BADGE = Resource(
     relationships=(ToOne("person", "person"),),
 )
 
-# Ids of the sequence and of clients meet.
+# The sequence may reach ids that clients have chosen.
 PASSPORT = Resource(
     "passport",
     "/passports",
@@ -167,7 +167,7 @@ async def _after(writing: Writing, written: list[Written]) -> None:
     await writing.connection.fetchval("SELECT 1")
 
 
-# Custom code that does nothing: writes go through it.
+# Its hooks change nothing. Writes with hooks take another way through the server.
 TASK = Resource(
     "task",
     "/tasks",

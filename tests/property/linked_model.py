@@ -1,9 +1,9 @@
-"""What writes leave, in plain Python: resources as dicts, links as pairs. What comes in: requests as their documents.
-What goes out: which statuses the answer may have, and the resources and links after it.
+"""A model of writes in plain Python: resources are dicts, and links are pairs. What comes in: requests as documents.
+What goes out: the statuses that the answer may have, and the resources and links after the request.
 
-It is written from the contract and shares nothing with the server, so that the two can disagree. Where a document
-contradicts itself (a node that is its own parent and has no children) the keys of its own row are written first, and
-then the other relationships in the order of the document.
+The model is written from the contract and shares no code with the server, so that errors of the server show. A document
+may contradict itself, for example a node that is its own parent and has no children. Then the keys in its own row are
+written first, and the other relationships follow in the order of the document.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.property.linked_types import (
 Json = dict[str, Any]
 Mode = Literal["add", "replace", "remove"]
 UNSAID = 0
-"""A fault of which no source says which refusal it is."""
+"""An error that may have any status, because the contract does not name one."""
 NEW = "new"
-"""What the texts of ids begin with that only the server knows: its answer tells them."""
+"""The prefix of ids that only the server knows. They are replaced when the answer shows them."""
 
 
 class Lid(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ Ref = str | Lid
 
 
 class Links(msgspec.Struct):
-    """name: of the relationship."""
+    """The links that a document contains. name: that of the relationship."""
 
     name: str
     mode: Mode
@@ -60,7 +60,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, kw_only=True):
-    """A document as it was read. faults: the statuses of what is wrong with it whatever there is."""
+    """A decoded document. faults: the statuses of its errors that do not depend on the existing resources."""
 
     kind: Literal["create", "update", "delete"]
     type: str
@@ -73,9 +73,9 @@ class Write(msgspec.Struct, kw_only=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """refusals: the statuses with which it may be refused. can_succeed: whether it may be done, and the model's state
-    is what it leaves. written: (type, id, attributes) of what each write has written; None of one that deletes. places:
-    of the operations that fail."""
+    """The expected outcome of a request. refusals: the statuses of a refusal. can_succeed: whether it may succeed. Then
+    the state of the model is the state after it. written: (type, id, attributes) of each write, None for a delete.
+    places: the positions of the operations that fail."""
 
     refusals: set[int] = set()
     can_succeed: bool = True
@@ -84,7 +84,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class State(msgspec.Struct):
-    """rows: type -> id -> row. links: link table -> pairs of ids."""
+    """The resources and links. rows: type -> id -> row. links: link table -> pairs of ids."""
 
     rows: dict[str, dict[str, Row]]
     links: dict[str, set[tuple[str, str]]]
@@ -99,8 +99,7 @@ def empty() -> State:
 
 
 class Model:
-    """The resources and links of one run. touched: (type, id, relationship) of the links that the last request
-    writes."""
+    """The model of one run. touched: (type, id, relationship) of the links that the last request writes."""
 
     def __init__(self) -> None:
         self.state = empty()
@@ -108,10 +107,10 @@ class Model:
         self._lids: dict[Lid, str] = {}
         self._made = 0
 
-    # what there is
+    # reading
 
     def ids(self, type_name: str) -> list[str]:
-        """In the order of the collection."""
+        """Return the ids of a type, in the order of the collection."""
         ids = self.state.rows[type_name]
         return sorted(ids, key=int) if TYPES[type_name].id in ("int", "bigint") else sorted(ids)
 
@@ -124,7 +123,7 @@ class Model:
         return {**row.attributes, **{name: compute(row.attributes) for name, compute in computed.items()}}
 
     def linked(self, type_name: str, id_text: str, name: str) -> list[str]:
-        """The ids at the other end; of a to-one none or one."""
+        """Return the related ids. A to-one has at most one."""
         match TYPES[type_name].relationships[name]:
             case Key():
                 key = self.state.rows[type_name][id_text].keys[name]
@@ -140,11 +139,11 @@ class Model:
     # requests
 
     def write(self, write: Write) -> Outcome:
-        """One write that is a request of its own. A state after a refusal is to be thrown away."""
+        """Apply a request with one write. If it is refused, discard the new state."""
         self._begin()
         found: set[int] = set()
         unsure: set[int] = set()
-        # Custom code sees a document before its values are looked at: its faults come in two parts.
+        # Hooks see a document before its values are checked, so its errors may be reported in two parts.
         refusals = common(write.faults) | (set(write.faults) if TYPES[write.type].is_hooked else set())
         is_there = self._is_there(write)
         if refusals:
@@ -153,8 +152,8 @@ class Model:
         return Outcome(refusals=found or unsure, can_succeed=not found, written=[written])
 
     def operations(self, writes: list[Write]) -> Outcome:
-        """Atomic operations: what is wrong with a document comes first, but for documents that custom code sees first;
-        then the first that fails."""
+        """Apply atomic operations. Errors in a document are reported first, except in documents that hooks see first.
+        Then the first operation that fails is reported."""
         self._begin()
         unsure: set[int] = set()
         faulty = {place for place, write in enumerate(writes) if write.faults}
@@ -177,14 +176,13 @@ class Model:
         self.touched = []
 
     def _is_there(self, write: Write) -> bool:
-        """What the path names."""
+        """Whether the resource that the path names exists."""
         if write.kind == "create":
             return write.owner is None or write.owner.id in self.state.rows[write.owner.type]
         return write.id in self.state.rows[write.type]
 
     def rename(self, type_name: str, made: str, id_text: str) -> None:
-        """An id that the server has chosen takes the place of what stood for it; of a resource that is gone again,
-        too."""
+        """Replace a placeholder by the id that the server has chosen, also for a resource that was deleted since."""
         own = self.state.rows[type_name]
         if made in own:
             assert id_text not in own, f"the id {id_text} is of another {type_name}"
@@ -199,7 +197,8 @@ class Model:
     # one write
 
     def _apply(self, write: Write, found: set[int], unsure: set[int]) -> tuple[str, str, Json] | None:
-        """Adds to found the statuses of what stands against it, and to unsure of what may."""
+        """Apply one write. Adds the statuses of errors that must be reported to `found`, and of errors that may be
+        reported to `unsure`."""
         if write.kind == "delete":
             self._delete(write, found)
             return None
@@ -217,7 +216,7 @@ class Model:
         if id_text in rows:
             found.add(409)
         elif write.id is not None and kind.id != "uuid" and any(known.startswith(NEW) for known in rows):
-            # The server may have chosen this very id for what was added before in the same request.
+            # The server may have chosen this id for an earlier operation of the same request.
             unsure.add(409)
         keys: dict[str, str | None] = {name: None for name, _ in kind.own_keys()}
         rows[id_text] = Row({**kind.defaults, **write.attributes}, keys)
@@ -266,7 +265,7 @@ class Model:
                 self.state.links[table] -= leaving
 
     def _referring(self, type_name: str, id_text: str) -> Iterator[tuple[str, str, str, str]]:
-        """(type, id, key, what becomes of it) of the rows with a key to that one."""
+        """Return (type, id, key, effect of a delete) for each row that refers to this one."""
         for other, kind in TYPES.items():
             for name, key in kind.own_keys():
                 if key.target == type_name:
@@ -282,7 +281,7 @@ class Model:
         return id_text
 
     def _link_all(self, write: Write, id_text: str, found: set[int]) -> None:
-        """The row's own keys first."""
+        """Write all links of a document, beginning with the keys in the row itself."""
         relationships = TYPES[write.type].relationships
         own = [links for links in write.links if isinstance(relationships[links.name], Key)]
         for links in own:
@@ -337,7 +336,7 @@ class Model:
 
 
 def common(faults: Iterable[int]) -> set[int]:
-    """Errors of one status keep it; different ones together are a 400."""
+    """Return the status of the answer: errors of one status keep it, and different ones together are a 400."""
     statuses = set(faults)
     if UNSAID in statuses:
         return {400, 403, 405, 422}
@@ -348,13 +347,13 @@ def common(faults: Iterable[int]) -> set[int]:
 
 
 class Reader:
-    """Reads the documents of one request. made: the lids of earlier operations; None outside of them."""
+    """Decodes the documents of one request. made: the lids of earlier operations. None outside of atomic operations."""
 
     def __init__(self, made: set[Lid] | None = None) -> None:
         self.made = made
 
     def resource(self, kind: Literal["create", "update"], type_name: str, data: Json, owner: Owner | None) -> Write:
-        """A resource object that is right for the type, or nearly."""
+        """Decode a resource object, and record its errors."""
         write = Write(kind=kind, type=type_name, owner=owner)
         if "id" in data:
             write.id = str(data["id"])
@@ -405,7 +404,7 @@ class Reader:
             write.faults.append(409)
 
     def linkage(self, write: Write, name: str, mode: Mode, data: Any) -> None:
-        """Adds the links, and the faults of the linkage."""
+        """Decode linkage: adds its links and its errors to the write."""
         relationship = TYPES[write.type].relationships.get(name)
         if relationship is None or relationship.is_many != isinstance(data, list):
             write.faults.append(422)
@@ -414,7 +413,7 @@ class Reader:
         if data is None and isinstance(relationship, Key) and relationship.is_required:
             write.faults.append(422 if write.kind == "create" else 403)
         if mode != "replace" and not relationship.is_many:
-            # A to-one is replaced and nothing else.
+            # A to-one can only be replaced.
             write.faults.append(UNSAID)
         refs = []
         for identifier in data if isinstance(data, list) else [data] if data else []:

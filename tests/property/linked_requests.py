@@ -1,6 +1,5 @@
-"""Requests that write, drawn for what there is, and what the model makes of them. What comes in: a Model. What goes
-out: requests as their documents, right ones and, where `is_odd`, nearly right ones; and the Outcome of one.
-"""
+"""Strategies for requests that write, and the expected outcome of each. What comes in: a Model. What goes out: requests
+as documents, and the Outcome of each. With `is_odd` some requests have an error."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ TEXTS = ["a", "b", "c", "D", "é", "a b", "", *"efghijklmnop"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """route: of type, id and relationship as much as it has. include: of the answer."""
+    """A request. route: type, id and relationship, as many as the path has. include: the parameter for the answer."""
 
     method: str
     kind: Literal["collection", "resource", "linkage", "related", "operations"]
@@ -67,11 +66,11 @@ class Request(msgspec.Struct, frozen=True):
         return f"{self.method} {self.path}{extension} {json.dumps(self.document, ensure_ascii=False)}"
 
 
-# what the model makes of them
+# expected outcomes
 
 
 def foresee(model: Model, request: Request) -> Outcome:
-    """The outcome; the model's state is then what the request leaves where it succeeds."""
+    """Return the expected outcome. Afterwards the model has the state that a success leaves."""
     if request.kind == "operations":
         writes = read_operations(request.document["atomic:operations"], is_extended=request.media_type == ATOMIC)
         return model.operations(writes)
@@ -85,7 +84,7 @@ def foresee(model: Model, request: Request) -> Outcome:
 
 
 def _resource(request: Request, type_name: str, id_text: str) -> Write:
-    """The update or the removal of a resource."""
+    """Return the update or the delete of a resource."""
     if request.method == "DELETE":
         return Write(kind="delete", type=type_name, id=id_text)
     data = request.document["data"]
@@ -124,8 +123,8 @@ def _related(model: Model, request: Request) -> Outcome:
 
 
 class _Drawing:
-    """One request that is drawn. types: of what it writes. added: what its earlier operations add: type -> identifiers
-    of it."""
+    """Draws one request. types: the types that it may write. added: type -> identifiers that earlier operations of it
+    add."""
 
     def __init__(self, draw: DrawFn, model: Model, is_odd: bool) -> None:
         self.draw = draw
@@ -150,7 +149,7 @@ class _Drawing:
         return str(self.one_of(ids))
 
     def kept_type(self) -> str:
-        """A type of which there is one, mostly."""
+        """Draw a type, in most cases one with resources."""
         kept = [name for name in self.types if self.model.state.rows[name] or name in self.added]
         return str(self.one_of(kept if kept and not self.odd() else self.types))
 
@@ -204,8 +203,8 @@ class _Drawing:
         return self.one_of(TEXTS)
 
     def resource(self, type_name: str, id_text: str | None, owner: str = "") -> Json:
-        """A resource object; of a new resource where there is no id. owner: the relationship to what it is created
-        at."""
+        """Draw a resource object. Without an id it is a new resource. owner: its relationship to the resource that it
+        is created below."""
         kind, is_create = TYPES[type_name], id_text is None
         data: Json = {"type": self.one_of(TYPES) if self.odd(20) else type_name}
         attributes = self.attributes(kind, is_create=is_create)
@@ -225,7 +224,7 @@ class _Drawing:
         return data
 
     def client_id(self, type_name: str) -> Json:
-        """The id that a client brings, often none."""
+        """Draw the id of a client, or often none."""
         kind = TYPES[type_name]
         if not kind.client_ids:
             return {"id": "1"} if self.odd(12) else {}
@@ -270,7 +269,7 @@ class _Drawing:
         return {"op": "add", "data": data}
 
     def target(self, type_name: str) -> Json:
-        """What a `ref` names, or the document of an update."""
+        """Draw the target of an operation: a `ref`, or the document of an update."""
         added = self.added.get(type_name)
         if added and self.chance(2):
             return dict(self.one_of(added))
@@ -334,7 +333,7 @@ def linkages(draw: DrawFn, model: Model) -> Request:
 
 @st.composite
 def related_writes(draw: DrawFn, model: Model) -> Request:
-    """A new resource at a to-many, an update or a removal at the end of a to-one."""
+    """Draw a write of a related route: a POST for a to-many, a PATCH or DELETE for a to-one."""
     drawing = _Drawing(draw, model, draw(st.integers(0, 3)) == 3)
     route = drawing.route()
     relationship = TYPES[route[0]].relationships[route[2]]
@@ -358,7 +357,7 @@ def related_writes(draw: DrawFn, model: Model) -> Request:
 def batches(draw: DrawFn, model: Model) -> Request:
     drawing = _Drawing(draw, model, draw(st.integers(0, 3)) == 3)
     is_extended = draw(st.booleans())
-    # Few types and few kinds: neighbours that are alike are sent together.
+    # With few types and few kinds, more consecutive operations are sent as one batch.
     drawing.types = draw(st.lists(st.sampled_from(drawing.types), min_size=1, unique=True))
     ops = ["add", "update", "remove", *(["linkage"] if is_extended or drawing.odd() else [])]
     kinds = draw(st.lists(st.sampled_from(ops), min_size=1, max_size=6))

@@ -1,6 +1,5 @@
-"""What the model of `linked_model.py` knows of the types of `linked_catalog.py`, told a second time and in other words:
-nothing is taken from the catalog.
-"""
+"""The types of `linked_catalog.py`, declared again for the model of `linked_model.py`. Nothing is imported from the
+catalog, so that an error there shows."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ ID_FORMS: dict[IdKind, str] = {
     "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 }
 SPEECH: dict[str, Literal["add", "replace", "remove"]] = {"add": "add", "update": "replace", "remove": "remove"}
-"""The operations of a relationship."""
+"""The operations of a relationship, with the mode of each."""
 
 
 class Row(msgspec.Struct):
-    """keys: relationship -> the id that the row itself holds."""
+    """A row of the model. keys: relationship -> the id in the row itself."""
 
     attributes: dict[str, Any]
     keys: dict[str, str | None]
@@ -31,7 +30,7 @@ class Row(msgspec.Struct):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A to-one whose key is in the row itself. on_delete: what becomes of the row when the other goes."""
+    """A to-one whose key is in the row itself. on_delete: what happens to the row when the related row is deleted."""
 
     target: str
     is_required: bool = False
@@ -41,7 +40,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reverse(msgspec.Struct, frozen=True):
-    """The other side of a Key. key: its name in the target."""
+    """The reverse side of a Key. key: its name in the target."""
 
     target: str
     key: str
@@ -49,7 +48,7 @@ class Reverse(msgspec.Struct, frozen=True):
 
 
 class Linked(msgspec.Struct, frozen=True):
-    """Many to many. is_source: whether this side's id is the first of a pair."""
+    """A many-to-many relationship. is_source: whether this side's id is the first one of a pair."""
 
     target: str
     table: str
@@ -64,8 +63,8 @@ Relationship = Key | Reverse | Linked
 
 
 class Type(msgspec.Struct, frozen=True, kw_only=True):
-    """attributes: name -> the Python types of its values, of those that can be written. defaults: of those that need
-    not be sent."""
+    """A type. attributes: name -> the Python types of its values, for attributes that can be written. defaults: the
+    values of attributes that need not be sent."""
 
     path: str
     id: IdKind
@@ -171,4 +170,4 @@ TYPES = {
 LINK_TABLES = {"person_skills": ("person", "skill"), "task_blockers": ("task", "task")}
 """Link table -> the types of its two sides."""
 RESTRICTED = ("person_skills", "skill")
-"""The one side of a link table that cannot go while it is linked."""
+"""The side of a link table whose resources cannot be deleted while they are linked."""

@@ -1,7 +1,7 @@
-"""The contract's filters and sorts in plain Python, over rows that are dicts. What comes in: a filter as JSON
-would hold it, a type, a row, all rows. What goes out: True, False, or None for SQL's unknown.
+"""The contract's filters and sorts in plain Python, over rows that are dicts. What comes in: a filter as a JSON tree, a
+type, a row, all rows. What goes out: True, False, or None for SQL's unknown.
 
-It is written from the contract and shares nothing with the query builder, so that the two can disagree.
+It is written from the contract and shares no code with the query builder, so that errors of either show.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cmp_to_key
 from typing import Any
 
 Row = dict[str, Any]
-"""`id`, the attributes, and the keys of relationships as `group_id`."""
+"""`id`, the attributes, and the keys of relationships, such as `group_id`."""
 Rows = dict[str, list[Row]]
 Truth = bool | None
 
@@ -52,7 +52,7 @@ FAR_KEY: dict[str, dict[str, tuple[str, str]]] = {
 }
 """type -> relationship -> (target, the key in the target's row)."""
 REVERSE_TO_ONE = ("bio", "profile", "desk")
-"""Those of FAR_KEY that lead to one row at most."""
+"""The relationships of FAR_KEY that are to-one."""
 LINKED: dict[str, dict[str, tuple[str, str, str]]] = {
     "article": {"tags": ("tag", "article_id", "tag_id")},
     "tag": {"articles": ("article", "tag_id", "article_id")},
@@ -85,12 +85,12 @@ class Model:
         self.rows = rows
 
     def matching(self, type_name: str, filters: Any) -> list[Row]:
-        """The rows of which the filter is true, by id."""
+        """Return the rows for which the filter is true, by id."""
         found = [row for row in self.rows[type_name] if self.holds(filters, type_name, row) is True]
         return sorted(found, key=lambda row: row["id"])
 
     def holds(self, node: Any, type_name: str, row: Row) -> Truth:
-        """A filter object, a group, or a list, which is a conjunction."""
+        """Evaluate a filter object, a group or a list. A list is a conjunction."""
         if isinstance(node, list):
             return all_of(self.holds(item, type_name, row) for item in node)
         if "and" in node:
@@ -110,8 +110,8 @@ class Model:
         return any(self.holds(inner, target, other) is True for other in related)
 
     def tested(self, node: Any, type_name: str, row: Row) -> Truth:
-        """One operator. A step over a relationship on either side asks whether there is a row for which it is true.
-        Two fields of one to-many are compared within one row of it."""
+        """Evaluate one operator. With a relationship on either side, it is true if it is true for one related row. Two
+        fields of one to-many are compared within one row."""
         if "field" in node and (shared := self.shared_step(node, type_name)):
             target, related = self.related(shared, type_name, row)
             below = {name: node[name].partition(".")[2] for name in ("name", "field")}
@@ -127,7 +127,7 @@ class Model:
         return any(truth is True for truth in truths) if is_far else truths[0]
 
     def shared_step(self, node: Any, type_name: str) -> str | None:
-        """The relationship that both paths begin with, where what they share goes over a to-many."""
+        """Return the relationship that both paths begin with, if their common part has a to-many."""
         steps = [node[name].split(".")[:-1] for name in ("name", "field")]
         for name, other in zip(*steps, strict=False):
             if name != other:
@@ -138,8 +138,8 @@ class Model:
         return None
 
     def values(self, path: list[str], type_name: str, row: Row) -> tuple[list[Any], bool]:
-        """What stands at the end of a path, and whether a relationship was stepped over on the way. The id of a
-        to-one is its key in the own row, or null where the other's row has the key and there is none."""
+        """Return the values at the end of a path, and whether the path follows a relationship. The id of a to-one is
+        the key in the row itself. If the related row has the key, it is null without a related row."""
         name, rest = path[0], path[1:]
         if not rest and name in row:
             return [row[name]], False
@@ -165,7 +165,7 @@ class Model:
     # sort
 
     def sorted_rows(self, type_name: str, rows: list[Row], sort: str) -> list[Row]:
-        """Nulls last in both directions; the id, in the direction of the last key, settles the rest."""
+        """Sort rows: nulls are last in both directions, and the id decides last, in the direction of the last key."""
         keys = [(key.removeprefix("-").split("."), key.startswith("-")) for key in sort.split(",") if key]
         keys.append((["id"], bool(keys) and keys[-1][1]))
 
@@ -184,7 +184,7 @@ class Model:
 
 
 def _order(one: Any, other: Any) -> int:
-    """-1, 0, 1; -2 and 2 where a null is what makes the difference, in any direction."""
+    """Return -1, 0 or 1. Return -2 or 2 if one value is null: then the direction makes no difference."""
     if one is None or other is None:
         return 2 * ((one is None) - (other is None))
     return int(one > other) - int(one < other)
@@ -194,12 +194,12 @@ def _order(one: Any, other: Any) -> int:
 
 
 def lower(text: str) -> str:
-    """Letter by letter, as PostgreSQL has it: a final sigma is a sigma."""
+    """Convert to lower case character by character, as PostgreSQL does: a final sigma becomes a plain sigma."""
     return "".join(letter.lower() for letter in text)
 
 
 def like(text: str, pattern: str) -> bool:
-    """LIKE: % is any text, _ any character, and a backslash makes the next one literal."""
+    """Match a LIKE pattern: % is any text, _ is any character, and a backslash makes the next character literal."""
     expression, letters = "", iter(pattern)
     for letter in letters:
         if letter == "%":
@@ -216,12 +216,12 @@ def is_like(text: str, val: str) -> bool:
 
 
 def matches(text: str, expression: str) -> bool:
-    """A regular expression of the subset that Python and PostgreSQL read alike; `$` is the very end."""
+    """Match a regular expression that means the same in Python and in PostgreSQL. `$` only matches at the end."""
     return re.search(expression.replace("$", r"\Z"), text, re.DOTALL) is not None
 
 
 def contains(left: Any, right: Any) -> bool:
-    """jsonb's @>."""
+    """Evaluate jsonb's @>."""
     if isinstance(left, dict) and isinstance(right, dict):
         return all(name in left and contains(left[name], value) for name, value in right.items())
     if isinstance(left, list) and isinstance(right, list):
@@ -239,7 +239,7 @@ def _listed(value: Any, val: Any) -> Truth:
 
 
 def strict(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
-    """Unknown as soon as one side is null."""
+    """Return the test with the result unknown if one side is null."""
     return lambda left, right: None if left is None or right is None else test(left, right)
 
 
@@ -250,7 +250,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Truth]] = {
     "le": strict(lambda left, right: bool(left <= right)),
     "gt": strict(lambda left, right: bool(left > right)),
     "ge": strict(lambda left, right: bool(left >= right)),
-    # IS NOT DISTINCT FROM: true of two nulls, and never unknown.
+    # IS NOT DISTINCT FROM: true for two nulls, and never unknown.
     "is_": lambda left, right: bool(left == right),
     "isnot": lambda left, right: bool(left != right),
     "startswith": strict(lambda left, right: left.startswith(right)),

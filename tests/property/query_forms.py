@@ -1,6 +1,5 @@
-"""Makes requests of one form: the same parameters with other values. It takes a source of random numbers, a type and
-the parameter families that a route accepts.
-"""
+"""Creates requests of one form: the same parameters with different values. What comes in: a source of random numbers, a
+type, and the parameter families that a route accepts."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from tests.property.rows import DATES
 
 
 class CursorText(msgspec.Struct, frozen=True):
-    """A cursor that can only be written when the other parameters are known. of_list: whether it belongs to their list.
-    values: of the sort keys."""
+    """A cursor. It can only be written when the other parameters are known. of_list: whether it belongs to their list.
+    values: those of the sort keys."""
 
     of_list: bool
     parent: str
@@ -32,7 +31,7 @@ Value = str | CursorText
 
 
 class Filling(msgspec.Struct, frozen=True):
-    """One request of a form. encode: a name or value -> what is sent of it."""
+    """One request of a form. encode: encodes a name or a value."""
 
     parameters: list[tuple[str, Value]]
     encode: Callable[[str], str]
@@ -51,7 +50,7 @@ ENCODINGS: tuple[Callable[[str], str], ...] = (
     lambda text: _quoted(text, "[]{}:,"),
     lambda text: _quoted(text, "/").replace("%20", "+"),
     _lower,
-    # Nearly as it is: in the bytes of a request line, as they are decoded.
+    # With few characters encoded: the bytes of a request line, decoded as the server does.
     lambda text: _quoted(text, '[]{}:,"<>|^`\\').replace("%C3%A9", "\xc3\xa9"),
 )
 
@@ -96,7 +95,8 @@ Make = Callable[[], Value]
 
 
 class FormMaker:
-    """Makes forms for one type. unusual_rate: the share of unusual parameters and values; most of these are refused."""
+    """Creates forms for one type. unusual_rate: the share of unusual parameters and values. Most of these are
+    refused."""
 
     def __init__(self, random: Random, type_name: str, unusual_rate: float = 0.08) -> None:
         self.random = random
@@ -104,13 +104,13 @@ class FormMaker:
         self.unusual_rate = unusual_rate
 
     def fillings(self, accepted: frozenset[str]) -> list[Filling]:
-        """Some requests of one form. accepted: the families of the route."""
+        """Return some requests of one form. accepted: the families of the route."""
         form = self.form(accepted)
         count = self.random.randint(2, 5)
         return [Filling([(name, make()) for name, make in form], self.random.choice(ENCODINGS)) for _ in range(count)]
 
     def form(self, accepted: frozenset[str]) -> list[tuple[str, Make]]:
-        """Names of parameters, and their values."""
+        """Return the names of parameters, with a function that draws a value for each."""
         sort = [self.sort_key() for _ in range(self.random.choice((0, 0, 1, 1, 2)))]
         form = [self.filter_parameter() for _ in range(self.random.choice((0, 1, 1, 1, 2)))]
         form += self.page(len(sort) + 1)
@@ -128,7 +128,7 @@ class FormMaker:
         return self.random.random() < self.unusual_rate
 
     def settled(self, make: Make, other: Make | None = None) -> Make:
-        """Mostly one and the same of the values: where another one makes another form."""
+        """Return a function that returns the same value in most cases. It is for values that belong to the form."""
         value = make()
         return lambda: (other or make)() if self.is_unusual() else value
 
@@ -148,7 +148,7 @@ class FormMaker:
         return "null" if pair is None else pair[1]
 
     def filter(self, type_name: str, depth: int) -> dict[str, Any]:
-        """A filter that has kinds of attributes instead of vals, and names to choose from instead of fields."""
+        """Draw a filter with kinds of attributes instead of vals, and with lists of names instead of fields."""
         relationships = relationships_of(type_name)
         choice = self.random.random() if depth else 1.0
         if choice < 0.15:
@@ -174,7 +174,7 @@ class FormMaker:
         return {"name": path, "op": op, "field": [self.random.choice(others or ["id"])] * 4 + others}
 
     def path(self, type_name: str) -> tuple[str, str]:
-        """A dotted path, and the kind of the attribute at its end."""
+        """Draw a dotted path. Return it with the kind of the attribute at its end."""
         steps = []
         while (targets := relationships_of(type_name)) and self.random.random() < 0.25:
             steps.append(self.random.choice(list(targets)))
@@ -183,7 +183,7 @@ class FormMaker:
         return ".".join((*steps, name)), KINDS[type_name].get(name, "text")
 
     def filled(self, node: Any) -> Any:
-        """One such filter with its values."""
+        """Return such a filter with drawn values."""
         if isinstance(node, list):
             return [self.filled(item) for item in node]
         if len(node) == 1:
@@ -196,7 +196,7 @@ class FormMaker:
         return {**node, "val": self.random.choice(UNUSUAL_VALUES) if is_unusual else self.val(node["val"], node["op"])}
 
     def val(self, kind: str, op: str) -> Any:
-        """What fits the operator."""
+        """Draw a val that is valid for the operator."""
         if op in NULLS and (kind == "json" or self.random.random() < 0.4):
             return None
         if op == "between":
@@ -243,7 +243,7 @@ class FormMaker:
         return self.random.choice(UNUSUAL_NUMBERS if self.is_unusual() else NUMBERS)
 
     def cursor(self, key_count: int) -> Value:
-        """Most of them are right in all but the row, which nobody looks for."""
+        """Draw a cursor. Most of them are valid, but the row need not exist."""
         if self.is_unusual():
             return self.random.choice(UNUSUAL_CURSORS)
         count = key_count + self.is_unusual()
@@ -252,7 +252,7 @@ class FormMaker:
         return CursorText(not self.is_unusual(), "1" if self.is_unusual() else "", (*keys, last))
 
     def other_parameter(self) -> tuple[str, Make]:
-        """Of which a plan depends on the whole text, or which is ignored."""
+        """Draw another parameter: one whose whole text belongs to the form, or one that is ignored."""
         choice, names = self.random.choice, relationships_of(self.type)
         if self.is_unusual():
             return choice(REFUSED), lambda: choice(UNUSUAL_TEXTS)

@@ -1,7 +1,7 @@
-"""Rows drawn for their corners, the same ones for the same seed. What comes in: a seed, a Served. What goes out:
-the rows as the model has them, and the same in the tables.
+"""Draws rows with many special cases. They are the same for the same seed. What comes in: a seed, a Served. What goes
+out: the rows for the model, and the same rows in the tables.
 
-Dates are their ISO texts, which compare as dates do.
+Dates are ISO texts, which are ordered like dates.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Maker:
         }
 
     def ids(self, count: int) -> range:
-        """Ids that overlap from table to table, so that one taken for another would be found, and not from 1."""
+        """Return ids that overlap between tables and do not begin with 1, so that a confusion of two ids shows."""
         first = self.random.randint(-3, 3)
         return range(first, first + count)
 
@@ -158,7 +158,7 @@ def make_rows(seed: int) -> Rows:
 
 
 def make_corner_rows(seed: int) -> Rows:
-    """Of `tests/catalog.py`: the resources that have relationships."""
+    """Draw rows for the resources of `tests/catalog.py` that have relationships."""
     made = _Maker(seed)
     chance = made.random
     names = [(made.text(), made.text()) for _ in range(8)]
@@ -217,7 +217,7 @@ CORNER_COLUMNS = {
     "profile": ("corner.profiles", {"author_id": "author_no"}),
     "desk": ("corner.desks", {"author_id": "author_no"}),
 }
-"""type -> table, and the columns whose names differ from the attributes'."""
+"""type -> table, and the columns whose names differ from those of the attributes."""
 
 
 def store_corner(server: Served, rows: Rows) -> None:
@@ -232,7 +232,7 @@ def store_corner(server: Served, rows: Rows) -> None:
 
 
 def store(server: Served, rows: Rows) -> None:
-    """The rows in the tables, in place of what was there. Every user has a hidden column's text."""
+    """Replace the rows of the tables. Every user gets a text in a hidden column."""
     inserts = [_insert(table, row) for type_name, table in TABLES.items() for row in rows[type_name]]
     truncate = f"TRUNCATE {', '.join(TABLES.values())}"
     server.sql((truncate,), *inserts, ("UPDATE users SET password_hash = $1", HIDDEN))

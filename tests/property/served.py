@@ -1,7 +1,7 @@
-"""A server over a database of its own for many examples, and a client that sends bytes as they are.
+"""Runs a server with its own database for many examples, and a client that sends bytes unchanged.
 
-What comes in: a PostgreSQL, a Catalog, the SQL of its tables. What goes out: a Served, whose methods are
-synchronous: hypothesis calls a test function many times and knows nothing of loops.
+What comes in: a PostgreSQL, a Catalog, the SQL of its tables. What goes out: a Served. Its methods are synchronous,
+because hypothesis calls a test function many times, without an event loop.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PUBLIC_URL = "http://api.example.org"
 
 Headers = tuple[tuple[str, str], ...]
 Criteria = Mapping[str, Any]
-"""Filters, as JSON has them, by the types whose rows they hide."""
+"""Filters as JSON trees, by the type whose rows they select. Other rows are hidden."""
 NO_CRITERIA: Criteria = MappingProxyType({})
 Result = TypeVar("Result")
 _numbers = itertools.count(1)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """headers: names in lower case."""
+    """An answer. headers: their names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -63,14 +63,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class _Client:
-    """One kept connection. Nothing of a request is checked, encoded or added but its length."""
+    """One persistent connection. It sends requests unchecked and unencoded, and only adds the length."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
-        """An answer that does not say that it closes the connection keeps it: no answer is a failure then, too."""
+        """Send a request and read its answer. The connection is kept unless the answer closes it. Then no answer to the
+        next request is a failure."""
         lines = [f"{name}: {value}".encode() for name, value in (("Host", "localhost"), *headers)]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}".encode())
@@ -121,7 +122,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 class Served:
-    """A running server. Not for several threads."""
+    """A running server. It is for one thread only."""
 
     engine: Engine
 
@@ -142,7 +143,7 @@ class Served:
         return self._loop.run_until_complete(work)
 
     def sql(self, *statements: tuple[Any, ...]) -> list[asyncpg.Record]:
-        """Runs statements, each with its values; gives the rows of the last."""
+        """Run statements, each with its values. Return the rows of the last one."""
 
         async def fetch() -> list[asyncpg.Record]:
             if self._own is None:
@@ -157,7 +158,7 @@ class Served:
         return self.run(self._client.send(method, target, headers, body))
 
     def get(self, path: str, *pairs: tuple[str, str]) -> Answer:
-        """pairs: of the query string, not yet encoded."""
+        """Send a GET. pairs: of the query string, not yet encoded."""
         query = "?" + urlencode(pairs, quote_via=quote) if pairs else ""
         return self.raw("GET", (path + query).encode())
 
@@ -170,7 +171,7 @@ class Served:
         self._database = await open_database(self._url, settings, 2)
         async with self._database.connection() as connection:
             with pytest.MonkeyPatch.context() as patch:
-                # However few they are, rows are counted by keys.
+                # Count rows by keys even in small tables.
                 patch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
                 schema = await live_schema.read_live_schema(connection, catalog)
         assert not schema.faults, schema.faults
@@ -212,7 +213,8 @@ def _context(criteria: Criteria, catalog: Catalog, limits: Limits) -> Context:
 
 @contextmanager
 def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteria = NO_CRITERIA) -> Iterator[Served]:
-    """The catalog over a new database. ddl: tables besides the built-in ones. criteria: of the context."""
+    """Serve the catalog with a new database. ddl: further tables besides the built-in ones. criteria: those of the
+    context."""
     name = f"waterspout_property_{os.getpid()}_{next(_numbers)}"
     on_server(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' {_locale(postgres_url)}")
     url = with_database(postgres_url, name)
@@ -229,7 +231,8 @@ def served(postgres_url: str, catalog: Catalog, ddl: str = "", criteria: Criteri
 
 
 def _locale(postgres_url: str) -> str:
-    """Code point order and the case of every letter, as the embedded database has it, on any server."""
+    """Return the locale with the order of the embedded database: by code points, with the case of every letter. It
+    works on any server."""
 
     async def version() -> int:
         connection = await asyncpg.connect(postgres_url)

@@ -1,4 +1,4 @@
-"""The values of many rows are converted and checked as a column exactly as one by one."""
+"""Converting and checking the values of many rows as a column gives the same result as one by one."""
 
 from __future__ import annotations
 

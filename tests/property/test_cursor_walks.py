@@ -1,6 +1,6 @@
-"""Whatever comes and goes between the pages, a walk by cursors visits each row that stays exactly once, in the order of
-the list: there and back again, in lists, related collections and linkage, over nulls and keys that go two ways.
-"""
+"""A walk by cursors visits each row that stays exactly once and in order, whatever is added or deleted between the
+pages: forwards and backwards, in lists, related collections and linkage, with nulls and with keys of both
+directions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHANGE = "UPDATE users SET words = array_append(words, 'x') WHERE id = $1"
 
 
 class User(msgspec.Struct, frozen=True):
-    """Few values, so that many rows are alike in a key."""
+    """A user. The attributes have few values, so that many rows are equal in a sort key."""
 
     last_name: str
     age: int | None
@@ -50,7 +50,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What happens between two pages. leaving, changed: places in the list of all ids, modulo its length."""
+    """The changes between two pages. leaving, changed: positions in the list of all ids, modulo its length."""
 
     coming: list[User]
     leaving: list[int]
@@ -75,7 +75,7 @@ def server(postgres_url: str) -> Iterator[Served]:
 
 
 class Walk:
-    """One example: the pages that are still to come, and what has been done meanwhile."""
+    """One example: the pages to read, and the changes so far."""
 
     def __init__(self, server: Served, path: str, pairs: list[tuple[str, str]], turns: list[Turn]) -> None:
         self._server, self._path, self._pairs, self._turns = server, path, pairs, turns
@@ -88,7 +88,7 @@ class Walk:
         return self._get(self._path, [*self._pairs, ("page[size]", str(size)), ("page[after]", "")])
 
     def follow(self, answer: Answer, way: str) -> tuple[list[str], Answer]:
-        """The ids of all pages from an answer on, and the last page."""
+        """Follow a link from an answer to the last page. Return the ids of all pages, and the last page."""
         visited = answer.ids
         while way in (links := answer.document["links"]):
             if self._turns:
@@ -100,7 +100,7 @@ class Walk:
         return visited, answer
 
     def check(self, visited: list[str], there: list[str]) -> None:
-        """there: before the first page was asked for."""
+        """Check the visited ids. there: the ids before the first page was requested."""
         stayed = [each for each in there if each not in self._gone]
         assert len(set(visited)) == len(visited)
         assert [each for each in visited if each in set(stayed)] == [each for each in stayed if each in set(visited)]

@@ -1,5 +1,5 @@
-"""A filter's result equals the same filter in plain Python over the same rows, through the whole server; so do
-sorts, and the concatenation of pages."""
+"""A filter over HTTP has the same result as the same filter in plain Python over the same rows. The same holds for
+sorts and for the concatenation of pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def corner_server(postgres_url: str) -> Iterator[Served]:
 
 @pytest.fixture(scope="module", params=SEEDS)
 def corner_model(corner_server: Served, request: pytest.FixtureRequest) -> Model:
-    """Link tables, references to itself, two relationships to one type, ids of text, uuid and another column."""
+    """The model of the sample resources: link tables, self-references, two relationships to one type, and ids of text,
+    of uuid and in another column."""
     rows = make_corner_rows(request.param)
     store_corner(corner_server, rows)
     return Model(rows)
@@ -77,7 +78,8 @@ def check(server: Served, model: Model, type_name: str, tests: list[Filter]) -> 
 @settings(max_examples=settings().max_examples // 5)
 @given(data=st.data())
 def test_operators(server: Served, model: Model, op: str, data: DataObject) -> None:
-    """Each operator on a value: as it is, under `not`, which tells unknown from false, and as a simple filter."""
+    """Each operator on a value: alone, under `not`, which shows the difference between unknown and false, and as a
+    simple filter."""
     type_name, test = data.draw(operator_on_value(op, model.rows))
     form = data.draw(one_of(("plain", "negated", "simple")))
     pair = simple(test)
@@ -122,7 +124,7 @@ def test_sorts_of_corners(corner_server: Served, corner_model: Model, data: Data
 
 @given(data=st.data())
 def test_simple_filters(server: Served, model: Model, data: DataObject) -> None:
-    """Several simple filters and a full one are one conjunction."""
+    """Several simple filters and a full filter are combined with AND."""
     type_name = data.draw(one_of(TYPES))
     tests = data.draw(st.lists(value_tests(type_name, model.rows), min_size=1, max_size=2))
     spoken = [(test, pair) for test in tests if (pair := simple(test)) is not None]
@@ -144,7 +146,8 @@ def test_sorts(server: Served, model: Model, data: DataObject) -> None:
 
 @given(data=st.data(), size=one_of((1, 2, 3, 5, 8, 13, 40)), is_offset=st.booleans())
 def test_pages(server: Served, model: Model, data: DataObject, size: int, is_offset: bool) -> None:
-    """Walked by `next`, the pages are the whole, in its order; walked back by `prev`, they are the same."""
+    """The pages reached by `next` together are the whole list in its order. Walking back by `prev` gives the same
+    pages."""
     type_name = data.draw(one_of(TYPES))
     sort = data.draw(sorts(type_name))
     test = data.draw(filters(type_name, model.rows, depth=2))
@@ -174,7 +177,7 @@ def test_pages(server: Served, model: Model, data: DataObject, size: int, is_off
 
 @given(data=st.data())
 def test_related_collections(server: Served, model: Model, data: DataObject) -> None:
-    """A to-many of a resource is a collection of its own, with the same filters and sorts."""
+    """A related to-many is a collection with the same filters and sorts."""
     parent, name = data.draw(one_of((("user", "computers"), ("user", "posts"), ("group", "users"))))
     row = data.draw(one_of(model.rows[parent]))
     type_name, related = model.related(name, parent, row)

@@ -1,4 +1,4 @@
-"""The context hides rows: every answer is byte for byte the answer of a server whose database does not have them."""
+"""If the context hides rows, every answer is byte for byte the answer of a server whose database does not have them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from tests.property.values import dump, near
 from tests.property.wild import quote_all, targets
 
 Hides = Mapping[str, tuple[Any, Callable[[Row, Rows], bool]]]
-"""By type: the filter that visible rows meet, and whether a row does, in plain Python."""
+"""By type: the filter that visible rows meet, and the same test in plain Python."""
 
 HEADERS = (("X-Request-Id", "the-same"),)
 
 
 def row_of(rows: Rows, type_name: str, id_value: Any) -> Row:
-    """All null if there is none."""
+    """Return the row with this id. If there is none, all its values are null."""
     return next((row for row in rows[type_name] if row["id"] == id_value), dict.fromkeys(rows[type_name][0]))
 
 
@@ -75,14 +75,14 @@ KEYS = {
     **{("user_bio", "user_id"): "user", ("article", "author_id"): "author", ("article", "editor_id"): "author"},
     **{("profile", "author_id"): "author", ("desk", "author_id"): "author", ("node", "parent_id"): "node"},
 }
-"""The keys in the rows, and the type that each refers to."""
+"""The keys in the rows, with the type that each refers to."""
 OPEN_KEYS = """
 ALTER TABLE posts ALTER user_id DROP NOT NULL; ALTER TABLE user_bios ALTER user_id DROP NOT NULL;
 """
 OPEN_CORNER_KEYS = """
 ALTER TABLE corner.articles ALTER author_id DROP NOT NULL; ALTER TABLE corner.profiles ALTER author_no DROP NOT NULL;
 """
-"""A key of a hidden row reads as null."""
+"""The key of a hidden row is shown as null."""
 
 
 NEXT_IDS = """
@@ -106,7 +106,7 @@ def without_hidden(rows: Rows, hides: Hides) -> Rows:
 
 
 def nullable(catalog: Catalog, hides: Hides) -> Catalog:
-    """What may be hidden may be null."""
+    """Return the catalog with nullable keys to all types with hidden rows."""
     return Catalog(
         [msgspec.structs.replace(one, relationships=_nullable(one)) if one.type in hides else one for one in catalog]
     )
@@ -119,8 +119,8 @@ def _nullable(resource: Resource) -> tuple[Any, ...]:
 
 
 class Pair(msgspec.Struct):
-    """hiding: the server whose context hides rows. bare: the server without these rows. rows: those of hiding.
-    visible: those of bare. fill: puts rows into the tables of a server."""
+    """Two servers. hiding: its context hides rows. bare: its database does not have these rows. rows: those of
+    `hiding`. visible: those of `bare`. fill: stores rows in the tables of a server."""
 
     hiding: Served
     bare: Served
@@ -135,20 +135,20 @@ class Pair(msgspec.Struct):
         return self.hiding.engine, self.bare.engine
 
     def write(self, method: str, path: str, document: Any) -> tuple[Answer, Answer]:
-        """The answers of both."""
+        """Send a write to both servers. Return both answers."""
         body = None if document is None else dump(document).encode()
         headers = (*HEADERS, ("Content-Type", "application/vnd.api+json"))
         hiding, bare = [server.raw(method, path.encode(), headers, body) for server in (self.hiding, self.bare)]
         return hiding, bare
 
     def reset(self) -> None:
-        """New ids are others than those of all rows."""
+        """Set the sequences of both servers so that new ids differ from all existing ones."""
         for server, rows in ((self.hiding, self.rows), (self.bare, self.visible)):
             self.fill(server, rows)
             server.sql((NEXT_IDS,))
 
     def check(self, target: bytes) -> Answer:
-        """Both give the same answer."""
+        """Check that both servers give the same answer."""
         answers = [server.raw("GET", target, HEADERS) for server in (self.hiding, self.bare)]
         hiding, bare = [(answer.status, answer.body) for answer in answers]
         assert hiding == bare, target
@@ -157,7 +157,7 @@ class Pair(msgspec.Struct):
 
 
 SOME = ("computer", "user_bio", "article", "tag")
-"""The types of which rows are hidden where other types have no criteria."""
+"""The types with hidden rows in the tests in which other types have no criteria."""
 
 
 @pytest.fixture(scope="module", params=["people", "corner", "some people", "some of the corner"])
@@ -218,7 +218,7 @@ def test_lists(pair: Pair, data: DataObject) -> None:
 
 
 def test_totals_that_are_counted_by_keys(pair: Pair) -> None:
-    """Those that have one of something: `counting.py` finds such filters."""
+    """Resources that have at least one related resource: `counting.py` finds such filters."""
     for type_name in pair.types:
         resource = pair.catalog.by_type[type_name]
         for name in [one.name for one in resource.relationships if not one.is_own_key]:
@@ -265,7 +265,7 @@ def test_wild_requests(pair: Pair, data: DataObject) -> None:
 
 @given(data=st.data())
 def test_streams(pair: Pair, data: DataObject) -> None:
-    """However few rows there are, an answer without pages is streamed."""
+    """With so few rows, answers without pages are only streamed because the limits are low."""
     type_name = data.draw(st.sampled_from(pair.types))
     resource = pair.catalog.by_type[type_name]
     pairs = [("page[size]", "0")]
@@ -280,9 +280,9 @@ def test_streams(pair: Pair, data: DataObject) -> None:
 
 
 HIDDEN = 3
-"""At least so many rows of each type are hidden from writes. No write makes one of them visible."""
+"""At least this many rows of each type are hidden from writes. No write makes one of them visible."""
 REQUIRED = (("post", "user_id"), ("user_bio", "user_id"), ("article", "author_id"), ("profile", "author_id"))
-"""The keys that are not null: what needs a hidden row is hidden as well."""
+"""The keys that are not null. A row that refers to a hidden row by such a key is hidden, too."""
 
 
 def hidden_ids(rows: Rows, types: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -313,7 +313,7 @@ def written_pair(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[
 
 @given(data=st.data())
 def test_writes(written_pair: Pair, data: DataObject) -> None:
-    """What is hidden is not there for a write either, and stays as it is."""
+    """For a write, hidden rows do not exist, and they are not changed."""
     pair = written_pair
     pair.reset()
     before = hidden(pair)
@@ -323,7 +323,7 @@ def test_writes(written_pair: Pair, data: DataObject) -> None:
         hiding, bare = pair.write(method, path, document)
         assert hiding.status < 500, (method, path, document, hiding)
         if 409 in (hiding.status, bare.status):
-            # A unique value or a foreign key of a hidden row refuses a write.
+            # The unique value or the foreign key of a hidden row may refuse a write.
             return
         assert (hiding.status, hiding.body) == (bare.status, bare.body), (method, path, document)
         has_deleted = has_deleted or (method == "DELETE" and "/relationships/" not in path)
@@ -332,7 +332,7 @@ def test_writes(written_pair: Pair, data: DataObject) -> None:
         names = [relationship.name for relationship in resource.relationships]
         include = f"&include={','.join(names)}" if names else ""
         pair.check(f"{resource.path}?page[size]=0{include}".encode())
-    # The deletion of a visible row may take hidden ones with it, or their keys.
+    # Deleting a visible row may delete hidden rows, or set their keys to null.
     assert has_deleted or hidden(pair) == before
 
 
@@ -364,11 +364,11 @@ def test_operations(written_pair: Pair, data: DataObject) -> None:
 
 
 CHANCE = {b"article", b"node"}
-"""Types of which the database chooses ids by chance: other ones on each server."""
+"""Types whose ids are random, so that they differ between the two servers."""
 
 
 def hidden(pair: Pair) -> list[Any]:
-    """The hidden rows in the tables, and the links that one of them has."""
+    """Return the hidden rows in the tables, and their links."""
     found: list[Any] = []
     by_type = hidden_ids(pair.rows, pair.types)
     if "article" in by_type:
@@ -422,7 +422,7 @@ def resource_objects(draw: Any, pair: Pair, resource: Resource, *, is_new: bool)
         is_required = is_new and isinstance(relationship, ToOne) and relationship.is_required
         if relationship.target in pair.types and (is_required or draw(st.integers(0, 2)) == 0):
             relationships[relationship.name] = {"data": draw(linkages(pair, relationship))}
-    # An id that the database chooses by chance is another one on each server.
+    # A random id would differ between the two servers.
     chosen = {"id": draw(st.sampled_from(("new", "newer")))} if is_new and resource.type == "article" else {}
     return {"type": resource.type, "attributes": attributes, "relationships": relationships} | chosen
 

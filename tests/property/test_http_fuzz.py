@@ -1,5 +1,5 @@
-"""Whatever bytes come: no answer of 500 and above, no fault in the log, no connection that hangs, and the next client
-is answered. Which shapes are refused is in `tests/http/test_hostile_http.py`."""
+"""Random bytes cause no answer of 500 or above, no fault in the log and no connection that hangs, and the next client
+is answered. `tests/http/test_hostile_http.py` lists what is refused."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.property.served import MEDIA_TYPE, Target
 
 SECONDS = 10.0
-"""More than any answer here takes: an example that waits for it fails."""
+"""Longer than any answer takes here. An example that waits for so long fails."""
 
 QUIET_SECONDS = 0.02
-"""What has not begun to answer after this is taken to wait for more."""
+"""If no answer begins within this time, the server is assumed to wait for more bytes."""
 
 STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 SANE = frozenset({501, 505})
-"""Of 500 and above: a method, a version that this server does not know."""
+"""The allowed statuses of 500 and above: an unknown method, an unknown version."""
 
 GROUP = b'{"data":{"type":"group","attributes":{"name":"x"}}}'
 
@@ -97,13 +97,13 @@ Item = TypeVar("Item")
 
 
 def rarely(odd: Sequence[Item], plain: Sequence[Item]) -> st.SearchStrategy[Item]:
-    """One in ten is odd."""
+    """Return a strategy that draws from `odd` in one of ten cases."""
     return st.integers(0, 9).flatmap(lambda number: st.sampled_from(plain if number else odd))
 
 
 @st.composite
 def chunked(draw: st.DrawFn) -> bytes:
-    """A body in chunks, of which some are not as they should be."""
+    """Draw a body in chunks. Some of them are invalid."""
     parts = []
     for piece in draw(st.lists(st.binary(min_size=1, max_size=40), max_size=4)):
         size = draw(rarely([b"0x%x", b"+%x", b"%x ", b"%x;a=b", b"%x;", b"-%x", b"%x\n"], [b"%x", b"%X", b"0%x"]))
@@ -132,7 +132,7 @@ def messages(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Some messages in a row, with a few bytes changed, left out or put in."""
+    """Draw several messages in a row, with a few bytes changed, left out or inserted."""
     data = bytearray(b"".join(draw(st.lists(messages(), min_size=1, max_size=3))))
     for _ in range(draw(st.integers(0, 2))):
         begin = draw(st.integers(0, len(data)))
@@ -152,7 +152,7 @@ WILD = st.one_of(
 
 @contextmanager
 def no_faults() -> Iterator[None]:
-    """Nothing is logged that is the server's own fault."""
+    """Check that no fault of the server is logged."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = records.append  # type: ignore[method-assign]
@@ -165,7 +165,7 @@ def no_faults() -> Iterator[None]:
 
 
 async def converse(port: int, data: bytes, cuts: list[int]) -> bytes:
-    """What comes back until the server closes the connection: at the latest when nothing more can come."""
+    """Send bytes, and return what the server answers until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     came = b""
     try:

@@ -1,4 +1,4 @@
-"""A long JSON text, which another decoder reads, has the same tree or the same fault as a short one."""
+"""A long JSON text, which is read by another decoder, has the same tree or the same error as a short one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis.strategies import SearchStrategy
 from querybuild.values import JsonFault, load_json
 
 LIMIT = 3
-"""Texts with more arrays and objects are long."""
+"""Texts with more arrays and objects count as long."""
 
 blanks = st.text(" \t\n\r", max_size=1)
 strings = st.text('ab:"\\ {[\né\0', max_size=3).map(json.dumps) | st.text("a:", max_size=2).map(json.dumps)
@@ -46,7 +46,7 @@ def read(text: str, max_depth: int) -> Any:
 def test_long_json(text: str) -> None:
     long = f"[{'[],' * LIMIT}{text}]"
     expected = read(long, 10**6)
-    # Both decoders know the limit of the depth.
+    # Both decoders apply the limit for the depth.
     assert read(long, LIMIT) in (expected, f"nested deeper than {LIMIT} levels")
 
 

@@ -1,5 +1,5 @@
-"""No request that is a request at all gives a 500: whatever its method, target, headers and body, the answer is a
-document that the official schema takes, and nothing of the inside stands in it."""
+"""No valid HTTP request causes a 500. Whatever its method, target, headers and body are, the answer is a document that
+the official schema accepts, and it reveals no internals."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def _constant(name: str) -> Never:
 
 
 def check(target: Target, request: Request) -> Answer:
-    """Sends it and looks at every side of the answer."""
+    """Send a request, and check everything about its answer."""
     answer = target.server.raw(request.method, request.target, request.headers, request.body)
     assert answer.status < 500, (request, answer)
     if request.method == "HEAD" or answer.status == 204:
         assert answer.body == b""
         return answer
     if request.target.startswith(b"*"):
-        # No request of any resource: only OPTIONS asks about the whole server.
+        # The target `*`: only OPTIONS is allowed for it.
         assert (answer.status, answer.body) == (400, b""), (request, answer)
         return answer
     assert answer.headers["content-type"] == MEDIA_TYPE, (request, answer)
@@ -83,7 +83,8 @@ def check(target: Target, request: Request) -> Answer:
     assert ("errors" in document) == (answer.status >= 400), (request, answer)
     if "errors" in document:
         _check_errors(request, answer, document["errors"])
-    # The root has links alone, which name every collection: the contract wants them, the schema does not know them.
+    # The document of the root only has links to every collection. The contract requires this, but the schema does not
+    # allow it.
     if "links" not in document or "data" in document:
         faults = [f"{fault.message[:300]} at {fault.instance_path}" for fault in SCHEMA.iter_errors(document)]
         assert not faults, (request, answer, faults)
@@ -120,7 +121,7 @@ def test_one_filter(target: Target, data: DataObject) -> None:
 
 @given(data=st.data())
 def test_queries_below_a_resource(target: Target, data: DataObject) -> None:
-    """The resource itself, what is related to it, and its linkage."""
+    """The resource itself, its related resources and its linkage."""
     resource = data.draw(st.sampled_from([known for known in target.catalog if known.relationships]))
     relationship = data.draw(st.sampled_from(resource.relationships))
     below = data.draw(st.sampled_from(["", f"/{relationship.name}", f"/relationships/{relationship.name}"]))
@@ -138,7 +139,7 @@ def test_anything_to_any_route(target: Target, data: DataObject) -> None:
 
 @given(data=st.data())
 def test_bodies(target: Target, data: DataObject) -> None:
-    """Creates, and updates of a resource that may be there."""
+    """Creates, and updates of a resource that may exist."""
     resource = data.draw(st.sampled_from(target.catalog.resources))
     id_text = data.draw(st.sampled_from([None, "1", "2", "3"]))
     path = resource.path + ("" if id_text is None else f"/{id_text}")

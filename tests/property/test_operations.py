@@ -1,5 +1,5 @@
-"""No list of operations gives a 500: whatever stands in it, it is done whole or refused in the form of its media type,
-and a refusal leaves every row as it was."""
+"""No list of operations causes a 500. It is executed completely, or refused in the form of its media type. A refusal
+changes no row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 
 def names(is_wild: bool) -> SearchStrategy[dict[str, Any]]:
-    """What names a resource besides its type."""
+    """Return a strategy for the members that identify a resource, besides its type."""
     ids: SearchStrategy[Any] = st.integers(1, 12).map(str)
     if is_wild:
         ids = st.one_of(ids, st.sampled_from(IDS), trees)
@@ -72,7 +72,7 @@ def operations(draw: DrawFn, catalog: Catalog, is_wild: bool) -> dict[str, Any]:
 
 
 def _with_lids(draw: DrawFn, data: dict[str, Any]) -> dict[str, Any]:
-    """Some of its linkage by lid."""
+    """Return the data with some of its linkage by lid."""
     relationships = {}
     for name, relationship in data.get("relationships", {}).items():
         linkage = relationship["data"]

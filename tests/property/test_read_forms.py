@@ -1,5 +1,5 @@
-"""What was asked before does not change how a read is prepared: an engine that has answered many requests makes the
-same plan, statements, values, links, cursor marks and errors as a new one."""
+"""Earlier requests do not change how a read is prepared. An engine that has answered many requests creates the same
+plan, statements, values, links, cursor marks and errors as a new one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NARROW = Settings(
     max_includes=1,
 )
 FORMS = 10
-"""How many forms of a route one example has."""
+"""How many forms of a route are in one example."""
 
 KINDS: tuple[Literal["collection", "related", "linkage", "resource"], ...]
 KINDS = ("collection", "collection", "collection", "related", "linkage", "resource")
@@ -44,7 +44,7 @@ SHAPES = {"related": Shape.RELATED, "linkage": Shape.RELATIONSHIP}
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Resources, and those of their types that have filters to draw."""
+    """A catalog, and the types for which filters can be drawn."""
 
     catalog: Catalog
     types: tuple[str, ...]
@@ -61,7 +61,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 
 def shape_of(random: Random, catalog: Catalog, resource: Resource) -> ReadShape:
-    """A route whose answer shows rows of the resource."""
+    """Draw a route whose answer shows rows of the resource."""
     kind = random.choice(KINDS)
     if kind == "resource":
         return ReadShape(kind, resource, accepts=ON_ONE)
@@ -74,7 +74,7 @@ def shape_of(random: Random, catalog: Catalog, resource: Resource) -> ReadShape:
 
 
 def query_string(filling: Filling, mark: str) -> str:
-    """mark: of the list, for its cursors."""
+    """Return the query string of a request. mark: that of the list, for cursors."""
     texts = []
     for name, value in filling.parameters:
         if isinstance(value, CursorText):
@@ -84,7 +84,7 @@ def query_string(filling: Filling, mark: str) -> str:
 
 
 def mark_of(engine: Engine, shape: ReadShape, filling: Filling) -> str:
-    """The mark that cursors of the list have; "" where there is no such list, or no cursor."""
+    """Return the mark for cursors of the list, or "" if the request is invalid or has no cursors."""
     if not any(isinstance(value, CursorText) for _, value in filling.parameters):
         return ""
     begun: list[tuple[str, Value]] = [
@@ -112,7 +112,7 @@ def facts(engine: Engine, shape: ReadShape, query: str) -> tuple[object, ...]:
 
 def plans(read: PreparedRead) -> tuple[object, ...]:
     statements = [(one.sql, one.slots) for one in read.ready.statements.all()]
-    # 1, 1.0 and True are equal, and PostgreSQL takes each for another column.
+    # The values 1, 1.0 and True are equal in Python, but not for PostgreSQL.
     values = repr(read.values)
     return read.plan, statements, values, read.page, read.queries, read.filters, read.cursor_mark, read.cursor_parent
 
@@ -130,6 +130,6 @@ def test_earlier_requests_change_no_read(subject: Subject, random: Random) -> No
     for filling in [filling for _ in range(FORMS) for filling in forms.fillings(shape.accepts)]:
         query = query_string(filling, mark_of(subject.engine(limits), shape, filling))
         expected = facts(subject.engine(limits), shape, query)
-        # The third time the query string is in the cache.
+        # At the third time the query string is in the cache.
         for _ in range(3):
             assert facts(known, shape, query) == expected, query

@@ -1,4 +1,5 @@
-"""What is written is what is read: values of every type, parts of a resource, and the whole of it as it was read."""
+"""Written values are read back unchanged: values of every type, parts of a resource, and a whole resource as it was
+read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.property.values import Token, dump, near
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 decimals = st.decimals(allow_nan=False, allow_infinity=False, places=4).map(lambda number: f"{number + 0:f}")
-# Six digits, and few enough before the point: PostgreSQL does not show a float4 by a number midway between two of them.
+# At most six digits, and few before the point: PostgreSQL rounds a number midway between two values of float4.
 singles = (
     st.floats(-1e7, 1e7, width=32)
     .map(lambda number: float(f"{number:.6g}"))
@@ -68,7 +69,7 @@ def clocks(draw: DrawFn) -> str:
 
 @st.composite
 def spans(draw: DrawFn) -> str:
-    """One sign for years and months, one for the clock, as PostgreSQL keeps an interval."""
+    """Draw a duration. PostgreSQL stores one sign for years and months, and one for the clock."""
     sign, clock_sign = draw(st.sampled_from(("", "-"))), draw(st.sampled_from(("", "-")))
     years, months = draw(st.integers(0, 9999)), draw(st.integers(0, 11))
     hours, minutes, microseconds = draw(st.integers(0, 99999)), draw(st.integers(0, 59)), draw(seconds)
@@ -89,7 +90,7 @@ blobs = st.binary(max_size=20).map(lambda octets: base64.b64encode(octets).decod
 
 
 def padded(most: int) -> SearchStrategy[str]:
-    """Texts of a char column: the blanks at the end are not theirs."""
+    """Return a strategy for texts of a char column, whose trailing blanks are not part of the value."""
     return texts.map(lambda text: text[:most].rstrip(" "))
 
 
@@ -153,12 +154,12 @@ def people(postgres_url: str) -> Iterator[Served]:
 
 
 def parsed(text: str | bytes) -> Any:
-    """JSON with numbers digit by digit."""
+    """Parse JSON, and keep all digits of numbers."""
     return json.loads(text, parse_float=Decimal)
 
 
 def some(data: DataObject) -> dict[str, Any]:
-    """A few attributes with their values or null."""
+    """Draw a few attributes, with values or null."""
     names = data.draw(SOME)
     return {name: data.draw(st.one_of(VALUES[name], VALUES[name], VALUES[name], st.none())) for name in names}
 
@@ -168,7 +169,7 @@ def write(server: Served, method: str, path: str, data: Any) -> Answer:
 
 
 def create(server: Served, attributes: dict[str, Any]) -> tuple[str, Any]:
-    """Its id, and its attributes as they were answered."""
+    """Create a resource. Return its id, and its attributes in the answer."""
     answer = write(server, "POST", "/samples", {"type": "sample", "attributes": attributes})
     assert answer.status == 201, answer.body
     data = parsed(answer.body)["data"]
@@ -208,7 +209,7 @@ def test_update_leaves_the_rest(server: Served, data: DataObject) -> None:
 
 @given(data=st.data())
 def test_whole_sample_as_read(server: Served, data: DataObject) -> None:
-    """Read-only attributes among them."""
+    """The document includes read-only attributes."""
     created, _ = create(server, some(data))
     place = "UPDATE corner.samples SET place = '(1,2)', address = '10.0.0.1' WHERE id = $1"
     if data.draw(st.booleans()):
@@ -218,7 +219,7 @@ def test_whole_sample_as_read(server: Served, data: DataObject) -> None:
 
 @given(data=st.data())
 def test_whole_resource_as_read(people: Served, data: DataObject) -> None:
-    """With the linkage of every relationship."""
+    """The document includes the linkage of every relationship."""
     type_name = data.draw(st.sampled_from(TYPES))
     row = data.draw(st.sampled_from(make_rows(0)[type_name]))
     path = f"{PATHS[type_name]}/{row['id']}"
@@ -237,7 +238,7 @@ def unchanged(server: Served, path: str, path_read: str) -> None:
 
 
 def sendable(tree: Any) -> Any:
-    """A tree with its numbers as the digits that they came in."""
+    """Return a tree in which numbers are sent with the same digits."""
     if isinstance(tree, Decimal):
         return Token(str(tree))
     if isinstance(tree, dict):
@@ -247,7 +248,8 @@ def sendable(tree: Any) -> Any:
 
 @given(data=st.data())
 def test_what_is_read_can_be_written(server: Served, data: DataObject) -> None:
-    """Whatever form a value was accepted in, the form in which it is read is accepted and stays."""
+    """A value may be written in several forms. The form in which it is read is one of them, and writing it changes
+    nothing."""
     attribute = data.draw(st.sampled_from([corner.attribute_of(corner.SAMPLE_TYPE, name) for name in VALUES]))
     value = data.draw(near(attribute))
     answer = write(server, "POST", "/samples", {"type": "sample", "attributes": {attribute.name: value}})
@@ -258,7 +260,7 @@ def test_what_is_read_can_be_written(server: Served, data: DataObject) -> None:
 
 
 def truths(value: Any) -> dict[str, tuple[Any, bool]]:
-    """operator -> its val, and whether the value meets it."""
+    """Return for each operator a val, and whether the value meets the condition."""
     found = {"eq": True, "ne": False, "is_": True, "isnot": False, "le": True, "ge": True, "lt": False, "gt": False}
     found |= {"startswith": True, "endswith": True}
     tests = {op: (value, truth) for op, truth in found.items()}
@@ -276,7 +278,7 @@ def truths(value: Any) -> dict[str, tuple[Any, bool]]:
 
 @given(data=st.data())
 def test_what_is_read_can_be_found(server: Served, data: DataObject) -> None:
-    """Every operator of a type, on a value in the form in which it is read."""
+    """Every operator of a type accepts a value in the form in which it is read."""
     attribute = data.draw(st.sampled_from([corner.attribute_of(corner.SAMPLE_TYPE, name) for name in VALUES]))
     created, answered = create(server, {attribute.name: data.draw(VALUES[attribute.name])})
     value = answered[attribute.name]

@@ -1,5 +1,5 @@
-"""Any sequence of writes leaves what the model of them in plain Python says: creates, updates, deletes, writes of
-relationships and of what is related, and atomic operations. After each one everything is read and is equal.
+"""Any sequence of writes has the result of the model in plain Python: creates, updates, deletes, writes of
+relationships and of related resources, and atomic operations. After each write everything is read and compared.
 
 In a hunt each run has more steps than in the suite.
 """
@@ -28,7 +28,7 @@ JSONAPI = {"version": "1.0"}
 
 
 def _add(type_name: str, lid: str, attributes: Json, **keys: str) -> Json:
-    """keys: relationship -> the type at whose first resource it ends."""
+    """Return an operation that adds a resource. keys: relationship -> the type whose first resource it refers to."""
     links = {name: {"data": {"type": target, "lid": "1"}} for name, target in keys.items()}
     return {"op": "add", "data": {"type": type_name, "lid": lid, "attributes": attributes, "relationships": links}}
 
@@ -49,7 +49,7 @@ BEGINNING = (
 
 
 class Writes(RuleBasedStateMachine):
-    """One run: what the model has, and the server."""
+    """One run: the model and the server."""
 
     server: Served
 
@@ -88,7 +88,7 @@ class Writes(RuleBasedStateMachine):
         self.draw(data, drawn.batches(self.model))
 
     def teardown(self) -> None:
-        """No transaction has outlived its request."""
+        """Check that no transaction has outlived its request."""
         states = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
         assert self.server.sql((states,)) == []
 
@@ -117,7 +117,7 @@ class Writes(RuleBasedStateMachine):
         return answer.document
 
     def read_all(self) -> None:
-        """Each collection with all that its resources are linked to."""
+        """Read each collection, with all related resources."""
         for type_name, kind in TYPES.items():
             names = tuple(kind.relationships)
             document = self.get(f"{kind.path}?page[size]=0&include={','.join(names)}")
@@ -129,7 +129,7 @@ class Writes(RuleBasedStateMachine):
             assert document["meta"] == {"count": len(ids), "total": len(ids), "totalPages": int(bool(ids))}
 
     def read_touched(self) -> None:
-        """The routes of the first relationships that the request was about."""
+        """Read the routes of some relationships that the request wrote."""
         for type_name, id_text, name in list(dict.fromkeys(self.model.touched))[:4]:
             if id_text in self.model.state.rows[type_name]:
                 relationship, path = TYPES[type_name].relationships[name], path_of(type_name, id_text)
@@ -142,7 +142,7 @@ class Writes(RuleBasedStateMachine):
                 assert identifiers(related) == expected_linkage(self.model, type_name, id_text, name)
 
 
-# what is there
+# resources
 
 
 def path_of(type_name: str, id_text: str) -> str:
@@ -169,7 +169,7 @@ def expected_linkage(model: Model, type_name: str, id_text: str, name: str) -> A
 
 
 def check_resource(model: Model, resource: Json, type_name: str, id_text: str, shown: tuple[str, ...]) -> None:
-    """shown: the relationships whose linkage stands there."""
+    """Compare a resource with the model. shown: the relationships whose linkage it shows."""
     assert (resource["type"], resource["id"]) == (type_name, id_text)
     assert resource["attributes"] == model.attributes(type_name, id_text), resource
     assert unquote(resource["links"]["self"]) == PUBLIC_URL + unquote(path_of(type_name, id_text))
@@ -183,7 +183,7 @@ def check_resource(model: Model, resource: Json, type_name: str, id_text: str, s
 
 
 def check_included(model: Model, included: list[Json], primary: list[tuple[str, str]], names: tuple[str, ...]) -> None:
-    """names: the relationships of the primary resources that are included."""
+    """Compare the included resources. names: the relationships of the primary resources that are included."""
     expected = {
         (TYPES[type_name].relationships[name].target, key)
         for type_name, id_text in primary
@@ -243,7 +243,7 @@ def check_resource_answer(model: Model, request: Request, outcome: Outcome, answ
 
 
 def inverse_of(route: tuple[str, ...]) -> str:
-    """The relationship of a new resource to the one that it is created at."""
+    """Return the relationship of a new resource to the resource that it is created below."""
     match TYPES[route[0]].relationships[route[2]]:
         case Reverse() as reverse:
             return reverse.key
@@ -259,7 +259,7 @@ def inverse_of(route: tuple[str, ...]) -> str:
 
 
 def known_id(model: Model, type_name: str, id_text: str, answered: str) -> str:
-    """The id that the server has chosen becomes the model's."""
+    """Put the id that the server has chosen into the model."""
     if id_text.startswith(NEW):
         assert is_canonical(TYPES[type_name], answered)
         model.rename(type_name, id_text, answered)
@@ -293,7 +293,7 @@ def check_results(model: Model, request: Request, outcome: Outcome, answer: Answ
 
 
 def check_result(found: Json, expected: Json, request: Request) -> None:
-    """The resource as it was when its operation was done."""
+    """Compare a result with the resource as it was after its operation."""
     assert found == expected, request
 
 
@@ -315,13 +315,13 @@ def check_refusal(request: Request, outcome: Outcome, answer: Answer) -> None:
 
 
 def check_pointer(request: Request, pointer: str) -> None:
-    """It names something of the document, or something that lacks in what is there."""
+    """Check that a pointer refers to a part of the document, or to a missing member of an existing part."""
     found = request.document
     *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     for part in path:
         is_there = part in found if isinstance(found, dict) else isinstance(found, list) and int(part) < len(found)
         if not is_there:
-            # `attributes` and `relationships` may lack as a whole.
+            # `attributes` and `relationships` may be missing as a whole.
             assert part in ("attributes", "relationships"), (request, pointer)
             return
         found = found[part] if isinstance(found, dict) else found[int(part)]
@@ -329,7 +329,7 @@ def check_pointer(request: Request, pointer: str) -> None:
 
 
 def check_detail(request: Request, outcome: Outcome, answer: Answer) -> None:
-    """The failure as service.md has it."""
+    """Check that the failure has the form of service.md."""
     assert outcome.refusals, (request, outcome, answer)
     assert answer.status == 422, (request, outcome, answer)
     assert answer.headers["content-type"] == "application/json"
@@ -350,7 +350,7 @@ def server(postgres_url: str) -> Iterator[Served]:
 
 
 def runs(server: Served) -> type[Writes]:
-    """Hypothesis makes the runs, without arguments."""
+    """Return the class for a server. Hypothesis creates its runs without arguments."""
     return type("Run", (Writes,), {"server": server})
 
 
@@ -382,7 +382,7 @@ FOUND: dict[str, list[Json]] = {
         {"op": "add", "ref": {**PERSON, "relationship": "team"}, "data": {"type": "team", "id": "1"}},
     ],
 }
-"""What hunts have found."""
+"""Examples that hunts have found."""
 
 
 @pytest.mark.parametrize("name", FOUND)

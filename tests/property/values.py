@@ -1,7 +1,6 @@
-"""JSON values that are near to what a type takes, or far from it, and their text. What comes in: an attribute. What
-goes out: trees of dicts, lists, scalars, `Token` (a text that goes out as it stands) and `Pairs` (an object whose names
-may stand twice).
-"""
+"""Strategies for JSON values that are similar to the values of a type, or very different, and their text. What comes
+in: an attribute. What goes out: trees of dicts, lists, scalars, `Token` (a text that is sent unchanged) and `Pairs` (an
+object that may have duplicate names)."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from querybuild.resource import Attribute
 
 
 class Token(msgspec.Struct, frozen=True):
-    """JSON, or nearly, as it stands."""
+    """A text that is sent as JSON without a change. It may be invalid."""
 
     text: str
 
@@ -206,7 +205,7 @@ NEAR: dict[str, tuple[Any, ...]] = {
 
 
 def near(attribute: Attribute) -> SearchStrategy[Any]:
-    """A value that the attribute's type might take."""
+    """Return a strategy for values that the attribute's type might accept."""
     column_type = attribute.type.element or attribute.type
     family = column_type.family.replace("jsonb", "json")
     choices = (*NEAR.get(family, TEXTS), *column_type.choices)

@@ -1,6 +1,5 @@
-"""Strategies for requests that nobody should send: near to what is right, or far from it. What comes in: a Catalog.
-What goes out: query strings, targets, headers and bodies as bytes.
-"""
+"""Strategies for requests with errors: nearly valid ones, and very different ones. What comes in: a Catalog. What goes
+out: query strings, targets, headers and bodies as bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def field_names(resource: Resource) -> SearchStrategy[str]:
 
 @st.composite
 def dotted(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, Attribute | None]:
-    """A path that is right, or nearly, and the attribute at its end."""
+    """Draw a path that is valid or nearly valid. Return it with the attribute at its end."""
     steps: list[str] = []
     while resource.relationships and len(steps) < 4 and draw(st.booleans()):
         relationship: Relationship = draw(st.sampled_from(resource.relationships))
@@ -98,7 +97,7 @@ def filter_objects(draw: DrawFn, catalog: Catalog, resource: Resource) -> Any:
 
 @st.composite
 def near_filters(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, str]:
-    """One parameter that is right in all but its value, which PostgreSQL may be the first to refuse."""
+    """Draw a filter parameter that only has an invalid value, which perhaps only PostgreSQL refuses."""
     path, attribute = draw(dotted(catalog, resource).filter(lambda found: found[1] is not None))
     assert attribute is not None
     op = draw(st.sampled_from(operator_names(attribute)))
@@ -120,7 +119,7 @@ def _first(found: tuple[str, Attribute | None]) -> str:
 
 @st.composite
 def pairs(draw: DrawFn, catalog: Catalog, resource: Resource) -> tuple[str, str]:
-    """One parameter, decoded."""
+    """Draw one parameter, decoded."""
     path, attribute = draw(dotted(catalog, resource))
     other = draw(dotted(catalog, resource).map(_first))
     lists = st.lists(st.one_of(st.just(path), st.just(other), texts), max_size=3).map(",".join)
@@ -166,7 +165,7 @@ raw_bytes = st.one_of(
 
 
 def _as_target(text: bytes) -> bytes:
-    """Without what would end a request line: what is not yet a request is no concern of these tests."""
+    """Remove the characters that would end a request line, because these tests only send valid HTTP."""
     return bytes(byte for byte in text if byte > 0x20 and byte != 0x7F)
 
 
@@ -176,7 +175,7 @@ def _encoded(text: str) -> bytes:
 
 @st.composite
 def queries(draw: DrawFn, catalog: Catalog, resource: Resource) -> bytes:
-    """A whole query string, without its question mark."""
+    """Draw a whole query string, without its question mark."""
     found = draw(st.lists(pairs(catalog, resource), min_size=1, max_size=3))
     query = b"&".join(_encoded(name) + b"=" + _encoded(value) for name, value in found)
     if draw(st.integers(0, 4)) == 0:
@@ -293,7 +292,7 @@ METHODS = (
 
 @st.composite
 def requests(draw: DrawFn, catalog: Catalog) -> Request:
-    """Anything to any route. CONNECT is left out: its target is no path."""
+    """Draw a request to any route. CONNECT is left out, because its target is no path."""
     resource = draw(st.sampled_from(catalog.resources))
     body = draw(st.one_of(st.none(), bodies(catalog, resource, "1")))
     return Request(draw(st.sampled_from(METHODS)), draw(targets(catalog)), draw(headers), body)
@@ -304,7 +303,8 @@ def requests(draw: DrawFn, catalog: Catalog) -> Request:
 
 @st.composite
 def documents(draw: DrawFn, catalog: Catalog, resource: Resource, id_text: str | None) -> Any:
-    """Of one resource, nearly right; `id_text` as its id. Half of them are tame: few values, each near to its type."""
+    """Draw the document of a resource with the id `id_text`, which may have errors. Half of the documents have few
+    values, and all of them are similar to valid ones."""
     attributes = {}
     is_tame = draw(st.booleans())
     for attribute in resource.attributes:
@@ -333,7 +333,7 @@ def documents(draw: DrawFn, catalog: Catalog, resource: Resource, id_text: str |
 
 @st.composite
 def mutated(draw: DrawFn, tree: Any) -> Any:
-    """The tree with one change somewhere: a value of another type, a member less, one twice, one more."""
+    """Return the tree with one change: a value of another type, a member less, a duplicate, or a member more."""
     if isinstance(tree, dict) and tree and draw(st.integers(0, 3)):
         name = draw(st.sampled_from(list(tree)))
         return {**tree, name: draw(mutated(tree[name]))}
