@@ -92,8 +92,8 @@ def plan_columns(
     form: Form, attributes: Sequence[Sequence[Any]], linked: Sequence[tuple[str, Sequence[str]]]
 ) -> list[Sequence[Any]] | None:
     """Plan many creates of one form at once. Returns the values of each slot, or None if one of the changes has errors,
-    or needs more than its own row. attributes: the values of each attribute in all changes. linked: for each
-    relationship the type and the ids."""
+    or needs more than its own row, or if they have no values. attributes: the values of each attribute in all changes.
+    linked: for each relationship the type and the ids."""
     try:
         columns = [
             read_column(attribute, values, checks)
@@ -105,7 +105,8 @@ def plan_columns(
             columns.append(read_once(target.id_type.read, ids))
     except ValueFault:
         return None
-    return columns
+    # Without a column nothing tells how many rows there are.
+    return columns or None
 
 
 def _linked_ids(linkage: LinkageChange, target: Resource) -> dict[Any, str]:

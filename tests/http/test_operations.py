@@ -322,6 +322,15 @@ async def test_ids_follow_the_order_of_operations(api: Api) -> None:
     ]
 
 
+async def test_many_resources_of_defaults_alone(start: Start, corner_url: str) -> None:
+    """Their rows have no values that could be counted."""
+    api = await start(corner_url, CATALOG)
+    for count, members in ((9, {}), (20, {"attributes": {}}), (400, {"relationships": {}})):
+        sent = [{"op": "add", "data": {"type": "undetailed", **members}} for _ in range(count)]
+        assert len(results(await operate(api, *sent))) == count
+    assert await select(api, "SELECT count(*), max(line) FROM corner.entries") == [(429, "")]
+
+
 async def test_operations_of_different_shapes_stay_in_order(api: Api) -> None:
     """Operations of one type that cannot be one statement: different columns, and links."""
     await create_household(api)
