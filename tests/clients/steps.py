@@ -1,7 +1,7 @@
-"""What the scripts in Python share: a step that says its name.
+"""Runs the steps of the scripts in Python.
 
-In: the name and what to run. Out: a line of standard output for each step; what fails in one ends the script. It must
-not know a client.
+In: the name of a step and a function. Out: a line of standard output for each step. A step that fails ends the script.
+It knows no client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def step(name: str, run: Callable[..., Result], *arguments: object) -> Result:
-    """What `run` returns and raises."""
+    """Run the function, print the step's name, and return what the function returns."""
     try:
         result = run(*arguments)
     except BaseException:

@@ -1,7 +1,7 @@
-"""JSON:API clients of other people, each against a server of its own that was started as a user would start one.
+"""JSON:API clients by other authors, each with a server of its own that is started as a user would start it.
 
-In: the scripts beside this module, one a client, which take the server's URL. Out: what a script that fails has
-written. It must not know what a client does. `make test-clients` runs it; a plain run of the tests leaves it out.
+In: the scripts beside this module, one for each client, which take the server's URL. Out: the output of a script that
+fails. It does not know what a client does. Only `make test-clients` runs these tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODE_CLIENTS = {
     "@orbit/jsonapi": (HERE / "orbit.mjs",),
     "kitsu": (HERE / "kitsu.mjs",),
     "devour-client": (HERE / "devour.mjs",),
-    # The build with the linter.
+    # This condition selects the build that checks documents.
     "@warp-drive/json-api": ("--conditions=unpkg-dev", HERE / "warp-drive.mjs"),
 }
 PYTHON_CLIENTS = {
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.clients
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The URL of a server with a new embedded database and the demo rows."""
+    """Yield the URL of a server with a new embedded database and the demo rows."""
     with tempfile.TemporaryDirectory(prefix="waterspout-clients-") as folder:
-        # As root PostgreSQL runs as another user, who has to reach it.
+        # If root runs the tests, PostgreSQL runs as another user, who needs access.
         Path(folder).chmod(0o755)
         flags = ("--demo", "--port", "0", "--data-dir", f"{folder}/data", "--log-level", "warning")
         command = (Path(sys.executable).with_name("waterspout"), "serve", *flags)

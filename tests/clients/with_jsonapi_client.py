@@ -1,9 +1,10 @@
-"""jsonapi-client: sessions that cache, attributes that know when they are dirty, relationships fetched by their links.
+"""jsonapi-client: sessions that cache resources, attributes that know whether they were changed, and relationships that
+are fetched through their links.
 
-In: the URL of a server with the demo rows. Out: status 0 if all that the client does goes well. It must not know what
-the server is made of.
+In: the URL of a server with the demo rows. Out: status 0 if everything that the client does succeeds. It knows nothing
+about the parts of the server.
 
-The client takes types for paths: where a path is asked for it gets ours, with the arguments that it has for that.
+The client uses types as paths. Where it asks for a path it gets the server's, with arguments that the client accepts.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def ids(resources: Iterable[Any]) -> list[str]:
 
 
 def computers_of(user_id: str) -> list[str]:
-    """Asked anew: a session answers from its cache."""
+    """Return the names from a new request: a session would answer from its cache."""
     return ids(session().get(f"users/{user_id}/computers").resources)
 
 
@@ -70,7 +71,7 @@ def lists() -> None:
     names = [user["last_name"] for user in page.resources]
     assert len(names) == page.meta["count"] == 7
     assert names == sorted(names, reverse=True)
-    # Page by page, along links.next.
+    # Page by page, through links.next.
     everybody = ids(session().iterate("users", Modifier("page[size]=7")))
     assert len(everybody) == len(set(everybody)) == page.meta["total"]
 
@@ -79,7 +80,7 @@ def filters() -> None:
     blocked = session().get("users", Filter(status="block")).resources
     assert blocked
     assert {user["status"] for user in blocked} == {"block"}
-    # Its keywords turn _ into -, which no attribute here has in its name.
+    # The client's keyword arguments would replace _ by -, and no attribute here has a - in its name.
     named = session().get("users", Filter("filter[first_name]=Zoë")).resources
     assert ids(named) == ["1"]
     both = session().get("users", Filter(status="active", group__id="1") + Modifier("sort=id")).resources
@@ -93,7 +94,7 @@ def includes() -> None:
         assert user.computers
         assert all(computer["name"] for computer in user.computers)
         assert user.group["name"]
-        # What was not included is fetched by its related link.
+        # What was not included is fetched through its related link.
         assert all(post.type == "post" for post in user.posts)
         assert user.bio["birth_city"]
 
@@ -122,7 +123,8 @@ def update(user_id: str) -> None:
 
 
 def write_relationships(user_id: str) -> None:
-    # Its own way: a PATCH of the resource with the relationships that are dirty. After a commit it needs to read anew.
+    # The client sends a PATCH of the resource with the changed relationships. After a commit it has to read the
+    # resource again.
     with session() as here:
         user = here.get(f"users/{user_id}", Inclusion("computers", "group")).resource
         user.relationships.computers.set(["3", "2"], "computer")
@@ -134,9 +136,10 @@ def write_relationships(user_id: str) -> None:
         assert user.group.id == "2"
         user.relationships.group.set(None)
         user.commit()
-    # The other ways to see that there is none, a document whose data is null, it does not understand.
+    # The client does not understand the other ways to find an empty relationship, because their documents have `data:
+    # null`.
     assert session().get(f"users/{user_id}", Inclusion("group")).resource.group is None
-    # The relationship's own link.
+    # Here the client uses the relationship's own link.
     with session() as here:
         link = here.get("users", user_id).resource.relationships.computers.links.self.url
         computer = [{"type": "computer", "id": "4"}]

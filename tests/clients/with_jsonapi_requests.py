@@ -1,7 +1,7 @@
-"""jsonapi-requests: objects that are sent as they were read, to paths that end in a slash.
+"""jsonapi-requests: sends objects as it read them, to paths that end in a slash.
 
-In: the URL of a server with the demo rows. Out: status 0 if all that the client does goes well. It must not know what
-the server is made of.
+In: the URL of a server with the demo rows. Out: status 0 if everything that the client does succeeds. It knows nothing
+about the parts of the server.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def includes() -> None:
     assert user.computers
     assert all(computer.raw_object.attributes["name"] for computer in user.computers)
     assert user.group.name
-    # Without an include there is nothing of a relationship but its links.
+    # Without an include, a relationship has only links.
     assert User.from_id("1").computers is None
 
 
@@ -106,7 +106,8 @@ def create() -> str:
 
 
 def update(user_id: str) -> None:
-    # All that was read goes back: links without linkage, and what nobody may write, as it was before.
+    # The client sends back everything that it read: links without linkage, and read-only attributes with their old
+    # values.
     user = User.from_id(user_id)
     user.last_name = "Tacke"
     user.age = 82
@@ -121,7 +122,7 @@ def update(user_id: str) -> None:
 
 
 def write_relationships(user_id: str) -> None:
-    # Its own way: a relationship that is set goes with the rest of the object.
+    # The client sends a changed relationship together with the rest of the object.
     user = User.from_id(user_id)
     user.refresh()
     user.computers = [Computer.from_id("2"), Computer.from_id("3")]
@@ -143,7 +144,7 @@ def write_relationships(user_id: str) -> None:
 
 
 def delete(user_id: str) -> None:
-    # It sends the object with the DELETE.
+    # The client sends the object with the DELETE request.
     user = User.from_id(user_id)
     user.refresh()
     user.delete()

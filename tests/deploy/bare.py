@@ -1,9 +1,9 @@
-"""A machine with nothing but the C library, and how a program is started on it.
+"""A folder like a machine that has only the C library, and a way to start a program in it.
 
-In: a folder. Out: in it what a program needs that needs nothing else. As a program: a command that becomes this
-process inside such a folder; it has to begin as root.
+In: a folder. Out: in it everything that a program needs if it depends only on the C library. As a command, this module
+runs another command inside such a folder; it has to be started by root.
 
-    python bare.py ROOT UID [FOLDER...] -- COMMAND...       the folders are visible inside under their own names
+python bare.py ROOT UID [FOLDER...] -- COMMAND... makes these folders visible inside under their own names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PASSWD = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nnobody:
 
 
 def make(root: Path, *programs: Path) -> Path:
-    """Makes the machine, with these programs in /bin. The loader's name is part of every program's file."""
+    """Create the folder, with these programs in /bin. The path of the loader is written in every program's file."""
     for folder in ("bin", "etc", "proc", "dev", "tmp", "home/ann", "root", "var/lib", "var/cache", "lib64", "lib"):
         (root / folder).mkdir(parents=True)
         (root / folder).chmod(0o755)
@@ -31,7 +31,7 @@ def make(root: Path, *programs: Path) -> Path:
     for loader in Path("/lib64").glob("ld-linux*"):
         shutil.copy(loader, root / "lib64")
     for name in LIBRARIES:
-        # The loader looks for them in the folders of the system that it was built for.
+        # The loader searches the system folders that it was built for.
         found = next(path for folder in FOLDERS for path in Path("/").glob(f"{folder}/{name}"))
         (root / found.relative_to("/")).parent.mkdir(exist_ok=True)
         shutil.copy(found, root / found.relative_to("/"))

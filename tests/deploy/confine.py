@@ -40,7 +40,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Comparison(ctypes.Structure):
-    """An argument of a system call, as libseccomp compares it (struct scmp_arg_cmp)."""
+    """One comparison of a system call's argument, for libseccomp (struct scmp_arg_cmp)."""
 
     _fields_ = (
         ("argument", ctypes.c_uint),
@@ -51,7 +51,7 @@ class Comparison(ctypes.Structure):
 
 
 class Attributes(ctypes.Structure):
-    """struct mount_attr of mount_setattr(2)."""
+    """The struct mount_attr of mount_setattr(2)."""
 
     _fields_ = (
         ("to_set", ctypes.c_uint64),
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def read_unit(path: Path) -> Unit:
-    """The directives of all sections, each with its values in their order."""
+    """Return the directives of all sections, each with its values in their order."""
     unit: Unit = {}
     for line in path.read_text().splitlines():
         name, is_directive, value = line.partition("=")
@@ -92,8 +92,8 @@ def read_unit(path: Path) -> Unit:
 
 
 def confine_files(unit: Unit, uid: int, opened: Sequence[Path], credentials: Mapping[str, str]) -> None:
-    """ProtectSystem=strict, ProtectHome, PrivateTmp, PrivateDevices, PrivateIPC, ProcSubset, NoExecPaths, and the
-    folders that the unit has of its own."""
+    """Apply ProtectSystem=strict, ProtectHome, PrivateTmp, PrivateDevices, PrivateIPC, ProcSubset and NoExecPaths, and
+    create the unit's own folders."""
     checked(libc.unshare(NEW_MOUNTS | NEW_IPC))
     mount("none", "/", flags=RECURSIVE | PRIVATE)
     kept = {path: os.open(path, os.O_PATH) for path in opened}
@@ -112,7 +112,7 @@ def confine_files(unit: Unit, uid: int, opened: Sequence[Path], credentials: Map
             visible.mkdir(parents=True)
         mount(f"/proc/self/fd/{descriptor}", str(visible), flags=BIND | RECURSIVE)
     for folder in own_folders(unit).values():
-        # A dynamic user's are in a folder called private, and a link leads there.
+        # The folders of a dynamic user are below a folder named `private`, and a link leads to them.
         names = {folder, folder.replace("/var/lib/", "/var/lib/private/")}
         make_own(folder, uid, NO_EXEC if names & not_executed else 0)
     make_own(CREDENTIALS, uid, NO_EXEC)
@@ -132,7 +132,7 @@ def make_own(folder: str, uid: int, flags: int) -> None:
 
 
 def own_folders(unit: Unit) -> dict[str, str]:
-    """Those that systemd makes, by the variable in which it says where they are."""
+    """Return the folders that systemd creates for the unit, by the environment variable that contains the path."""
     return {
         name.replace("Directory", "_directory").upper(): f"{place}/{unit[name][0]}"
         for name, place in DIRECTORIES.items()
@@ -141,7 +141,7 @@ def own_folders(unit: Unit) -> dict[str, str]:
 
 
 def confine_user(uid: int) -> None:
-    """DynamicUser, CapabilityBoundingSet, NoNewPrivileges, UMask."""
+    """Apply DynamicUser, CapabilityBoundingSet, NoNewPrivileges and UMask."""
     for capability in range(LAST_CAPABILITY):
         libc.prctl(DROP_CAPABILITY, capability, 0, 0, 0)
     os.setgroups([])
@@ -152,7 +152,7 @@ def confine_user(uid: int) -> None:
 
 
 def allowed_calls(unit: Unit) -> set[str]:
-    """The names of the system calls that SystemCallFilter= leaves."""
+    """Return the names of the system calls that SystemCallFilter= allows."""
     shown = subprocess.run(
         ["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True, text=True, check=True
     )
@@ -178,7 +178,8 @@ def expanded(names: Iterable[str], sets: Mapping[str, Sequence[str]]) -> set[str
 
 
 def confine_calls(seccomp: ctypes.CDLL, unit: Unit, calls: set[str]) -> None:
-    """SystemCallFilter and -Architectures, RestrictAddressFamilies, RestrictNamespaces, MemoryDenyWriteExecute."""
+    """Apply SystemCallFilter, SystemCallArchitectures, RestrictAddressFamilies, RestrictNamespaces and
+    MemoryDenyWriteExecute."""
     families = [FAMILIES[name] for name in unit["RestrictAddressFamilies"][0].split()]
     both = WRITE | EXECUTE
     some = {
@@ -212,7 +213,7 @@ def mount_empty(folder: str, data: str, flags: int = NO_EXEC) -> None:
 
 
 def mark(folder: str, to_set: int = 0, to_clear: int = 0, depth: int = WHOLE_TREE) -> None:
-    """The folder, and what is mounted below it unless `depth` is 0."""
+    """Set and clear mount attributes of the folder and, unless `depth` is 0, of everything that is mounted below it."""
     attributes = Attributes(to_set, to_clear)
     size = ctypes.sizeof(attributes)
     checked(libc.syscall(MOUNT_SETATTR, HERE, folder.encode(), depth, ctypes.byref(attributes), size))

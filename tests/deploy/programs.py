@@ -1,6 +1,5 @@
-"""Programs that serve, as their own processes. What comes in: a command line. What goes out: its address, and the
-process. It must not know: what it is that serves.
-"""
+"""Starts programs that serve requests, each as a process. In: a command line. Out: the address and the process. It
+knows nothing about what the program serves."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Serving(NamedTuple):
 
 @contextmanager
 def serving(command: Sequence[str], environ: Mapping[str, str] | None = None, **options: object) -> Iterator[Serving]:
-    """From the moment on at which it says that it is ready until SIGTERM has ended it, with exit code 0."""
+    """Yield the program once it says that it is ready. SIGTERM ends it afterwards, and its exit code has to be 0."""
     process = subprocess.Popen(
         [str(part) for part in command],
         env=os.environ | (environ or {}),
@@ -64,8 +63,9 @@ def serving(command: Sequence[str], environ: Mapping[str, str] | None = None, **
 
 
 def confined(url: str, *folders: str, unit: Path = UNIT) -> list[str]:
-    """What runs a command that needs these folders as the unit does, its database URL as a credential. A database
-    behind a Unix socket is asked as the user to whom the socket belongs."""
+    """Return the command line that runs a command under the unit's restrictions, with its database URL as a credential
+    and with access to these folders. If the database listens on a Unix socket, the command runs as the user who owns
+    the socket."""
     host = parse_qs(urlsplit(url).query).get("host", [""])[0]
     uid = Path(host).stat().st_uid if host else 65534
     opened = [f"--open={folder}" for folder in (*folders, host) if folder]

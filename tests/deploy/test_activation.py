@@ -1,4 +1,4 @@
-"""Sockets that are open before the server is: by systemd's own tool, and across a restart."""
+"""Sockets that are opened before the server starts: by systemd's own tool, and across a restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_ports() -> tuple[int, int]:
 
 @pytest.fixture
 def activated(database_url: str) -> Iterator[tuple[int, int]]:
-    """The main and the admin port of a server that the first connection starts."""
+    """Yield the main and the admin port of a server that the first connection starts."""
     if shutil.which(TOOL) is None:
         pytest.skip("systemd is not installed")
     ports = free_ports()
@@ -65,7 +65,7 @@ def test_systemd_starts_the_server_for_the_first_connection(activated: tuple[int
 def test_a_connection_waits_while_the_service_is_restarted(database_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         descriptor = held.fileno()
-        # As systemd does it: descriptor 3, and the pid of who is to take it.
+        # As systemd does it: descriptor 3, and the process id of the program that shall accept it.
         start = (
             "import os, sys; "
             f"os.dup2({descriptor}, 3, inheritable=True); "

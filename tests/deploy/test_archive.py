@@ -1,4 +1,5 @@
-"""PostgreSQL out of the program that is one file: an archive takes its place here. No database."""
+"""How the one-file program unpacks PostgreSQL. In these tests a small archive replaces the program, and no database is
+needed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ FILES = {
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where it is unpacked; the umask is a service's."""
+    """Yield the folder into which it is unpacked. The umask is that of a service."""
     monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path / "cache"))
     before = os.umask(0o077)
     yield tmp_path / "cache"

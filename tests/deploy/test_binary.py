@@ -1,5 +1,5 @@
-"""The program in one file, as `make binary` and `make binary-full` left it in dist/: on a machine without Python, under
-the restrictions of its unit, with a user's own code. `make test-binary` builds and runs this."""
+"""The one-file program that `make binary` and `make binary-full` put into dist/: on a machine without Python, under the
+restrictions of its unit, and with a user's own code. `make test-binary` builds the program and runs these tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mac
 
 pytestmark = pytest.mark.binary
 
-# Of another's making: a module of Python, and one of C.
+# This code imports two other packages: a module of Python and one of C.
 RESOURCES = """
 import shop_words
 import xxlimited
@@ -44,7 +44,7 @@ INSERT INTO things (name) VALUES ('lamp');
 
 
 def inside(machine: Path, uid: int, folders: Sequence[str], *command: str) -> list[str]:
-    """A command on the bare machine."""
+    """Run a command on the bare machine."""
     return [sys.executable, "-m", "tests.deploy.bare", str(machine), str(uid), *folders, "--", *command]
 
 
@@ -77,7 +77,7 @@ def test_it_runs_where_there_is_the_c_library_alone(machine: Path, database_url:
 
 @as_root
 def test_it_starts_without_proc(machine: Path) -> None:
-    """Then it takes temporary files for what it otherwise keeps in memory, and removes them."""
+    """The program then uses temporary files for what it otherwise keeps in memory, and removes them."""
     start = "import os, sys; os.chroot(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
     command = [sys.executable, "-c", start, str(machine), "/bin/waterspout", "settings"]
     started = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -104,7 +104,7 @@ def test_the_full_one_runs_under_the_restrictions_of_its_unit(tmp_path: Path) ->
 
 
 def loaded(text: str, folder: Path) -> str:
-    """What a file of resources says that ends with an error."""
+    """Return the error message of a resources file that fails."""
     path = folder / "declared.py"
     path.write_text(text)
     database = "postgresql://127.0.0.1:1/nothing"
@@ -114,7 +114,8 @@ def loaded(text: str, folder: Path) -> str:
     return ended.stderr
 
 
-# Left out: what needs a display, tests, installers; and what is built on libraries under the GPL or LGPL.
+# These modules are left out: some need a display, some are tests or installers, and some use libraries under the GPL or
+# LGPL.
 MISSING = {
     *("antigravity", "idlelib", "tkinter", "_tkinter", "turtle", "turtledemo", "ensurepip", "lib2to3", "pydoc_data"),
     *("readline", "crypt", "_crypt", "nis", "_dbm", "_gdbm"),
@@ -137,7 +138,7 @@ raise RuntimeError(f"missing: {{missing}}")
 
 
 def has_module(name: str) -> bool:
-    """Whether this Python has it, which the program was built with."""
+    """Return whether this Python, with which the program was built, has the module."""
     tried = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False)
     return tried.returncode == 0
 
@@ -159,7 +160,7 @@ def test_a_users_own_resources_migrations_and_packages(tmp_path: Path, empty_url
 
 @as_root
 def test_the_full_one_brings_its_database_for_root(machine: Path) -> None:
-    """PostgreSQL's initdb wants a shell, and nothing else of the machine."""
+    """PostgreSQL's initdb needs a shell, and nothing else from the machine."""
     command = inside(machine, 0, [], "/bin/waterspout-full", "serve", "--demo", "--port", "0")
     with_shell(machine)
     for _ in range(2):
@@ -198,14 +199,14 @@ def test_the_benchmark_is_not_in_it() -> None:
 
 
 def test_a_running_server_does_not_mind_that_its_file_is_replaced(tmp_path: Path, database_url: str) -> None:
-    """What it has not imported yet it takes from the file that it was started from."""
+    """It imports further modules from the file that it was started from."""
     program = shutil.copy(PROGRAM, tmp_path / "waterspout")
     with serving([program, "serve", "--port", "0", "--database-url", database_url]) as server:
         new = tmp_path / "new"
         new.write_bytes(b"#!/bin/sh\nexit 1\n")
         new.rename(program)
         server.process.send_signal(signal.SIGHUP)
-        # The answer of the next generation, in a worker that was forked after the replacement.
+        # The new generation's answer, from a worker that was forked after the replacement.
         lines = iter(server.process.stderr.readline, "")
         assert any("generation 2 answers" in line for line in lines)
         assert server.get("/users")[0] == 200

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(ctypes.util.find_library("seccomp") is None, reason="libseccomp is not installed"),
 ]
 
-# What is tried, and the error that it ends with; None for what has to go well.
+# Each attempt and the error that it gets. None: it has to succeed.
 ATTEMPTS = {
     "open('/etc/waterspout', 'w')": "EROFS",
     "open('/usr/local/bin/waterspout', 'w')": "EROFS",
@@ -63,7 +63,7 @@ print(json.dumps({attempt: tried(attempt) for attempt in json.loads(sys.argv[1])
 
 
 def test_the_restrictions_are_there(database_url: str, tmp_path: Path) -> None:
-    """Without this the next test would prove nothing. The folder is one that others see."""
+    """Without this the next test would prove nothing. The folder is visible to other users."""
     command = [
         *confined(database_url, *PROGRAMS),
         sys.executable,

@@ -1,4 +1,4 @@
-"""The server as a container runs it: as the first process that there is, whose parent has no pid."""
+"""The server as a container runs it: as the first process, whose parent has no process id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_it_may_be_the_first_process(database_url: str) -> None:
     if not may_be_first():
         pytest.skip("a namespace of processes takes root")
     command = [*FIRST, *SERVER, "serve", "--port=0", "--database-url", database_url]
-    # A group of its own, which is what a signal to the process 0 would end.
+    # It gets its own process group, because a signal to the process 0 would end the whole group.
     with serving(command, start_new_session=True) as server:
         [first] = psutil.Process(server.process.pid).children()
         first.send_signal(signal.SIGHUP)

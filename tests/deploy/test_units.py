@@ -1,4 +1,4 @@
-"""The systemd units, by systemd's own judgement, and what they say of the server against what it does."""
+"""The systemd units: systemd itself checks them, and what they say about the server must agree with what it does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = sorted((ROOT / "deploy").glob("waterspout*.s*"))
 def test_the_units_are_as_systemd_wants_them(tmp_path: Path) -> None:
     assert [unit.name for unit in UNITS] == ["waterspout-admin.socket", "waterspout.service", "waterspout.socket"]
     for unit in UNITS:
-        # The program has to be there; which one makes no difference.
+        # The program has to exist, but any program will do.
         text = unit.read_text().replace("/usr/local/bin/waterspout", sys.executable)
         (tmp_path / unit.name).write_text(text)
     copies = sorted(tmp_path.iterdir())
@@ -30,7 +30,7 @@ def test_the_units_are_as_systemd_wants_them(tmp_path: Path) -> None:
 
 @needs_systemd
 def test_the_service_is_exposed_to_little() -> None:
-    """Of 10.0, which a unit without restrictions nearly has (9.6)."""
+    """The score goes up to 10.0. A unit without restrictions has 9.6."""
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=15", "--no-pager", str(UNIT)]
     judged = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.search(r"Overall exposure level for waterspout.service: ([0-9.]+)", judged.stdout)

@@ -1,6 +1,6 @@
-"""A program that the tests start, look at and kill: `served.py WAY DATA_DIR [UID GID]`.
+"""A program that the tests start, watch and kill: `served.py WAY DATA_DIR [UID GID]`.
 
-It prints a line for each thing that a test waits for, last of all the DSN, and serves until its input ends.
+It prints a line for each event that a test waits for. The last one is the DSN. Then it serves until its input ends.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from server.embedded.postgres import start
 
 
 def silent(line: str) -> None:
-    """Takes what is said where no test looks at it."""
+    """Ignore a line that no test needs."""
 
 
 def say(line: str) -> None:
-    """In one write, so that lines of a parent and its child never run into each other."""
+    """Print the line with one write, so that lines of a parent and its child are never mixed."""
     os.write(1, f"{line}\n".encode())
 
 
@@ -30,7 +30,7 @@ def alone(data_dir: Path) -> None:
 
 
 def with_worker(data_dir: Path) -> None:
-    """Forks a worker that outlives the server when that is killed; each prints a line."""
+    """Fork a worker that lives longer than the server when that is killed. Each of the two prints a line."""
     server = start(data_dir, say=silent)
     child = os.fork()
     say(f"worker {os.getpid()}" if child == 0 else server.dsn)
@@ -38,7 +38,7 @@ def with_worker(data_dir: Path) -> None:
 
 
 def stopped_in_worker(data_dir: Path) -> None:
-    """A worker leaves the context manager that its parent entered."""
+    """Leave, in a forked worker, the context manager that its parent entered."""
     with start(data_dir, say=silent) as server:
         child = os.fork()
         if child == 0:
@@ -50,7 +50,8 @@ def stopped_in_worker(data_dir: Path) -> None:
 
 
 def as_user(data_dir: Path) -> None:
-    """Twice, as another user. All is imported by then: the interpreter may lie in a home closed to that one."""
+    """Start it twice as another user. Everything is imported before, because that user may have no access to the
+    interpreter."""
     os.setgroups([])
     os.setgid(int(sys.argv[4]))
     os.setuid(int(sys.argv[3]))

@@ -1,4 +1,5 @@
-"""Commands on the embedded database, with a server at work or none: `dump` and `restore` of all types, and a stop."""
+"""Commands on the embedded database, with and without a running server: `dump` and `restore` of all types, and how they
+are stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.waiting import wait_until
 
 DEADLINE_SECONDS = 60
 COLUMNS = {
-    # What SAMPLE has as JSON, as PostgreSQL reads it.
+    # The JSON values of SAMPLE, written as PostgreSQL reads them.
     "span": "'1 year 2 months 3 days 04:05:06'",
     "blob": "'\\x00ff80'",
     "plain_json": '\'{"b": 1,  "a": [true, null]}\'',
@@ -72,7 +73,7 @@ WHERE relkind IN ('r', 'S') AND nspname IN ('public', 'corner') ORDER BY 1
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that PostgreSQL's account may enter."""
+    """Yield a folder that PostgreSQL's account may enter."""
     path = Path(tempfile.mkdtemp(prefix="waterspout-", dir=memory()))
     path.chmod(0o755)
     yield path
@@ -81,7 +82,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def schema(tmp_path: Path) -> Path:
-    """A folder of migrations."""
+    """Create a folder of migrations."""
     (tmp_path / "0001_corner.sql").write_text(catalog.DDL, encoding="utf-8")
     return tmp_path
 
@@ -106,7 +107,7 @@ def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 def contents(url: str) -> dict[str, Any]:
-    """Every row as PostgreSQL writes it, and the position of each sequence."""
+    """Return every row as PostgreSQL writes it, and the position of each sequence."""
     shown = {"r": "t", "S": "row(last_value, is_called)"}
     return {
         name: [text for (text,) in rows(url, f"SELECT {shown[kind]}::text FROM {name} t ORDER BY 1")]
@@ -124,7 +125,7 @@ def test_dump_and_restore_keep_all_types_and_sequences(folder: Path, schema: Pat
         before = contents(server.dsn)
         dumped = run("dump", folder / "dump", "--data-dir", first, *files)
         assert (dumped.stdout, dumped.stderr) == ("", "")
-        # Migrations can be looked at meanwhile as well.
+        # `migrate status` works too while the server runs.
         assert run("migrate", "status", "--data-dir", first, *files).stdout == "applied  0001_corner.sql\n"
     assert before["corner.samples_id_seq"] == ["(4711,t)"]
     assert before["corner.lone"] == ["(8,t)"]
@@ -142,7 +143,7 @@ def test_dump_and_restore_keep_all_types_and_sequences(folder: Path, schema: Pat
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a data folder `data`, its `dump`, and the migrations of both in `schema`. Tests only read it."""
+    """Yield a folder with a data folder `data`, its `dump`, and their migrations in `schema`. Tests only read it."""
     path = Path(tempfile.mkdtemp(prefix="waterspout-", dir=memory()))
     path.chmod(0o755)
     (path / "schema").mkdir()
@@ -235,7 +236,8 @@ def test_a_dump_that_fails_keeps_the_old_file(folder: Path) -> None:
 
 
 def test_a_restore_that_fails_leaves_nothing(given: Path, folder: Path) -> None:
-    """One table exists already (the command would have refused it), so the tables before it are rolled back."""
+    """One table exists already, so the tables that were restored before it are rolled back. (The command itself would
+    have refused the database.)"""
     with embedded.start(folder / "data", say=lambda _: None) as server:
         on_server(server.dsn, "CREATE TABLE b ()")
         with pytest.raises(StartError, match='relation "b" already exists'):

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL, for real: started, stopped, killed and refused, as root and as an ordinary user."""
+"""The real embedded PostgreSQL: started, stopped, killed and refused, as root and as an ordinary user."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ as_root = pytest.mark.skipif(not IS_ROOT, reason="another OS user can be tried b
 
 
 def wheel_is_open() -> bool:
-    """Whether another user may run the programs of the wheel. Not if only root may enter its folder."""
+    """Return whether another user may run the programs of the wheel. Not if only root may enter its folder."""
     who = {"user": NOBODY.pw_uid, "group": NOBODY.pw_gid, "extra_groups": [], "cwd": "/"}
     try:
         return subprocess.run([PSQL, "--version"], capture_output=True, check=False, **who).returncode == 0
@@ -94,7 +94,7 @@ def mode(path: Path) -> int:
 
 @contextmanager
 def served(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """`served.py` in a process of its own, killed at the end."""
+    """Run `served.py` as a process, which is killed at the end."""
     command = [sys.executable, Path(__file__).with_name("served.py"), *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
@@ -111,7 +111,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def open_folder() -> Path:
-    """A temporary folder that PostgreSQL's account may enter (it may not enter those of pytest)."""
+    """Create a temporary folder that PostgreSQL's account may enter (it may not enter those of pytest)."""
     folder = Path(tempfile.mkdtemp(prefix="waterspout-test-", dir=memory())).resolve()
     folder.chmod(0o755)
     return folder
@@ -126,7 +126,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def used() -> Iterator[Path]:
-    """A stopped data folder with the table `kept` in it. Tests must leave it usable."""
+    """Yield the data folder of a stopped server with the table `kept`. A test must leave it usable."""
     folder = open_folder()
     with start(folder / "data", say=silent) as server:
         query(server.dsn, "CREATE TABLE kept (note text)")
@@ -136,7 +136,7 @@ def used() -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(used: Path) -> Path:
-    """The used folder, with one row in its table."""
+    """Return the used folder, with one row in its table."""
     with start(used, say=silent) as server:
         query(server.dsn, "WITH emptied AS (DELETE FROM kept) INSERT INTO kept VALUES ('before')")
     return used
@@ -144,7 +144,7 @@ def data_dir(used: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    """One server for the tests that change nothing."""
+    """Yield one server for the tests that change nothing."""
     place = open_folder()
     with start(place / "data", say=silent) as running:
         yield running
@@ -414,7 +414,7 @@ def test_empty_folder_of_a_volume_is_used(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["d" * 100, "a, b: ü 'c' \"d\""], ids=["long", "odd"])
 def test_path_that_a_socket_cannot_have(place: Path, data_dir: Path, name: str) -> None:
-    """The folder was moved to such a path. It is not refused."""
+    """The folder was moved to such a path. The server starts there too."""
     data_dir.rename(place / name)
     with start(place / name, say=silent) as server:
         folder = socket_dir(server)

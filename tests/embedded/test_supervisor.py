@@ -26,7 +26,7 @@ NOT_YET = (OSError, asyncpg.PostgresError)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A data folder with the table `kept` and a row in it."""
+    """Yield a data folder with the table `kept` and a row in it."""
     place = open_folder()
     with start(place / "data", say=silent) as server:
         query(server.dsn, "CREATE TABLE kept (note text)")
@@ -73,7 +73,7 @@ def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 def is_back(caplog: pytest.LogCaptureFixture, times: int) -> bool:
-    """Whether the log has so many lines that PostgreSQL is back."""
+    """Return whether the log says so many times that PostgreSQL is back."""
     return len(logged(caplog, logging.WARNING)) == times
 
 
@@ -192,7 +192,7 @@ def test_a_restart_waits_while_the_disk_is_full(
     quick: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is tried once, and then again when there is room for a WAL segment."""
+    """The start is tried once, and again when there is space for a WAL segment."""
     asked: list[Path] = []
     monkeypatch.setattr(cluster, "LOG_SEGMENT_BYTES", 2**62)
     monkeypatch.setattr(cluster.shutil, "disk_usage", lambda path: (asked.append(path), disk_usage(path))[1])
@@ -202,7 +202,7 @@ def test_a_restart_waits_while_the_disk_is_full(
         wait_until(supervised(server, lambda: len(asked) == 10))
     finally:
         repair()
-    # After the line that it ended: it did not start, and the disk is full.
+    # The first line says that PostgreSQL ended. The next ones say that it did not start and that the disk is full.
     assert [line.split(" ")[0] for line in logged(caplog, logging.ERROR)[1:]] == ["PostgreSQL", "the"]
     monkeypatch.undo()
     wait_until(supervised(server, lambda: is_back(caplog, 1)))

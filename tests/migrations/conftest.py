@@ -1,4 +1,5 @@
-"""Databases for the tests of this folder: an empty one a test, one with the built-in tables for each module."""
+"""Databases for the tests of this folder: an empty one for each test, and one with the built-in tables for each
+module."""
 
 import asyncio
 import re
@@ -18,14 +19,14 @@ Connect = Callable[[str], Awaitable[asyncpg.Connection]]
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[str]:
-    """The URL of an empty database."""
+    """Yield the URL of an empty database."""
     with new_database(postgres_url) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def catalog_url(postgres_url: str) -> Iterator[str]:
-    """The URL of a database with the tables of the built-in catalog."""
+    """Yield the URL of a database with the tables of the built-in catalog."""
     with new_database(postgres_url) as url:
         asyncio.run(apply_built_in(url))
         yield url
@@ -33,7 +34,7 @@ def catalog_url(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def connect(io_loop: IOLoop) -> Iterator[Connect]:
-    """Connects to a URL; what was opened is closed after the test."""
+    """Yield a function that connects to a URL. The connections are closed after the test."""
     opened: list[asyncpg.Connection] = []
 
     async def connect(url: str) -> asyncpg.Connection:
@@ -47,7 +48,7 @@ def connect(io_loop: IOLoop) -> Iterator[Connect]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Callable[..., Path]:
-    """Makes a folder of the files given by name, as text or bytes."""
+    """Return a function that creates a folder with these files, given as text or bytes."""
 
     def folder(files: dict[str, str | bytes]) -> Path:
         path = tmp_path / uuid.uuid4().hex

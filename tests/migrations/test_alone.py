@@ -1,4 +1,5 @@
-"""Files whose statements run one by one, outside a transaction: what is done, on record, and said when one fails."""
+"""Migrations whose statements run one by one, without a transaction: what is done, recorded and reported when a
+statement fails."""
 
 import pytest
 
@@ -28,7 +29,7 @@ async def test_one_statement_after_another(database, connect, folder):
     text = (
         f"{MARK}CREATE INDEX CONCURRENTLY a_id_idx ON a (id);\nVACUUM a; -- why\nREINDEX TABLE CONCURRENTLY a;\n"
         "CREATE TYPE mood AS ENUM ('glad'); ALTER TYPE mood ADD VALUE 'sad';\n"
-        # It uses the new value, which it could not in the transaction that added it.
+        # This statement uses the new value, which is not possible in the transaction that added it.
         "CREATE TABLE moods AS SELECT 'sad'::mood AS mood"
     )
     await up(conn, load(folder({"0001_i.sql": text})))
@@ -71,7 +72,7 @@ async def test_an_invalid_index_does_not_count_as_existing(database, connect, fo
     migrations = load(folder({"0001_i.sql": MARK + UNIQUE.format("IF NOT EXISTS ")}))
     assert "is duplicated" in await failing(conn, migrations)
     await conn.execute("DELETE FROM a")
-    # PostgreSQL skips it now, with a notice.
+    # PostgreSQL skips the statement now, with a notice.
     assert await failing(conn, migrations) == f"0001_i.sql is not applied. {ADVICE}"
     assert await record(conn) == []
     await conn.execute("DROP INDEX CONCURRENTLY public.a_id_key")

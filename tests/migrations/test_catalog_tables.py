@@ -1,4 +1,4 @@
-"""The tables of the built-in catalog: what they refuse, what they take, what goes with what."""
+"""The tables of the built-in catalog: which rows they refuse and accept, and which rows a deletion deletes too."""
 
 import asyncpg
 import pytest
@@ -13,7 +13,7 @@ INSERT INTO parents (id, name) VALUES (1, 'Anne'), (2, 'George');
 INSERT INTO children (id, name) VALUES (1, 'Ada'), (2, 'Allegra');
 INSERT INTO parent_child_associations (id, parent_id, child_id) VALUES (1, 1, 1), (2, 2, 1), (3, 2, 2);
 """
-# So that a row without an id meets none of these ids.
+# A row that is inserted without an id then gets none of the ids above.
 TABLES = ("groups", "users", "posts", "user_bios", "computers", "parents", "children", "parent_child_associations")
 MOVE_SEQUENCES = "".join(f"SELECT setval('{table}_id_seq', 1000);" for table in TABLES)
 
@@ -31,7 +31,7 @@ def text(length):
 
 
 BAD_ROWS = [
-    # table, a row, the constraint that refuses it
+    # table, row, the constraint that refuses it
     ("users", {**USER, "first_name": "''"}, "users_first_name_check"),
     ("users", {**USER, "first_name": text(256)}, "users_first_name_check"),
     ("users", {**USER, "last_name": "''"}, "users_last_name_check"),
@@ -131,7 +131,7 @@ async def test_these_columns_and_the_ids_are_never_null(catalog_url, connect):
         ("photos", {"name": "''", "meta": """'{"a": [{}]}'"""}),
         ("persons", {"id": "9223372036854775807", "name": "''"}),
         *(
-            # Ten thousand characters that do not compress: no index may stand in the way of long text.
+            # Ten thousand characters that cannot be compressed: no index may limit the length of a text.
             (table, {**row, column: "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 400) n)"})
             for table, row, column in [
                 ("posts", POST, "body"),

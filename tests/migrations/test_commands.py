@@ -1,4 +1,5 @@
-"""`waterspout migrate` and `check` as an operator runs them, and what `serve` makes of a schema that is not its own."""
+"""`waterspout migrate` and `check` as an operator runs them, and how `serve` treats a schema that differs from its
+migrations."""
 
 import json
 import os
@@ -36,7 +37,7 @@ CREATE TABLE cars (
 
 
 def run(*arguments, **variables):
-    """Exit code, output and errors of a command."""
+    """Run a command and return its exit code, output and errors."""
     command = [sys.executable, "-m", "server", *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, env=os.environ | variables, check=False
@@ -46,7 +47,7 @@ def run(*arguments, **variables):
 
 @pytest.fixture
 def on(database):
-    """Runs a command on the test's database, with the files of a folder."""
+    """Return a function that runs a command on the test's database with the files of a folder."""
     return lambda folder, *arguments: run(*arguments, "--database-url", database, "--migrations", folder)
 
 
@@ -63,7 +64,7 @@ async def test_from_nothing_to_applied(on, database, connect, folder):
     assert on(path, "migrate", "up") == (0, "nothing to apply\n", "")
     assert on(path, "migrate", "status", "--check") == (0, "applied  0001_a.sql\napplied  0002_b.sql\n", "")
     assert on(path, "migrate", "verify") == (0, "2 applied files of 2 as on disk\n", "")
-    # The script does the same, elsewhere.
+    # The script has the same effect when psql runs it.
     await conn.execute("DROP TABLE a, b, waterspout_migrations")
     psql(database, script)
     assert await record(conn) == [(1, "0001_a.sql"), (2, "0002_b.sql")]
@@ -104,7 +105,7 @@ async def test_verify_reports_a_missing_last_file(on, database, connect, folder)
 
 
 async def test_a_reload_migrates_nothing(database, connect, folder):
-    """Those who answer would have to go on with what it did, if what follows is refused."""
+    """If the reload failed afterwards, the old workers would have to continue with a changed schema."""
     path = folder({"0001_things.sql": "CREATE TABLE things (id bigserial PRIMARY KEY)"})
     settings = Settings(database_url=database, migrations=path, migrate=True)
     catalog = Catalog([Resource("thing", "/things", "things")])
@@ -156,7 +157,7 @@ async def test_serve_refuses_a_schema_that_is_behind_and_names_the_file(on, data
 
 
 async def test_serve_refuses_a_schema_that_a_newer_file_broke_and_names_it(database, connect, folder):
-    """It does not have the file, and knows of it by the record alone."""
+    """The server does not have that file, and knows of it only from the record."""
     conn = await connect(database)
     built_in = {path.name: path.read_bytes() for path in BUILT_IN.glob("0*.sql")}
     count = len(built_in)
@@ -178,7 +179,7 @@ async def test_serve_refuses_a_schema_that_a_newer_file_broke_and_names_it(datab
 
 @pytest.fixture
 def cars(folder):
-    """Settings of declarations and of their migrations."""
+    """Return settings with declarations and their migrations."""
     path = folder({"0001_cars.sql": CARS, "declared.py": DECLARED})
     return ("--migrations", path, "--resources", f"{path}/declared.py:catalog")
 

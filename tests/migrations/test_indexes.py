@@ -1,4 +1,4 @@
-"""Which index serves which question, as PostgreSQL's planner sees it over some thousand rows."""
+"""The index that PostgreSQL's planner chooses for each kind of query, with some thousand rows in each table."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import json
 import asyncpg
 import pytest
 
-# Enough rows for the planner to choose as it would on a real server, with nothing switched off.
+# With so many rows the planner chooses as on a real server, and no planner setting is changed.
 MANY_ROWS = """
 INSERT INTO groups (name) SELECT 'group ' || md5(n::text) FROM generate_series(1, 2000) n;
 INSERT INTO users (first_name, last_name, age, email, status, birth_date, date_create, words, group_id)
@@ -32,7 +32,7 @@ INSERT INTO photos (name, meta) SELECT md5(n::text), jsonb_build_object('n', n) 
 
 @pytest.fixture(scope="module")
 def filled(catalog_url):
-    """The URL of a database with some thousand rows a table and fresh statistics."""
+    """Yield the URL of a database with some thousand rows in each table and new statistics."""
     asyncio.run(fill(catalog_url))
     return catalog_url
 
@@ -45,7 +45,7 @@ async def fill(url):
 
 
 async def plan_of(conn, sql):
-    """The node types and the indexes of the plan that PostgreSQL chooses for data in memory or on an SSD."""
+    """Return the node types and indexes of the plan that PostgreSQL chooses for data in memory or on an SSD."""
     await conn.execute("SET random_page_cost = 1.1")
     found = json.loads(await conn.fetchval(f"EXPLAIN (FORMAT JSON) {sql}"))
     nodes = list(walk(found[0]["Plan"]))
@@ -59,7 +59,7 @@ def walk(node):
 
 
 SORTS = [
-    # rows in order, the index that yields them
+    # rows in order, and the index that returns them
     ("users ORDER BY id", "users_pkey"),
     ("users ORDER BY id DESC", "users_pkey"),
     ("users ORDER BY first_name, id", "users_first_name_id_idx"),
@@ -103,7 +103,7 @@ async def test_groups_by_name_have_nothing_left_to_sort(filled, connect, directi
 
 
 LOOKUPS = [
-    # rows asked for, the index that finds them
+    # requested rows, and the index that finds them
     ("groups WHERE name = 'x'", "groups_name_key"),
     ("users WHERE first_name = 'x'", "users_first_name_id_idx"),
     ("users WHERE last_name = 'x'", "users_last_name_id_idx"),

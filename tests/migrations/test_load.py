@@ -1,4 +1,4 @@
-"""Reading a folder of migrations: names, numbers, checksums, marks; and beginning the next file."""
+"""Reading a folder of migrations (names, numbers, checksums, marks), and creating the next file."""
 
 import hashlib
 import os
@@ -115,7 +115,7 @@ def test_new_writes_the_next_file(tmp_path):
     second = new(path, "add-Price")
     assert second == path / "0002_add-Price.sql"
     assert first.read_text() == "SELECT 1"
-    # Of comments alone, none of which is taken for a mark.
+    # The new file has only comments, and none of them is read as a mark.
     [_, begun] = load(path)
     assert (begun.statements, begun.in_transaction, begun.breaks_older_servers) == ((), True, False)
 

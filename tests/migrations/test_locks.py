@@ -1,4 +1,4 @@
-"""A migration and the others at work: it waits for locks, they do not wait for it."""
+"""A migration while other sessions work: it waits for locks, and they do not wait for it."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ DEADLINE_SECONDS = 20
 
 
 class Said(list):
-    """The lines of a run, which can be waited for."""
+    """The lines that a run reports. A test can wait for them."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +37,7 @@ class Said(list):
 
 @asynccontextmanager
 async def holding(url, statement="SELECT FROM busy LIMIT 1"):
-    """A transaction that stays open, and holds what the statement took."""
+    """Keep a transaction open, with the locks of this statement."""
     conn = await asyncpg.connect(url, server_settings={"application_name": "report"})
     try:
         async with conn.transaction(isolation="repeatable_read"):
@@ -48,7 +48,7 @@ async def holding(url, statement="SELECT FROM busy LIMIT 1"):
 
 
 async def read_again_and_again(conn, waits):
-    """Adds the seconds of each read."""
+    """Read repeatedly, and add the seconds of each read to the list."""
     while True:
         began = time.perf_counter()
         await conn.fetchval("SELECT count(*) FROM busy")
@@ -71,7 +71,7 @@ async def test_readers_of_a_busy_table_are_answered_while_a_migration_waits_for_
         task.cancel()
     await asyncio.wait(reading)
     print(f"held {held_seconds:.2f} s, {len(waits)} reads, the longest {max(waits):.3f} s")
-    # Without the limit one of them would have waited for as long as the table was held.
+    # Without the limit one of the reads would have waited until the lock on the table was released.
     assert max(waits) < held_seconds / 2
     assert said[-1] == "applied 0001_add.sql"
 
@@ -128,8 +128,8 @@ async def test_ten_servers_at_once_wait_for_a_busy_table_and_change_it_once(data
     assert said.count("applied 0001_add.sql") == 1
 
 
-# Its second lock closes a circle, in which the other session has waited past the moment at which it looks for one; so
-# the one that finds it, and is thrown out, is the migration.
+# The second LOCK makes a deadlock. The other session has already waited longer than deadlock_timeout, so it has checked
+# for a deadlock before. Therefore the migration finds the deadlock and is cancelled.
 INTO_DEADLOCK = """
 LOCK TABLE first;
 DO $$ BEGIN
@@ -172,7 +172,7 @@ async def test_an_index_built_concurrently_waits_for_older_transactions_as_long_
             up(conn, migrations, say=said.append, lock_wait=lock_wait, connect=lambda: asyncpg.connect(database))
         )
         await said.until(1, "waits")
-        # Nobody who reads or writes stands behind it.
+        # No reader or writer has to wait for the migration.
         async with asyncio.timeout(DEADLINE_SECONDS):
             await (await connect(database)).execute("INSERT INTO busy VALUES (1)")
     assert await run == migrations

@@ -1,4 +1,5 @@
-"""The record against a folder: older tables, files that break older servers, all that can be wrong at once."""
+"""The record of applied migrations against a folder: older tables, files that break older servers, and several errors
+at once."""
 
 import pytest
 
@@ -36,7 +37,7 @@ async def test_servers_without_a_breaking_file_see_that_it_was_applied(database,
     state = await status(conn, load(folder(TWO)))
     assert [row.name for row in state.ahead] == ["0003_c.sql", "0004_d.sql"]
     assert [row.name for row in state.breaking] == ["0003_c.sql"]
-    # Who has the file is not broken by it.
+    # A server that has the file is not broken by it.
     assert (await status(conn, load(folder({**newer, "0005_e.sql": "SELECT 1"})))).breaking == ()
 
 
@@ -46,7 +47,7 @@ async def test_an_older_table_is_read_and_upgraded_by_a_run(database, connect, f
     await with_old_table(conn, migrations[:2])
     state = await status(conn, migrations[:1])
     assert [(row.name, row.breaks_older_servers) for row in state.ahead] == [("0002_b.sql", False)]
-    # A run with nothing to apply asks for no lock on it.
+    # A run that has nothing to apply does not lock the table of the record.
     assert await up(conn, migrations[:2]) == ()
     assert await columns(conn) == ["number", "name", "checksum", "applied_at"]
     assert await up(conn, migrations) == migrations[2:]

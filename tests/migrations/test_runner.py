@@ -1,4 +1,5 @@
-"""status and up on a real PostgreSQL: each file once, whole or not at all, whoever else is at it."""
+"""`status` and `up` on a real PostgreSQL: each file is applied once, completely or not at all, also if several
+processes run at once."""
 
 import asyncio
 
@@ -27,7 +28,7 @@ async def advisory_locks(conn):
 
 
 async def close_gate(conn):
-    """Whoever locks the table `gate` waits until this connection rolls back."""
+    """Lock the table `gate`, so that others who lock it wait until this connection rolls back."""
     await conn.execute("CREATE TABLE gate ()")
     await conn.execute("BEGIN; LOCK TABLE gate")
 
@@ -341,7 +342,8 @@ async def test_a_lost_connection_names_the_file_and_leaves_nothing(database, con
 async def test_names_without_a_schema_mean_public_and_search_path_is_restored(database, connect, folder):
     conn = await connect(database)
     await conn.execute("CREATE SCHEMA mine; SET search_path = mine, public; CREATE TEMP TABLE a (id int)")
-    # The first file's own SET must not leak into the second, and the session's own table a must not be taken for ours.
+    # The first file's SET must not affect the second file, and the session's temporary table `a` must not be mistaken
+    # for the real one.
     first = "CREATE TABLE a (id int); SET search_path = mine"
     files = {"0001_a.sql": first, "0002_b.sql": "CREATE TABLE b (); ALTER TABLE a ADD found text"}
     await up(conn, load(folder(files)))

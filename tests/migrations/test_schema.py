@@ -1,6 +1,6 @@
-"""schema.sql is what the migrations add up to, so that a change of the schema can be read as one diff.
+"""schema.sql is the result of all migrations, so a change of the schema can be read as one diff.
 
-`WATERSPOUT_WRITE_SCHEMA=1 pytest tests/migrations/test_schema.py` (`make schema`) writes it anew.
+`WATERSPOUT_WRITE_SCHEMA=1 pytest tests/migrations/test_schema.py` (`make schema`) writes the file again.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from tests.variables import VARIABLES
 HEAD = "-- The sum of the migrations, dumped by `make schema`. Not applied by anything.\n\n"
 SESSION = re.compile(
     r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*"
-    # Some builds of PostgreSQL stamp each column with a number of their own, which is no part of the schema.
+    # Some builds of PostgreSQL write a number of their own into each column, which is not part of the schema.
     r"|ALTER TABLE ONLY \S+ ALTER COLUMN \S+ SET \(pg_attver=\d+\);)\n",
     re.MULTILINE,
 )
@@ -43,7 +43,7 @@ def test_a_dump_is_normalised_to_its_statements():
 
 
 def normalised(text):
-    """The statements of a dump without comments, session settings and what differs from run to run."""
+    """Return the statements of a dump without comments, session settings and parts that differ from run to run."""
     return re.sub(r"\n{3,}", "\n\n", SESSION.sub("", text)).strip() + "\n"
 
 
@@ -54,7 +54,7 @@ def dump(pg_dump, url):
 
 
 def pg_dump_for(major):
-    """The newest pg_dump there is; one that is older than the server refuses it."""
+    """Return the newest pg_dump that is installed. One that is older than the server refuses to dump it."""
     versions = {version_of(path): path for path in pg_programs("pg_dump")}
     if not versions or max(versions) < max(major, 18):
         pytest.skip(f"needs a pg_dump of version 18 or newer for a server of version {major}, found {versions}")

@@ -1,4 +1,5 @@
-"""The dry run: a script that changes nothing until somebody hands it to psql, and then does what a run would do."""
+"""The dry run: it prints a script and changes nothing. If somebody runs the script in psql, it has the same effect as a
+run."""
 
 import subprocess
 

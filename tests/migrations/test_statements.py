@@ -1,11 +1,11 @@
-"""A text and its statements: where one ends, whatever is quoted in it."""
+"""Splitting a text into statements: where each one ends, whatever is quoted in it."""
 
 import pytest
 
 from migrations.statements import is_ended, split
 
 TEXTS = [
-    # text, its statements, whether the last one is ended
+    # text, its statements, whether the last one has its end
     ("", [], False),
     ("-- nothing\n/* at all; */\n", [], False),
     (" ;; \n;", [], True),

@@ -1,6 +1,8 @@
-"""`make soak`: clients at work for some minutes while the database, the network and the server's own processes fail
-every few seconds, and the account of it. What was told to be written is there once, what was told not to be is not, and
-nothing is answered wrongly or not at all; else the exit status is 1.
+"""`make soak`: clients send requests for some minutes, while the database, the network and the server's own processes
+fail every few seconds. A report follows.
+
+The exit status is 0 if every write that was reported as done exists exactly once, no write that was reported as failed
+exists, and every request got a correct answer in time. Otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ from tests.soak.faults import DATABASE, ROWS, WORKERS, Fault, Faults
 PROCESSES = 2
 WARM_SECONDS, PAUSE_SECONDS = 10.0, (2.0, 5.0)
 RECOVERY_SECONDS = 4.0
-"""The longest that the first good read and write may take after a fault: what PostgreSQL takes to replay its log, and
-two seconds."""
+"""The longest time until the first successful read and write after a fault: PostgreSQL's replay of its log, and two
+seconds."""
 
 GROWTH_BYTES, GROWTH_DESCRIPTORS = 32 * 2**20, 10
-"""Of one worker and of all workers, in the second half, in which none is replaced."""
+"""How much one worker, or all workers together, may grow in the second half of the run. No worker is replaced in that
+half."""
 
 
 @click.command()
@@ -90,7 +93,7 @@ async def _fill(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def _served(url: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
-    """The process and the port of a server with the default settings, as an operator runs it."""
+    """Yield the process id and the port of a server with the default settings, started as an operator starts it."""
     command = ["-m", "server", "serve", "--port", "0", "--workers", str(WORKERS), "--log-level", "error"]
     with (folder / "server.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -109,7 +112,7 @@ async def _served(url: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
 
 @contextmanager
 def _clients(folder: Path, port: int, connections: int) -> Iterator[list[Account]]:
-    """Processes of clients, and when they have ended their accounts."""
+    """Start client processes. The list is filled with their accounts when they have ended."""
     files = [folder / f"clients-{number}" for number in range(PROCESSES)]
     command = [sys.executable, "-m", "tests.soak.client", str(port)]
     processes = [
@@ -126,12 +129,12 @@ def _clients(folder: Path, port: int, connections: int) -> Iterator[list[Account
 
 
 async def _fail(faults: Faults, port: int, seconds: float, chance: random.Random) -> bool:
-    """Lets one thing after the other fail, in the first half the server's own processes as well. Whether all that
-    followed was in bounds."""
+    """Cause one fault after the other, in the first half also in the server's own processes. Return whether everything
+    stayed within its limits."""
     await asyncio.sleep(WARM_SECONDS)
     begin, recoveries = time.monotonic(), defaultdict[str, list[float]](list)
     await _fail_until(begin + seconds / 2, faults.of_the_database() | faults.of_the_server(), port, chance, recoveries)
-    # A worker that was killed last has its share of the connections again.
+    # A worker that replaced a killed one has its share of the connections by then.
     await asyncio.sleep(WARM_SECONDS)
     before = _sizes(faults.workers())
     await _fail_until(begin + seconds, faults.of_the_database(), port, chance, recoveries)
@@ -147,7 +150,7 @@ async def _fail(faults: Faults, port: int, seconds: float, chance: random.Random
         max(map(max, recoveries.values())) < RECOVERY_SECONDS
         and before.keys() == after.keys()
         and all(after[pid][0] - rss < GROWTH_BYTES for pid, (rss, _) in before.items())
-        # Clients' connections move between the workers.
+        # The clients' connections move between the workers.
         and sum(count for _, count in after.values()) - sum(count for _, count in before.values()) <= GROWTH_DESCRIPTORS
     )
 
@@ -167,7 +170,7 @@ async def _fail_until(
 
 
 async def _recovered(port: int) -> float:
-    """Seconds until a read and a write that begin now, or again when they fail, are done."""
+    """Return the seconds until a read and a write have succeeded. Both begin now and are repeated when they fail."""
     begin = time.monotonic()
     computer = {"data": {"type": "computer", "attributes": {"name": f"probe-{begin}"}}}
     await _until_done(port, "GET", "/users/1?include=computers", b"")
@@ -192,7 +195,7 @@ async def _until_done(port: int, method: str, path: str, body: bytes) -> None:
 
 
 def _sizes(workers: list[int]) -> dict[int, tuple[int, int]]:
-    """Bytes of memory and descriptors by process."""
+    """Return the memory in bytes and the number of descriptors of each process."""
     found = [psutil.Process(pid) for pid in workers]
     return {one.pid: (one.memory_info().rss, one.num_fds()) for one in found}
 

@@ -1,6 +1,5 @@
-"""What clients were told, and what the database says to it. In: the accounts of client processes and the rows that are
-there. Out: what does not agree.
-"""
+"""Compares what the clients were told with what is in the database. In: the accounts of client processes and the rows
+of the database. Out: the differences."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ ALLOWED = {"done": (1,), "not done": (0,), "maybe": (0, 1)}
 
 
 class Row(msgspec.Struct):
-    """A row that one connection alone writes. value: the last that its client knows to be there. maybe: what may have
-    been written, or be written yet, by a statement that was on the way when the network failed."""
+    """A row that only one connection writes. value: the last value that its client knows to be stored. maybe: values
+    that may have been written, or may still be written, by statements that were in progress when the network failed."""
 
     value: str
     maybe: list[str] = []
@@ -32,9 +31,9 @@ class Row(msgspec.Struct):
 
 
 class Account(msgspec.Struct):
-    """One client process. answers: by kind of request, status and code. created: names. deleted: ids. rows: by id.
-    wrong: answers that there must not be. lost: the moments at which connections ended under a request, by the
-    monotonic clock. longest_seconds: of a request, answered or not."""
+    """What one client process has seen. answers: the number for each kind of request, status and code. created: names.
+    deleted: names. rows: by id. wrong: answers that no client should get. lost: when connections ended during a
+    request, as times of the monotonic clock. longest_seconds: the longest time of a request, answered or not."""
 
     answers: dict[str, int] = {}
     created: dict[str, Fate] = {}
@@ -46,7 +45,7 @@ class Account(msgspec.Struct):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A computer in the database."""
+    """A computer that is in the database."""
 
     id: str
     name: str
@@ -54,8 +53,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def disagreements(accounts: Iterable[Account], found: Iterable[Found]) -> dict[str, list[str]]:
-    """lost: told to be done and not there. doubled: there more than once. undone: told not to be done and there.
-    halves: of two that were written together."""
+    """Return the rows that contradict an account. lost: reported as written, but missing. doubled: exist more than
+    once. undone: reported as failed, but written. halves: only one of two rows that were written together exists."""
     rows = list(found)
     names, by_id = Counter(row.name for row in rows), {row.id: row for row in rows}
     wrong: dict[str, list[str]] = {"lost": [], "doubled": [], "undone": [], "halves": []}
@@ -77,5 +76,5 @@ def disagreements(accounts: Iterable[Account], found: Iterable[Found]) -> dict[s
 
 
 def _is_deleted(name: str, account: Account) -> bool:
-    """Which has an account of its own."""
+    """Return whether it was deleted later; `account.deleted` says with what result."""
     return name in account.deleted

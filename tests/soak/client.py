@@ -1,7 +1,6 @@
-"""A process of clients: `python -m tests.soak.client PORT NAME CONNECTIONS FILE`, until its input ends. In: the port
-of a server with the rows of `tests.soak.faults`. Out: the file, with their `Account`. Each connection asks again as
-soon as it has been answered, and opens another when it is closed.
-"""
+"""A process with several clients: `python -m tests.soak.client PORT NAME CONNECTIONS FILE` runs until its input ends.
+In: the port of a server with the rows of `tests.soak.faults`. Out: the file, with the clients' `Account`. Each client
+sends the next request as soon as it has an answer, and opens a new connection when the old one is closed."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ import uvloop
 from tests.soak.account import Account, Fate, Row
 
 USERS = 1000
-"""Each has three computers, which nobody writes."""
+"""Each user has three computers, which no client changes."""
 
 NOT_DONE = {
     (429, "too_many_requests"),
@@ -32,20 +31,20 @@ NOT_DONE = {
 }
 MAYBE = {(503, "outcome_unknown")}
 PATIENCE_SECONDS = 60.0
-"""More than any limit of the server: what takes longer hangs."""
+"""This is longer than any limit of the server, so a request that takes longer hangs."""
 
 PAUSE_SECONDS = 0.05
-"""After an answer that asks to come again later."""
+"""The pause after an answer that asks the client to try again later."""
 
 Answer = tuple[int, dict[str, Any]]
 
 
 class Lost(Exception):
-    """The connection ended before there was an answer. is_sent: whether the server may have the request."""
+    """The connection ended before an answer arrived. is_sent: whether the server may have received the request."""
 
 
 class Client:
-    """One connection's worth of requests, one after the other."""
+    """Sends requests one after the other on one connection."""
 
     def __init__(self, port: int, name: str, account: Account, answers: Counter[str]) -> None:
         self._port = port
@@ -84,13 +83,13 @@ class Client:
             self._account.longest_seconds = max(self._account.longest_seconds, time.monotonic() - begin)
 
     async def _begin(self) -> None:
-        """Before there are faults."""
+        """Create the client's own row, before the faults begin."""
         status, document = await self._ask("POST", "/computers", _computer(f"{self._name}-own", serial="0"))
         assert status == 201, document
         self._own = document["data"]["id"]
         self._account.rows[self._own] = Row("0")
 
-    # What reads is wrong where it is not what was written; that it fails is for the account.
+    # A read is wrong if it returns something other than what was written. A read that fails is only counted.
 
     async def _detail(self) -> None:
         number = str(random.randint(1, USERS))
@@ -112,12 +111,12 @@ class Client:
             assert [one["id"] for one in document["included"]] == [str(number)]
 
     async def _look(self) -> None:
-        """What it has written itself is there at once."""
+        """Read the client's own row: what it has written must be visible at once."""
         document = await self._read("look", f"/computers/{self._own}")
         if document is not None:
             row, value = self._account.rows[self._own], document["data"]["attributes"]["serial"]
             assert row.may_be(value), f"{value} is not {row}"
-            # What is seen has been committed.
+            # A value that can be read has been committed.
             row.told(value, "done")
 
     async def _read(self, kind: str, path: str) -> dict[str, Any] | None:
@@ -137,7 +136,7 @@ class Client:
             self._spare.append((name, document["data"]["id"]))
 
     async def _operations(self) -> None:
-        """A transaction: two rows or none."""
+        """Send a transaction, which creates two rows or none."""
         name = self._next()
         added = [{"op": "add", **_computer(f"{name}-{part}")} for part in "ab"]
         renamed = {"op": "update", **_computer(f"{self._name}-own", id=self._own)}
@@ -188,7 +187,8 @@ class Client:
         return f"{self._name}-{self._number}"
 
     async def _ask(self, method: str, path: str, document: Any = None) -> Answer:
-        """Raises Lost. A connection that was closed while nothing was asked is opened anew, as HTTP clients do."""
+        """Send a request and return its status and document. A connection that was closed between two requests is
+        opened again, as HTTP clients do. Raises Lost."""
         body = b"" if document is None else json.dumps(document).encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         head += "Content-Type: application/vnd.api+json\r\n\r\n" if body else "\r\n"

@@ -1,6 +1,5 @@
-"""What goes wrong, one after the other. In: the database, the network to it and the server's processes. Out: faults,
-each of which lasts for a while and is over when it returns.
-"""
+"""The faults of a soak run. In: the database, the network to it, and the server's processes. Out: functions, each of
+which causes one fault and returns when it is over."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ Fault = Callable[[], Awaitable[None]]
 
 
 class Faults:
-    """server: the process id of the master."""
+    """The faults by name. server: the process id of the master."""
 
     def __init__(self, cluster: Cluster, network: Network, server: int) -> None:
         self._cluster = cluster
@@ -108,7 +107,7 @@ class Faults:
         await self._until_replaced(worker)
 
     async def _stopped(self) -> None:
-        """As one whose event loop hangs: it is replaced."""
+        """Stop a worker as if its event loop hung. The server replaces it."""
         worker = self.workers()[0]
         os.kill(worker, signal.SIGSTOP)
         await self._until_replaced(worker)
@@ -117,7 +116,7 @@ class Faults:
         await until(lambda: len(self.workers()) == WORKERS and worker not in self.workers())
 
     def workers(self) -> list[int]:
-        """Those that answer: the children of the server's children."""
+        """Return the workers, which are the children of the server's children."""
         return [worker.pid for generation in self._server.children() for worker in _children(generation)]
 
 
