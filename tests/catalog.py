@@ -1,7 +1,7 @@
-"""Sample resources drawn for their corners, written against the public module as a user's own would be.
+"""Sample resources for special cases, declared with the public module as a user would do it.
 
-`DDL` makes their tables, in the schema `corner` and in public; `CATALOG` declares them. What each resource is
-there for stands above it. `SAMPLE` is a valid value for every attribute of the resource `sample`.
+`DDL` creates their tables, in the schema `corner` and in public. `CATALOG` declares them. A comment above each resource
+says which cases it is for. `SAMPLE` has a valid value for every attribute of the resource `sample`.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ CREATE TABLE corner.entries (
 """
 
 
-# One attribute of every type; all nullable.
+# One attribute of every type. All are nullable.
 SAMPLE_TYPE = Resource(
     "sample",
     "/samples",
@@ -273,7 +273,7 @@ SAMPLE: dict[str, Any] = {
     "code": "CODE",
 }
 
-# Ids of uuid, a table in a named schema, a reference to itself, and a column whose name needs quotes.
+# Ids of type uuid, a table in a named schema, a relationship to its own type, and a column whose name needs quotes.
 NODE = Resource(
     "node",
     "/nodes",
@@ -288,9 +288,9 @@ NODE = Resource(
     relationships=(ToOne("parent", "node"), ToMany("children", "node", foreign_key="parent_id")),
 )
 
-# Ids of int in a column of another name, names with a hyphen and beyond ASCII, an attribute computed in SQL, an
-# attribute that is stored and shown nowhere, and reverse to-one relationships: `profile` cannot go from its
-# author, `desk` can.
+# Ids of type int in a column with another name, names with a hyphen and with non-ASCII letters, an attribute that SQL
+# computes, an attribute that is stored but not shown, and reverse to-one relationships: a `profile` must always have
+# its author, a `desk` need not.
 AUTHOR = Resource(
     "author",
     "/authors",
@@ -324,7 +324,7 @@ PROFILE = Resource(
     relationships=(ToOne("author", "author", column="author_no", nullable=False),),
 )
 
-# A path of two segments.
+# A path with two segments.
 DESK = Resource(
     "desk",
     "/office/desks",
@@ -345,7 +345,7 @@ def _even(value: Any) -> bool:
 
 
 def _is_even(attribute: Attribute, column: Any, bound: Any, name: str) -> tuple[Any, list[Any]]:
-    """`("t0"."pages"%2=0)=$1`"""
+    """Compile `("t0"."pages"%2=0)=$1`."""
     return Template("({}%2=0)={}", column, bound), []
 
 
@@ -356,13 +356,14 @@ def _tag_name(value: Any) -> str:
 
 
 def _is_tagged(attribute: Attribute, column: Any, bound: Any, name: str) -> tuple[Any, list[Any]]:
-    """An article whose title is the name of a tag that begins with the value: one join, and the criterion on it."""
+    """Compile a test whether the title is the name of a tag that begins with the value: one join, with the condition on
+    it."""
     tags = Table("tags", alias="named")
     return Template("starts_with({},{})", tags.field("name"), bound), [(tags, tags.field("name") == column)]
 
 
-# Ids of text that a client may choose, many-to-many in both directions, two relationships to one type, and
-# custom operators without and with joins.
+# Ids of type text that a client may choose, many-to-many relationships in both directions, two relationships to one
+# type, and custom operators with and without joins.
 ARTICLE = Resource(
     "article",
     "/articles",
@@ -395,7 +396,7 @@ TAG = Resource(
     relationships=(ToMany("articles", "article", through=TAG_ARTICLES),),
 )
 
-# An id that has no default: the client has to bring it. Kept out of atomic operations.
+# The id has no default, so the client has to send it. The type is not allowed in atomic operations.
 COUNTRY = Resource(
     "country",
     "/countries",
@@ -407,7 +408,7 @@ COUNTRY = Resource(
     attributes=(Attribute("name", TEXT, required=True),),
 )
 
-# Each constraint, and each flag off somewhere.
+# Every constraint, and every flag that can be switched off.
 RULE = Resource(
     "rule",
     "/rules",
@@ -433,7 +434,7 @@ RULE = Resource(
     ),
 )
 
-# Limited methods, each over the table of entries.
+# Resources with few methods. All of them use the table of entries.
 LOG = Resource(
     "log",
     "/logs",
@@ -483,7 +484,7 @@ CATALOG = Catalog(RESOURCES)
 
 
 def attribute_of(resource: Resource, name: str) -> Attribute:
-    """The declared attribute, or an AssertionError: for tests that name one."""
+    """Return the attribute with this name, or fail."""
     found = resource.attribute(name)
     assert found is not None, name
     return found

@@ -1,5 +1,5 @@
-"""The databases of the tests: one PostgreSQL a run, a migrated template in it, and a fresh clone of the
-template for each test that asks.
+"""The databases of the tests: one PostgreSQL for each run, in it a template with the built-in schema, and a new copy of
+the template for each test that needs one.
 
 `make test POSTGRES=url` runs everything on that server instead of the embedded one.
 """
@@ -31,7 +31,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def io_loop() -> Iterator[IOLoop]:
-    """A loop a test. pytest-tornasync's own calls make_current, which tornado has deprecated."""
+    """Yield a new event loop for each test. The fixture of pytest-tornasync calls make_current, which is deprecated in
+    tornado."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
@@ -40,8 +41,8 @@ def io_loop() -> Iterator[IOLoop]:
 
 
 def memory() -> str | None:
-    """A file system in memory, where there is one with room: most tests have a database of their own, which takes
-    a disk 300 ms to make and memory 20."""
+    """Return a folder in memory, if there is one with enough space. Most tests have their own database. Creating it
+    takes 300 ms on a disk and 20 ms in memory."""
     path = "/dev/shm"
     is_fit = os.path.isdir(path) and os.access(path, os.W_OK) and shutil.disk_usage(path).free > 2**31
     return path if is_fit else None
@@ -49,20 +50,20 @@ def memory() -> str | None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """A PostgreSQL whose role may create databases."""
+    """Yield the URL of a PostgreSQL whose role may create databases."""
     given = VARIABLES.get("WATERSPOUT_TEST_POSTGRES")
     if given:
         yield given
         return
     folder = Path(tempfile.mkdtemp(prefix="waterspout-test-", dir=memory()))
-    # As root PostgreSQL runs as another user, who has to reach it.
+    # If root runs the tests, PostgreSQL runs as another user, who needs access.
     folder.chmod(0o755)
     data = folder / "data"
     embedded.start(data, say=lambda _: None).stop()
-    # The folder is thrown away: without this half of the tests' time is waiting for the disk.
+    # The folder is deleted afterwards. With fsync, half of the tests' time would be waiting for the disk.
     with (data / CLUSTER / "postgresql.conf").open("a") as settings:
         settings.write("\nfsync = off\nsynchronous_commit = off\nfull_page_writes = off\n")
-        # Its workers are a superuser's, whom no DROP DATABASE WITH (FORCE) of ours may send away.
+        # Its workers belong to a superuser, so a DROP DATABASE WITH (FORCE) of an ordinary role cannot end them.
         settings.write("autovacuum = off\n")
     with embedded.start(data, say=lambda _: None) as server:
         yield server.dsn
@@ -87,7 +88,8 @@ def with_database(url: str, name: str) -> str:
 
 @pytest.fixture(scope="session")
 def administer(postgres_url: str) -> Iterator[Callable[[str], object]]:
-    """Runs a statement on the server: on one connection a run, since to connect takes as long as to make a database."""
+    """Yield a function that runs a statement on the server. All calls use one connection, because connecting takes as
+    long as creating a database."""
     loop = asyncio.new_event_loop()
     connection = loop.run_until_complete(asyncpg.connect(postgres_url))
     yield lambda statement: loop.run_until_complete(connection.execute(statement))
@@ -97,7 +99,7 @@ def administer(postgres_url: str) -> Iterator[Callable[[str], object]]:
 
 @contextmanager
 def cloned(administer: Callable[[str], object], url: str, name: str, template: str) -> Iterator[str]:
-    """A database like the template, by its URL, as long as this is open."""
+    """Yield the URL of a copy of the template, which is dropped afterwards."""
     administer(f"CREATE DATABASE {name} TEMPLATE {template}")
     yield with_database(url, name)
     administer(f"DROP DATABASE {name} WITH (FORCE)")
@@ -105,7 +107,7 @@ def cloned(administer: Callable[[str], object], url: str, name: str, template: s
 
 @pytest.fixture(scope="session")
 def template(postgres_url: str) -> Iterator[str]:
-    """The name of a database with the built-in schema."""
+    """Yield the name of a database with the built-in schema."""
     name = f"waterspout_template_{os.getpid()}"
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
 
@@ -123,14 +125,14 @@ def template(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def database_url(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[str]:
-    """A fresh database with the built-in schema and no rows."""
+    """Yield the URL of a new database with the built-in schema and no rows."""
     with cloned(administer, postgres_url, f"waterspout_test_{os.getpid()}_{next(_numbers)}", template) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def corner_template(postgres_url: str) -> Iterator[str]:
-    """The name of a database with the tables of `tests/catalog.py`."""
+    """Yield the name of a database with the tables of `tests/catalog.py`."""
     name = f"waterspout_corner_template_{os.getpid()}"
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}")
     on_server(with_database(postgres_url, name), catalog.DDL)
@@ -140,6 +142,6 @@ def corner_template(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def corner_url(administer: Callable[[str], object], postgres_url: str, corner_template: str) -> Iterator[str]:
-    """A fresh database with the tables of `tests/catalog.py` and no rows."""
+    """Yield the URL of a new database with the tables of `tests/catalog.py` and no rows."""
     with cloned(administer, postgres_url, f"waterspout_corner_{os.getpid()}_{next(_numbers)}", corner_template) as url:
         yield url

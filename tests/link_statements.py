@@ -1,6 +1,5 @@
-"""Writes of relationship routes, creates below an owner, and the statements that they become; used as those of
-`statements.py`.
-"""
+"""Writes of relationship routes, creates below an owner, and their statements. They are used like those of
+`statements.py`."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from tests.statements import LEAVING, ROW, TOKEN, Sent, linked
 
 
 class LinkCase(msgspec.Struct, frozen=True, kw_only=True):
-    """The write of a relationship route, and the statements of it: lock of the row, then lock, detach and attach of
-    links. data: linkage as pairs of type and id. row: where the key is in the row itself. left: the links of that kind
-    in the rows of `tests/sql/`, afterwards."""
+    """A write of a relationship route and its statements: the lock of the row, then lock, detach and attach of the
+    links. data: linkage as pairs of type and id. row: the statement that changes the key, if the key is in the row
+    itself. left: the links of the relationship in the rows of `tests/sql/` after the write."""
 
     type: str
     id: str
@@ -132,7 +131,7 @@ LINKS = [
             (ROW, ["a"]),
         ),
     ),
-    # a reference to itself
+    # a relationship to its own type
     LinkCase(
         type="node",
         id=TOKEN,
@@ -168,7 +167,7 @@ LINKS = [
             (LEAVING,),
         ),
     ),
-    # the other side of a to-one
+    # the other direction of a to-one relationship
     LinkCase(
         type="author",
         id="1",
@@ -207,7 +206,7 @@ LINKS = [
             (ROW, []),
         ),
     ),
-    # a link table, from its one side and from its other
+    # a link table, from both sides
     LinkCase(
         type="article",
         id="b",
@@ -263,8 +262,8 @@ LINKS = [
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource that is created below the to-many of another, and its statements: the lock of the owner, the row, and
-    for a link table lock and attach."""
+    """A resource that is created below a to-many relationship of another resource, and its statements: the lock of the
+    owner, the row, and for a link table lock and attach."""
 
     owner: Owner
     data: dict[str, Any]
@@ -291,7 +290,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 AUTHOR_SHARE = Sent('SELECT "author_no" FROM "authors" WHERE "author_no"=$1 FOR KEY SHARE', (1,))
 
 JOINS = [
-    # a key that the document may not leave out, and one that it may
+    # a key that may not be null, and one that may
     Join(
         owner=Owner("author", "1", "articles"),
         data={"id": "n", "attributes": {"title": "x"}},
@@ -311,7 +310,7 @@ JOINS = [
             ("x", 2, 1),
         ),
     ),
-    # the document says the same as the path
+    # the document repeats what the path says
     Join(
         owner=Owner("author", "1", "articles"),
         data={"attributes": {"title": "x"}, "relationships": linked(author=("author", "1"))},
@@ -329,7 +328,7 @@ JOINS = [
             ("x", UUID(TOKEN)),
         ),
     ),
-    # a link table, from its one side and from its other
+    # a link table, from both sides
     Join(
         owner=Owner("article", "a", "tags"),
         data={"attributes": {"name": "new"}},

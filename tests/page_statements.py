@@ -1,6 +1,5 @@
-"""Requests for pages far into a list, and for pages that a cursor begins, and the statements that they become.
-`tests/unit/` compares the text in full, `tests/sql/` runs the same cases on PostgreSQL.
-"""
+"""Requests for pages far into a list and for pages that begin at a cursor, and their statements. `tests/unit/` compares
+the text, `tests/sql/` runs the same cases on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tests.statements import Read
 
 
 def cursor_read(type_name: str, sort: str, way: str, values: tuple[str | None, ...], sql: str) -> Read:
-    """The page of two, after or before the row with these sort keys, without its fields."""
+    """Return a read of a page of two rows before or after the row with these sort keys, without fields."""
     query = f"fields[{type_name}]=&page[size]=2&sort={quote(sort)}"
     cursor = encode_cursor(mark_of(list_name(parsed(query), CATALOG.by_type[type_name]), []), values)
     bound = tuple(value for value in values if value is not None)
@@ -43,7 +42,7 @@ EDITOR_UP = 'ORDER BY "t1"."born","t0"."id"'
 NUMBERS = tuple(f"CAST(CAST(${number} AS TEXT) AS int4)" for number in (1, 2, 3))
 
 PAGES = [
-    # one part: a comparison of rows, where nothing null follows and all keys go one way
+    # one part: a comparison of rows, because no null follows and all keys have the same direction
     cursor_read(
         "author",
         "id",
@@ -86,7 +85,7 @@ PAGES = [
         (None, "5"),
         f'{BY_BORN} WHERE "t0"."born" IS NULL AND ("t0"."author_no")>({NUMBERS[0]}) {BORN_UP} LIMIT $2',
     ),
-    # a column that is named twice sorts once
+    # a column that is named twice sorts only once
     cursor_read(
         "author",
         "-born,born,-id,given-name",
@@ -94,7 +93,7 @@ PAGES = [
         (None, "5"),
         f'{BY_BORN} WHERE "t0"."born" IS NULL AND ("t0"."author_no")<({NUMBERS[0]}) {BORN_DOWN_NULLS_LAST} LIMIT $2',
     ),
-    # two parts: nulls follow, or what is not null follows the nulls
+    # two parts: nulls follow, or values that are not null follow the nulls
     cursor_read(
         "author",
         "born",
@@ -124,7 +123,7 @@ PAGES = [
         f' UNION ALL ({IDS} WHERE "t0"."born" IS NULL AND ("t0"."author_no")<({NUMBERS[0]})'
         f" {BORN_DOWN} LIMIT $2))) {BORN_DOWN} LIMIT $2",
     ),
-    # a part more wherever the direction turns
+    # one more part wherever the direction changes
     cursor_read(
         "author",
         "given-name,-born",
@@ -146,7 +145,7 @@ PAGES = [
         f' UNION ALL ({IDS} WHERE "t0"."given"=$1 AND "t0"."born" IS NULL AND ("t0"."author_no")>({NUMBERS[1]})'
         f" {GIVEN_DOWN_BORN_UP} LIMIT $3))) {GIVEN_DOWN_BORN_UP} LIMIT $3",
     ),
-    # keys of another table: each part has its join
+    # keys of another table: each part has its own join
     cursor_read(
         "article",
         "editor.born",
@@ -158,7 +157,7 @@ PAGES = [
         f' UNION ALL (SELECT "t0"."id" {ARTICLES} WHERE "t1"."born" IS NULL {EDITOR_UP} LIMIT $3)))'
         f" {EDITOR_UP} LIMIT $3",
     ),
-    # of the default size: a number, unless there is a filter
+    # the page of the default size: a constant number, unless there is a filter
     Read(
         "tag",
         "page[number]=2&page[total]=none",

@@ -1,6 +1,5 @@
-"""From a query string or a document to plans and statements, in the stages of the server, for tests that look at
-what comes out of one of them.
-"""
+"""Turns a query string or a document into plans and statements with the stages of the server, for tests of one
+stage."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def limits(**changed: Any) -> Limits:
 
 
 def parsed(query_string: str, limits: Limits = LIMITS) -> Query:
-    """Raises ApiError, or Several."""
+    """Parse the query string. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     query = parse(split_pairs(query_string, errors), frozenset(FAMILIES), limits, errors)
     raise_all(errors)
@@ -56,7 +55,7 @@ def parsed(query_string: str, limits: Limits = LIMITS) -> Query:
 
 
 def filter_query(filters: Any) -> str:
-    """`filter=...`, percent-encoded; filters: JSON text, or a tree."""
+    """Return `filter=...`, percent-encoded. filters: JSON text, or a tree."""
     return "filter=" + quote(filters if isinstance(filters, str) else json.dumps(filters))
 
 
@@ -83,7 +82,7 @@ def read_resource(
 
 
 def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> PlannedWrite:
-    """data: the resource object without its type. Raises ApiError, or Several."""
+    """Plan the create of a resource. data: the resource object without its type. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     body = _JSON.encode({"data": {"type": type_name} | data})
     change = decode_resource_document(body, errors, LIMITS, kind="create")
@@ -95,7 +94,7 @@ def create(type_name: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> 
 
 
 def update(type_name: str, id_text: str, data: dict[str, Any], catalog: Catalog = CATALOG) -> PlannedWrite:
-    """data: the resource object without its type and id. Raises ApiError, or Several."""
+    """Plan the update of a resource. data: the resource object without its type and id. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     resource = catalog.by_type[type_name]
     body = _JSON.encode({"data": {"type": type_name, "id": id_text} | data})
@@ -117,7 +116,7 @@ def delete(type_name: str, id_text: str) -> PlannedWrite:
 
 
 def link(type_name: str, id_text: str, relationship: str, mode: LinkMode, data: Any) -> PlannedWrite:
-    """The write of a relationship route. data: linkage. Raises ApiError, or Several."""
+    """Plan the write of a relationship route. data: linkage. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     linkage = decode_linkage_document(_JSON.encode({"data": data}), errors, LIMITS, mode=mode)
     raise_all(errors)
@@ -132,8 +131,8 @@ Rows = list[list[tuple[Any, ...]]]
 
 
 def encoded(planned: PlannedRead, rows: Rows, base_url: str = "", meta: Meta | None = None) -> bytes:
-    """The document of a plan and the rows of its nodes in pre-order. Rows are tuples as the plan has them: id,
-    attributes, keys, and the parent's id at the end where the key is not the parent's own."""
+    """Encode the document of a plan whose nodes have these rows (in pre-order). A row is a tuple in the plan's order:
+    id, attributes, keys, and at the end the parent's id if the key is not in the parent's row."""
     return DocumentEncoder(planned.plan, base_url).encode(rows, {"self": "/x"}, meta)
 
 
@@ -147,7 +146,7 @@ Answered = tuple[type[ApiError], str | None, str]
 
 @contextmanager
 def refused() -> Iterator[list[Answered]]:
-    """The errors that the block raises, in their order, once it is left."""
+    """Yield a list, which contains the block's errors in their order after the block has ended."""
     told: list[Answered] = []
     with pytest.raises(ApiError) as raised:
         yield told

@@ -30,7 +30,7 @@ class Part(NamedTuple):
         return self.owner.partition(".")[0]
 
     def find_owner(self) -> Any:
-        """The class or module. Raises ImportError or AttributeError if it is not there any more."""
+        """Return the class or module. Raises ImportError or AttributeError if it does not exist any more."""
         try:
             return import_module(self.owner)
         except ModuleNotFoundError:
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 @contextmanager
 def naming(part: Part) -> Iterator[None]:
-    """Adds the part and its use to whatever the block raises."""
+    """Add the part and its use to any exception that the block raises."""
     try:
         yield
     except Exception as error:

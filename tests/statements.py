@@ -1,6 +1,4 @@
-"""Requests and the statements that they become. `tests/unit/` compares the text in full, `tests/sql/` runs the same
-cases on PostgreSQL.
-"""
+"""Requests and their statements. `tests/unit/` compares the text, `tests/sql/` runs the same cases on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ TOKEN = "123e4567-e89b-12d3-a456-426614174000"
 
 
 class Where(msgspec.Struct, frozen=True):
-    """A filter on a resource type, the criterion that it becomes, and what is bound."""
+    """A filter on a resource type, its SQL condition, and the bound values."""
 
     type: str
     filter: Any
@@ -73,7 +71,7 @@ TYPES = [
     value("address", "eq", "10.0.0.1", 'CAST("t0"."address" AS TEXT)=$1', "10.0.0.1"),
 ]
 
-# every operator of the table, on each kind of type that has it, in its value, null and field forms
+# every operator on each kind of type that has it, with a value, with null and with a field
 OPERATORS = [
     value("medium", "ne", 1, '"t0"."medium"<>$1', 1),
     value("texts", "ne", ["a"], '"t0"."texts"<>$1', ["a"]),
@@ -216,9 +214,9 @@ CUSTOM = [
     ),
 ]
 
-# each kind of relationship, and groups
+# each kind of relationship, and groups of conditions
 RELATIONSHIPS = [
-    # to-one, the key in the own row
+    # to-one, the key in the row itself
     value(
         "author.family-name",
         "eq",
@@ -238,7 +236,7 @@ RELATIONSHIPS = [
         'EXISTS (SELECT 1 FROM "authors" "t1" WHERE "t1"."author_no"="t0"."editor_id" AND "t1"."born">$1)',
         (1900,),
     ),
-    # to-many, the key in the other's row
+    # to-many, the key in the other row
     Where(
         "author",
         [{"name": "edited", "op": "any", "val": []}],
@@ -280,7 +278,7 @@ RELATIONSHIPS = [
         'NOT ((SELECT "t1"."id" FROM "corner"."desks" "t1" WHERE "t1"."author_no"="t0"."author_no" LIMIT 1)=$1)',
         (3,),
     ),
-    # a link table, from either side
+    # a link table, from both sides
     Where(
         "article",
         [{"name": "tags", "op": "any", "val": {"name": "name", "op": "eq", "val": "sql"}}],
@@ -294,7 +292,7 @@ RELATIONSHIPS = [
         'EXISTS (SELECT 1 FROM "corner"."articles" "t2"'
         ' JOIN "corner"."article_tags" "t1" ON "t1"."article_id"="t2"."id" WHERE "t1"."tag_id"="t0"."id")',
     ),
-    # a reference to itself
+    # a relationship to its own type
     value(
         "parent.parent.weight",
         "gt",
@@ -318,7 +316,7 @@ RELATIONSHIPS = [
         ' EXISTS (SELECT 1 FROM "corner"."nodes" "t2" WHERE "t2"."parent_id"="t1"."id" AND "t2"."weight"<$1))',
         (5,),
     ),
-    # two conditions on one related row, and on two
+    # two conditions on one related row, and on two rows
     Where(
         "author",
         [
@@ -340,7 +338,7 @@ RELATIONSHIPS = [
         ' AND "t2"."title"=$2)',
         (1, "x"),
     ),
-    # a field of the related row against one of the row itself
+    # a field of the related row compared with one of the row itself
     field(
         "born",
         "gt",
@@ -357,7 +355,7 @@ RELATIONSHIPS = [
         ' AND "t1"."pages">"t0"."born")',
         type="author",
     ),
-    # two fields of one to-many are of one row
+    # two fields of a to-many relationship are those of one row
     field(
         "articles.title",
         "eq",
@@ -416,8 +414,8 @@ TABLES = {
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A collection's query string, and the statements of its answer: the rows, the count for a page that has none, one
-    a branch."""
+    """The query string of a collection, and the statements of its answer: the rows, the count (for a page without
+    rows), and one for each branch."""
 
     type: str
     query: str
@@ -467,7 +465,7 @@ READS = [
         'CAST("t0"."clocks" AS TEXT[])'
         ' FROM "corner"."samples" "t0" ORDER BY "t0"."id"',
     ),
-    # what cannot be shown of a date is null; conditions and orders are of the column
+    # a date that cannot be shown is null in the answer; conditions and orders use the column
     Read(
         "sample",
         "page[size]=0&fields[sample]=day,days&filter[day]=2024-02-29&sort=day",
@@ -592,7 +590,7 @@ READS = [
         ' ORDER BY "t1"."family","t2"."born" DESC NULLS LAST,"t3"."room" DESC NULLS LAST,"t0"."editor_id",'
         '"t0"."author_id" DESC,"t0"."id" DESC',
     ),
-    # a filter and a sort over one relationship: an EXISTS and a join, each with its alias
+    # a filter and a sort by the same relationship: an EXISTS and a join, each with its own alias
     Read(
         "article",
         "page[size]=0&fields[article]=&filter[editor.born]=1900&sort=-editor.id,editor.born",
@@ -601,7 +599,7 @@ READS = [
         ' ORDER BY "t0"."editor_id" DESC NULLS LAST,"t2"."born","t0"."id"',
         (1900,),
     ),
-    # include: a key in the own row, then one in the other's
+    # include: a key in the row itself, then one in the other row
     Read(
         "node",
         "page[size]=0&include=parent.children",
@@ -612,7 +610,7 @@ READS = [
             ' ORDER BY "t0"."id"',
         ),
     ),
-    # a short page: keys in the own rows are joined, as far as they go
+    # a short page: rows whose keys are in the rows before them are joined, as far as possible
     Read(
         "node",
         "page[size]=2&page[total]=none&include=parent.parent,parent.children",
@@ -627,7 +625,7 @@ READS = [
             ' ORDER BY "t0"."id"',
         ),
     ),
-    # sorted: nothing is joined to rows that are not of the page
+    # sorted: rows outside of the page are not joined
     Read(
         "node",
         "page[size]=2&page[number]=2&include=parent&sort=title&fields[node]=title",
@@ -640,7 +638,7 @@ READS = [
         count='SELECT COUNT(*) FROM "corner"."nodes" "t0"',
         branches=(None,),
     ),
-    # a link table from either side, reverse to-one, fieldsets
+    # a link table from both sides, reverse to-one, fieldsets
     Read(
         "author",
         "page[size]=0&include=articles.tags,profile,desk&fields[author]=articles&fields[tag]=&fields[desk]=author",
@@ -672,8 +670,8 @@ READS = [
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A statement with what is bound; ROW stands for the id of the row that the write is about, LEAVING for
-    the ids of the locked rows that leave it."""
+    """A statement and its bound values. ROW stands for the id of the written row, LEAVING for the ids of the locked
+    rows that leave it."""
 
     sql: str
     values: tuple[Any, ...] = ()
@@ -684,7 +682,7 @@ LEAVING = "<leaving>"
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource object that is sent to a collection (id "") or to a resource, and its statements.
+    """A resource object that is sent to a collection (`id` is "") or to a resource, and its statements.
 
     links: lock, detach and attach of each relationship whose key is not in the row.
     """
@@ -698,13 +696,12 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def linked(**linkage: Any) -> dict[str, Any]:
-    """The member `relationships`: `linked(group=("group", "1"), tags=[("tag", "1")])`."""
-
+    """Return the member `relationships` of `linked(group=("group", "1"), tags=[("tag", "1")])`."""
     return {name: {"data": linkage_of(given)} for name, given in linkage.items()}
 
 
 def linkage_of(given: Any) -> Any:
-    """Linkage of pairs of type and id."""
+    """Return linkage, given as pairs of type and id."""
     if isinstance(given, list):
         return [linkage_of(item) for item in given]
     return None if given is None else {"type": given[0], "id": given[1]}
@@ -730,7 +727,7 @@ WRITES = [
             'INSERT INTO "corner"."countries" ("code","name") VALUES ($1,$2) RETURNING "countries"."code"', ("de", "x")
         ),
     ),
-    # ids that clients may choose, and this one does not
+    # ids that clients may choose, but this request does not
     Write(
         type="node",
         data={"attributes": {"title": "x"}, "relationships": linked(parent=None)},
@@ -789,7 +786,7 @@ WRITES = [
             ("x", 2, UUID(TOKEN), UUID(TOKEN)),
         ),
     ),
-    # nothing of the row changes: it is locked, to be there
+    # the row does not change: it is locked, to check that it exists
     Write(
         type="tag", id="1", data={}, lock=Sent('SELECT "tags"."id" FROM "tags" WHERE "id"=$1 FOR NO KEY UPDATE', (1,))
     ),
@@ -825,7 +822,7 @@ WRITES = [
             ),
         ),
     ),
-    # the other's rows hold the key: to-many, and reverse to-one
+    # the key is in the other rows: to-many, and reverse to-one
     Write(
         type="author",
         id="1",
@@ -865,7 +862,7 @@ WRITES = [
             ),
         ),
     ),
-    # a reference to itself
+    # a relationship to its own type
     Write(
         type="node",
         id=TOKEN,

@@ -1,6 +1,5 @@
-"""What the environment tells the tests, taken out of it: a server that a test starts has neither a setting of whoever
-runs the tests, nor one that it would warn of.
-"""
+"""Removes the server's settings from the environment of the tests, so that a server that a test starts has no setting
+of the person who runs the tests, and warns of none."""
 
 import os
 

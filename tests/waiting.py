@@ -1,5 +1,5 @@
-"""Waiting for what nothing tells of. What comes in: a question, asked again and again. What goes out: its first answer
-that will do. A wait in vain fails and shows the last one."""
+"""Waits for something that sends no signal. In: a function, which is called again and again. Out: its first sufficient
+result. If the time is over, the test fails and shows the last result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ async def until(
     seconds: float = SECONDS,
     pause_seconds: float = PAUSE_SECONDS,
 ) -> Any:
-    """ask: gives the answer, or what gives it when it is awaited."""
+    """Call the function until its result is sufficient, and return that. ask: returns the result or an awaitable."""
     found: Any = None
     try:
         async with asyncio.timeout(seconds):
             while not is_enough(found := await _answer(ask())):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(pause_seconds)
     except TimeoutError as error:
-        raise AssertionError(f"waited in vain, at last for {found!r}") from error
+        raise AssertionError(f"the wait was not successful; the last result is {found!r}") from error
     return found
 
 
@@ -36,9 +36,9 @@ async def _answer(asked: Any) -> Any:
 
 
 def wait_until(ask: Callable[[], Any], is_enough: Callable[[Any], Any] = bool) -> Any:
-    """Of a test without a loop."""
+    """Do the same in a test without an event loop."""
     deadline = time.monotonic() + SECONDS
     while not is_enough(found := ask()):
-        assert time.monotonic() < deadline, f"waited in vain, at last for {found!r}"
+        assert time.monotonic() < deadline, f"the wait was not successful; the last result is {found!r}"
         time.sleep(PAUSE_SECONDS)
     return found

@@ -1,4 +1,4 @@
-"""The demo rows: what they are, and that they come into an empty database once, whole, and as they are."""
+"""The demo rows: what they contain, and that they are inserted completely and only once, into an empty database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COUNTS = {
 TOTAL = 543
 NO_ROWS = dict.fromkeys(COUNTS, 0)
 
-# Documentation quotes the rows. Where they change on purpose, this changes with them.
+# The documentation quotes the rows. If you change them on purpose, change this too.
 DIGEST = "6a57344c6b5774437cb586dab820e401289a4497a5b3bf2e8a90ef2bb2fca30e"
 
 WAITING = """
@@ -48,7 +48,7 @@ WHERE table_schema = 'public' AND table_name = $1 AND column_name <> 'password_h
 """
 
 LONE_ROWS = [
-    # a table whose rows need no others, and a row
+    # a table whose rows need no rows of other tables, and a row of it
     ("groups", "(name) VALUES ('a')"),
     ("users", "(first_name, last_name) VALUES ('a', 'b')"),
     ("computers", "(name) VALUES ('a')"),
@@ -91,7 +91,7 @@ def expected() -> dict[str, list[dict[str, Any]]]:
 
 
 def plain(value: Any) -> Any:
-    """A row's value as it would stand in a request. No text but JSON begins with a brace here."""
+    """Return a row's value as it would be in a request. Here every text that begins with a brace is JSON."""
     match value:
         case date():
             return value.isoformat()
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
 
 
 async def until_waiting(connection: asyncpg.Connection[Any], count: int) -> None:
-    """Until so many others wait for a lock."""
+    """Wait until so many other connections wait for a lock."""
     await until(lambda: connection.fetchval(WAITING), lambda found: found >= count)
 
 
@@ -118,7 +118,7 @@ async def test_rows_are_loaded_once(database_url: str) -> None:
 
 
 async def test_no_column_is_left_to_its_default(database_url: str) -> None:
-    """A default may be today."""
+    """A default could be today's date."""
     async with connected(database_url, 1) as (connection,):
         for table, rows in demo_rows().items():
             columns = [row["column_name"] for row in await connection.fetch(COLUMNS, table)]
@@ -145,7 +145,7 @@ async def test_a_full_database_is_told_without_waiting_for_its_writers(database_
 async def test_of_two_loads_at_once_one_loads(database_url: str) -> None:
     async with connected(database_url, 3) as (holder, *loaders):
         async with asyncio.TaskGroup() as tasks, holder.transaction():
-            # Both see empty tables, and both wait, before either may go on.
+            # Both see empty tables, and both wait, before one of them can continue.
             await holder.execute("LOCK TABLE groups IN ROW EXCLUSIVE MODE")
             loads = [tasks.create_task(load_demo(loader)) for loader in loaders]
             await until_waiting(holder, 2)
@@ -173,7 +173,7 @@ async def test_a_load_that_fails_leaves_nothing(database_url: str) -> None:
 
 @pytest.mark.parametrize("used_ids", [0, 5, 1000])
 async def test_the_next_ids_follow(database_url: str, used_ids: int) -> None:
-    """Also where the tables had rows before."""
+    """Also if the tables had rows before."""
     async with connected(database_url, 1) as (connection,):
         await connection.execute(
             f"INSERT INTO users (first_name, last_name) SELECT 'a', 'b' FROM generate_series(1, {used_ids})"
@@ -189,7 +189,7 @@ async def test_the_next_ids_follow(database_url: str, used_ids: int) -> None:
 
 
 async def test_ages_fit_birth_dates(database_url: str) -> None:
-    """By PostgreSQL's calendar."""
+    """As PostgreSQL computes dates."""
     async with connected(database_url, 1) as (connection,):
         await load_demo(connection)
         rows = await connection.fetch(
@@ -233,7 +233,7 @@ TO_ONES = [
     ("resource", "relationship"), TO_ONES, ids=[f"{one.type}-{other.name}" for one, other in TO_ONES]
 )
 def test_a_key_is_null_where_it_may_be(resource: Resource, relationship: ToOne) -> None:
-    """And the rows show both."""
+    """The rows have at least one null if the key may be null, and none otherwise."""
     keys = [row[relationship.column_name] for row in expected()[resource.table]]
     assert (None in keys) == relationship.nullable
 

@@ -1,4 +1,5 @@
-"""The indexes that `check` suggests: which are needed, which existing ones count, and that the statements work."""
+"""The indexes that `check` suggests: which ones are needed, which existing ones are sufficient, and that the suggested
+statements work."""
 
 from __future__ import annotations
 
@@ -94,8 +95,7 @@ def by(columns: str, name: str, using: str = "") -> str:
 
 
 CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
-    # what there is, the declarations, what is suggested
-    # relationships
+    # existing indexes, the declarations, the suggestions: relationships
     ("", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
     (f"CREATE INDEX ON {THINGS} (owner_id)", [owner(OWNED), thing()], [("consider", BY_OWNER)]),
     (f"CREATE INDEX ON {THINGS} USING hash (owner_id)", [owner(OWNED), thing()], [("consider", BY_OWNER)]),
@@ -109,7 +109,7 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
     (f"CREATE INDEX ON {THINGS} ((owner_id + 1), id)", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
     (f"CREATE INDEX ON {THINGS} (id, owner_id)", [owner(OWNED), thing()], [("missing", BY_OWNER)]),
     (f"CREATE UNIQUE INDEX ON {THINGS} (owner_id)", [owner(OWNED), thing()], []),
-    # asked for twice, suggested once
+    # needed twice, suggested once
     ("", [owner(OWNED), thing(ToOne("owner", "owner"))], [("missing", BY_OWNER)]),
     ("", [owner(), thing(ToOne("owner", "owner"))], [("consider", BY_OWNER)]),
     ("", [owner(), thing(ToOne("owner", "owner", filterable=False))], []),
@@ -213,7 +213,8 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
         ],
         [],
     ),
-    # names that are taken, what an earlier try left, what cannot have an index, what cannot have it made concurrently
+    # names that exist already, the rest of an earlier attempt, a column that cannot have an index, and a table whose
+    # index cannot be created concurrently
     (
         'CREATE TABLE "my shop"."Things_owner_id_id_idx" (); CREATE TABLE "my shop"."Things_owner_id_id_idx1" ()',
         [owner(OWNED), thing()],
@@ -226,7 +227,7 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
     ),
     ("", [owner(OWNED), thing(table="seen", schema=None)], []),
     ("", [owner(OWNED), thing(table="nowhere")], []),
-    # what has no such column, which is a fault of the declarations, beside what has
+    # a relationship without its column (an error in the declarations), next to a correct one
     ("", [owner(ToMany("things", "thing", foreign_key="no_id")), thing()], []),
     ("", [owner(ToMany("things", "thing", through=Link("owned_things", "no_id", "thing_id"))), thing()], []),
     ("", [thing(Attribute("no", INT), Attribute("age", INT))], [("consider", by('"age", "id"', "age_id"))]),
@@ -370,7 +371,7 @@ async def test_missing_indexes_of_a_small_table_are_only_considered(shop_url: st
 
 async def test_the_statistics_of_a_large_table_are_used(shop_url: str) -> None:
     await suggested(shop_url, NOTHING, f"ANALYZE {THINGS}")
-    # Now its rows are not counted any more.
+    # Its rows are not counted any more.
     [found] = await suggested(shop_url, Catalog((owner(OWNED), thing())), f"DELETE FROM {THINGS}")
     assert found.rank == "missing"
 

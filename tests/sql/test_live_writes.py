@@ -1,4 +1,4 @@
-"""What the methods of a declaration need of the live tables: each message, and what is not asked for."""
+"""What the methods of a declaration need from the real tables: each message, and what is not checked."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ CASES: list[tuple[Resource, list[str]]] = [
     (thing(table="bare", hooks=Hooks(before_create=before)), []),
     (thing(Attribute("number", INT, column="number"), table="always", id=Id("number", INT)), []),
     (thing(table="filled"), []),
-    # columns that take no value
+    # columns that cannot be written
     (
         thing(LOUD, table="always"),
         [
@@ -215,7 +215,7 @@ REVOKED = """
 REVOKE ALL ON ALL TABLES IN SCHEMA public, closed FROM current_user;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA public FROM current_user;
 """
-"""What an owner may take from itself."""
+"""Rights that an owner can revoke from itself."""
 
 
 def granted(*grants: str) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ def granted(*grants: str) -> tuple[str, ...]:
 
 
 GRANTS: list[tuple[Resource, tuple[str, ...], list[str]]] = [
-    # what is granted, what is missed
+    # the rights that are granted, and those that are reported as missing
     (thing(NAME, methods=READS), ("SELECT ON things",), []),
     (thing(NAME, methods=READS), ("SELECT (id, name) ON things",), []),
     (

@@ -1,5 +1,5 @@
-"""What planning takes, PostgreSQL takes: every operator on every pair of types in its field form, and on every type
-in its value and null forms. Nothing of it is a fault."""
+"""PostgreSQL accepts every statement that can be planned: every operator with a field of each type on both sides, and
+with a value and with null for each type. No request of this kind is answered with a fault."""
 
 from __future__ import annotations
 

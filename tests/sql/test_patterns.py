@@ -1,4 +1,4 @@
-"""How long PostgreSQL takes to compile the costliest regular expressions that are let through."""
+"""How long PostgreSQL takes to compile the most expensive regular expressions that are allowed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from querybuild.patterns import MAX_COST, cost
 
 COMPILED_SECONDS = 1.0
-"""Twenty times what it takes here when nothing else is at work."""
+"""Twenty times what it takes on this machine when nothing else runs."""
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from tests.private_parts import DRIVER, MESSAGE, PARTS, PROTOCOL, STATEMENT, nam
 
 TRANSACTION = "asyncpg.transaction.Transaction"
 MAX_SECONDS = 20.0
-"""How long one check may take: without a part that it waits for, it would never end."""
+"""How long one check may take. If a part that it waits for is missing, it would never end."""
 
 SLEEP = "SELECT pg_sleep(0.5)"
-"""Ends by itself: PostgreSQL ignores a cancel request that arrives before the statement."""
+"""This statement ends by itself: PostgreSQL ignores a cancel request that arrives before the statement."""
 
 Check = Callable[[Any], Awaitable[None]]
 CHECKS: dict[str, tuple[Check, type[asyncpg.Connection]]] = {}

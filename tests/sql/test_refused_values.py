@@ -1,5 +1,5 @@
-"""What passes our own reading and PostgreSQL still refuses is of SQLSTATE class 22, which is answered as a refused
-value and never as a fault."""
+"""Some values pass the server's own checks and PostgreSQL still refuses them. The SQLSTATE is then of class 22, which
+is answered as a refused value and never as a fault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def insert(connection: Any, name: str, value: Any) -> None:
 
 
 async def refusal(work: Any) -> str:
-    """The class of the SQLSTATE; that of asyncpg's own refusal is 22 too."""
+    """Return the class of the SQLSTATE. An error of asyncpg's own checks has class 22 too."""
     try:
         await work
     except asyncpg.DataError as error:

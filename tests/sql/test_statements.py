@@ -1,4 +1,4 @@
-"""Every statement whose text `tests/unit/` compares, prepared and run on PostgreSQL, over rows of every table."""
+"""Every statement whose text `tests/unit/` compares is prepared and run on PostgreSQL, with rows in every table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INSERT INTO corner.desks (room, author_no) VALUES ('1', 1), ('2', NULL);
 INSERT INTO corner.nodes (id, "Mixed Case") VALUES ('123e4567-e89b-12d3-a456-426614174000', 'x');
 """
 KEYS: dict[str, list[Any]] = {"int4[]": [1, 2], "int8[]": [1], "text[]": ["a", "b"], "uuid[]": []}
-"""What the keys of a branch are, by the type that PostgreSQL gives the parameter."""
+"""The keys of a branch, by the type that PostgreSQL gives the parameter."""
 
 RELATED = {
     ("article", "author", "a"): (1, [1]),
@@ -67,7 +67,7 @@ LINKS_OF = {
     ("article", "tags"): ARTICLE_TAGS,
     ("tag", "articles"): ARTICLE_TAGS,
 }
-"""All links of a kind."""
+"""The statement that reads all links of a relationship."""
 
 Run = Callable[[Any], Awaitable[dict[str, Any]]]
 
@@ -160,7 +160,7 @@ def test_writes(io_loop: IOLoop, corner_url: str) -> None:
 
 
 def statements_of(write: PlannedWrite) -> list[tuple[str, Statement, Any]]:
-    """Each statement with its text, and the id of the row that the write is about: of a create any of the type."""
+    """Return each statement with its text and the id of the written row. For a create this is any id of the type."""
     statements, plan = compile_write(write.plan), write.plan
     row_id = ANY_ID[plan.resource.type] if plan.id_slot is None and plan.links else None
     row_id = write.values[plan.id_slot] if plan.id_slot is not None else row_id
@@ -170,7 +170,7 @@ def statements_of(write: PlannedWrite) -> list[tuple[str, Statement, Any]]:
 
 
 def test_what_writes_of_links_leave(io_loop: IOLoop, corner_url: str) -> None:
-    """The statements of each case in their order, and the links of its kind after them."""
+    """Run the statements of each case in their order, and then read all links of the relationship."""
 
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         wrong: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def test_what_writes_of_links_leave(io_loop: IOLoop, corner_url: str) -> None:
             await transaction.start()
             found: list[Any] = []
             for _, statement, row_id in statements_of(write):
-                # Of the rows that the lock before it gives, those that leave.
+                # The rows that leave, out of the rows that the lock before this statement returned.
                 named = write.values[write.plan.links[0].slot] if write.plan.links else []
                 is_leaving = case.mode == "remove"
                 leaving = [row[0] for row in found if row[1:] == (row_id,) and (row[0] in named) == is_leaving]
@@ -206,7 +206,7 @@ def test_deletes(io_loop: IOLoop, corner_url: str) -> None:
 
 
 def test_rows_of_each_relationship_kind(io_loop: IOLoop, corner_url: str) -> None:
-    """What the statements of a document with includes find: (id, ..., parent's key)."""
+    """The rows that the statements of a document with includes find: (id, ..., parent's key)."""
 
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         planned = read_resource(
@@ -231,7 +231,8 @@ def test_rows_of_each_relationship_kind(io_loop: IOLoop, corner_url: str) -> Non
 
 
 def test_rows_that_are_related_to_one(io_loop: IOLoop, corner_url: str) -> None:
-    """The statements of related routes: by a key of the path's row, of the other's, and of a link table."""
+    """The statements of related routes: through a key of the path's row, through a key of the other row, and through a
+    link table."""
 
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         found = {}
@@ -252,7 +253,7 @@ def test_rows_that_are_related_to_one(io_loop: IOLoop, corner_url: str) -> None:
 
 
 def test_a_document_of_one_resource_at_once(io_loop: IOLoop, corner_url: str) -> None:
-    """The statement that reads primary and included rows together finds what those of its parts find."""
+    """The statement that reads primary and included rows together finds the same rows as separate statements."""
 
     async def run(connection: asyncpg.Connection[Any]) -> dict[str, Any]:
         query = "include=articles.tags,profile,desk&fields[author]=&fields[article]=&fields[tag]=name"

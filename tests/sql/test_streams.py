@@ -1,4 +1,4 @@
-"""The statements of a streamed document: their text in full, and what they find on PostgreSQL."""
+"""The statements of a streamed document: their complete text, and the rows that they find in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.catalog import CATALOG
 from tests.planning import LIMITS, limits, parsed, read_collection
 
 BARE = "&fields[article]=&fields[author]=&fields[tag]=&fields[node]=&fields[profile]="
-"""No attributes and no relationships: the ids are what is asked here."""
+"""No attributes and no relationships, because only the ids are compared here."""
 SCOPED = 'EXISTS (SELECT 1 FROM "corner"."article_tags" "lp" WHERE "lp"."article_id"="t0"."id" AND "lp"."tag_id"=$1)'
 TAGGED = 'JOIN "corner"."article_tags" "lt0" ON "lt0"."article_id"="t0"."id"'
 
@@ -30,8 +30,8 @@ FAST_START = " LIMIT (SELECT NULL::bigint)"
 
 
 class Case(Struct, frozen=True):
-    """query: without its page. included: the statement of each type. All statements are without the limit that makes
-    PostgreSQL plan for the first rows."""
+    """A streamed request and its statements. query: without its page. included: the statement of each type. No
+    statement has the limit that makes PostgreSQL plan for the first rows."""
 
     type: str
     query: str
@@ -75,7 +75,7 @@ CASES = [
             'WHERE "lt0"."tag_id"="i0"."id") ORDER BY "i0"."id"'
         },
     ),
-    # A chain; the types in their order; a condition with rows of its own.
+    # A path of several relationships, the order of the types, and a condition with rows of another table.
     Case(
         "tag",
         "include=articles.author&filter[articles.pages]=3",
@@ -96,7 +96,7 @@ CASES = [
             'ORDER BY "i0"."author_no"',
         },
     ),
-    # One type at two places.
+    # One type in two places.
     Case(
         "article",
         "include=author,editor",
@@ -107,7 +107,8 @@ CASES = [
             '"t0"."editor_id"="i0"."author_no")) ORDER BY "i0"."author_no"'
         },
     ),
-    # The primary type again: what the primary data has is not included, which is all of it without a condition.
+    # The primary type is included again. Included are only rows that are not primary; without a condition there are
+    # none.
     Case(
         "node",
         "include=parent",
@@ -167,7 +168,7 @@ def test_related() -> None:
 
 
 def test_linkage() -> None:
-    """The data are identifiers, and what they identify is included."""
+    """The data are resource identifiers, and the included resources are those that they identify."""
     found = scoped(plan_linkage, "tag", "articles", "include=articles.author")
     assert texts(found.plan) == (
         f'SELECT "t0"."id" FROM "corner"."articles" "t0" WHERE {SCOPED} ORDER BY "t0"."id"',
@@ -182,7 +183,8 @@ def test_linkage() -> None:
 
 
 def test_counts() -> None:
-    """No more than it takes to know that there are too many; a setting's bound on the rows is none of the stream."""
+    """The count reads only as many rows as it needs to know that there are too many. The limit of a setting on the rows
+    does not apply to a stream."""
     query = f"page[size]=0&filter[born]=1&include=profile{BARE}"
     found = read_collection("author", query, limits=limits(unpaginated=9))
     statements = compile_stream(plan_stream(found.plan, CATALOG))
@@ -198,7 +200,8 @@ def test_counts() -> None:
 
 
 def test_linkage_of_all_places() -> None:
-    """A type is shown with the linkage that any of its places shows; each piece by its own statement."""
+    """A resource has the relationships of every place where its type is included. The linkage of each place has its own
+    statement."""
     query = "page[size]=0&filter[born]=1&include=articles.author.edited,articles.tags"
     statements = compile_stream(plan_stream(read_collection("author", query).plan, CATALOG))
     shown = [
@@ -212,8 +215,8 @@ def test_linkage_of_all_places() -> None:
         ("tag", []),
     ]
     linked = [[None if one is None else one.sql for one in part.linked] for part in statements.parts]
-    # Authors that no article of the primary ones leads to do not show what they have edited; articles that were only
-    # edited by such authors do not show their own author and tags.
+    # An author has `edited` only if an article of a primary author leads to it. An article has `author` and `tags` only
+    # if a primary author wrote it; articles that such authors only edited have none.
     reached = (
         'SELECT "i0"."author_no" FROM "authors" "i0" WHERE EXISTS (SELECT 1 FROM "corner"."articles" "i1" WHERE '
         '"i1"."author_id"="i0"."author_no" AND EXISTS (SELECT 1 FROM "authors" "t0" WHERE "t0"."author_no"='
@@ -254,11 +257,12 @@ FOUND: dict[str, list[list[Any]]] = {
     "node?include=parent": [["a", "b", "c"]],
     "node?include=parent&filter[weight]=2": [["b", "c"], ["a"]],
 }
-"""The ids of each part, those of nodes by their last digit."""
+"""The ids of each part. Those of nodes are shortened to their last digit."""
 
 
 def test_they_run(io_loop: IOLoop, corner_url: str) -> None:
-    """By a cursor with bound values, each in a snapshot of its own; counted, each is as many."""
+    """Each statement runs in its own snapshot, through a cursor with bound values. Its count is the number of its
+    rows."""
 
     async def run() -> dict[str, list[list[Any]]]:
         connection = await asyncpg.connect(corner_url)
@@ -277,16 +281,16 @@ async def _found(connection: asyncpg.Connection[Any], read: PlannedRead) -> list
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             portal = await connection.cursor(part.rows.sql, *_values(part.rows, read))
             rows = await portal.fetch(100)
-            assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=100)) == len(rows)
-            assert await connection.fetchval(part.count.sql, *_values(part.count, read, most=1)) == 1
+            assert await connection.fetchval(part.count.sql, *_values(part.count, read, max_rows=100)) == len(rows)
+            assert await connection.fetchval(part.count.sql, *_values(part.count, read, max_rows=1)) == 1
             await _linkage(connection, part)
         is_node = part.node.resource.type == "node"
         found.append([str(row[0])[-1] if is_node else row[0] for row in rows])
     return found
 
 
-def _values(statement: Statement, read: PlannedRead, most: int = 0) -> list[Any]:
-    return [most if slot.source == "max_rows" else read.values[slot.index] for slot in statement.slots]
+def _values(statement: Statement, read: PlannedRead, max_rows: int = 0) -> list[Any]:
+    return [max_rows if slot.source == "max_rows" else read.values[slot.index] for slot in statement.slots]
 
 
 async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:
@@ -296,7 +300,7 @@ async def _linkage(connection: asyncpg.Connection[Any], part: Part) -> None:
 
 
 def test_a_stream_is_planned_for_its_first_rows(io_loop: IOLoop, corner_url: str) -> None:
-    """PostgreSQL expects that a tenth of the rows is read, as of a cursor that DECLARE opens."""
+    """PostgreSQL expects that a tenth of the rows will be read, as for a cursor that DECLARE opens."""
 
     async def run() -> int:
         connection = await asyncpg.connect(corner_url)
@@ -312,8 +316,8 @@ def test_a_stream_is_planned_for_its_first_rows(io_loop: IOLoop, corner_url: str
 
 
 def test_bounds(io_loop: IOLoop, corner_url: str) -> None:
-    """At least as many as there are rows, of each table, and of one that two types have twice; unknown of an empty
-    one, which may have its rows elsewhere, of a view and of a partitioned table."""
+    """The estimate is at least the number of rows of each table, and counts a table twice if two types use it. It is
+    unknown for an empty table (its rows may be in other tables), for a view and for a partitioned table."""
     entry = Resource("entry", "/entries", "entries", schema="corner")
     quoted = Resource("quoted", "/quoted", "it's quoted")
     others = {name: Resource(name, f"/{name}", name) for name in ("views", "parted", "heirs")}

@@ -1,5 +1,5 @@
-"""Every type: written through the compiled INSERT, read back through SELECT and the encoder, equals the JSON that was
-sent."""
+"""Every type: a JSON value is written by the compiled INSERT and read back by SELECT and the encoder. The result equals
+what was sent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SAME: list[Case] = [
     {"tree": {"deep": [[[[[[[[[[1]]]]]]]]]], "ключ": "ключ", "\u2028": "𝄞"}},
 ]
 
-# sent -> shown, where the two differ
+# What is sent and what is shown, if the two differ.
 OTHER: list[tuple[Case, Case]] = [
     ({"medium": Decimal("3.0"), "small": Decimal("1e2")}, {"medium": 3, "small": 100}),
     ({"exact": 1, "price": "12.345"}, {"exact": "1", "price": Decimal("12.35")}),
@@ -71,7 +71,7 @@ OTHER: list[tuple[Case, Case]] = [
 
 
 async def round_trip(connection: Any, attributes: Case) -> Case:
-    """What is read back; what the INSERT itself returns for the answer is the same."""
+    """Return what is read back, after comparing it with what the INSERT returns for the answer."""
     plan = read_resource("sample").plan
     written = create("sample", {"attributes": attributes})
     insert = compile_write(written.plan, plan.node).row
@@ -99,7 +99,7 @@ def all_round_trips(io_loop: IOLoop, url: str, cases: list[Case]) -> list[Case]:
 
 
 def exactly(tree: Any) -> Any:
-    """A tree whose numbers are as precise as the text that they came from."""
+    """Return the tree with numbers that are as precise as their text."""
     return json.loads(json.dumps(tree, default=float), parse_float=Decimal)
 
 
@@ -119,7 +119,7 @@ TOKEN = "123e4567-e89b-12d3-a456-426614174000"
 DAY, MOMENT = "2024-05-31", "2024-05-31T12:00:00Z"
 
 ROWS: list[tuple[str, str, Any]] = [
-    # what only another writer can have put there
+    # values that only another program can have written
     ("double", "'NaN'", None),
     ("double", "'-Infinity'", None),
     ("single", "'Infinity'", None),
@@ -155,7 +155,7 @@ ROWS: list[tuple[str, str, Any]] = [
     ("address", "'10.0.0.0/8'", "10.0.0.0/8"),
 ]
 
-# what Python has no date for, and what the contract has none for
+# dates that Python does not have, and dates that the contract does not have
 UNSHOWN = ("infinity", "-infinity", "4713-01-01 BC", "0001-12-31 BC", "0001-01-01", "9999-12-31", "10000-01-01")
 UNSHOWN_MOMENTS = (*UNSHOWN, "0001-01-01 23:59:59.999999+00", "9999-12-31 00:00+00", "294276-12-31 23:59:59.999999+00")
 ROWS += [
