@@ -59,7 +59,7 @@ def bare_round_trip(floor: Running, seconds: float) -> float:
 
 
 def _in_turns(request: Request, servers: Sequence[Running], seconds: float, cursor: str) -> list[list[Answer]]:
-    """Answer of each server, many times in turns, without their bodies."""
+    """Send the request to each server in turn, many times. Return the answers of each, without bodies."""
     turns: list[list[Answer]] = []
     with ExitStack() as stack:
         connections = [stack.enter_context(connected(server.port)) for server in servers]
@@ -87,7 +87,7 @@ def read_shape(request: Request, engine: Engine) -> ReadShape:
 
 
 def first_plan_us(request: Request, cursor: str) -> float:
-    """Microseconds to parse, plan and compile a new shape: the median over fresh engines."""
+    """Return the microseconds that it takes to parse, plan and compile a new shape: the median over fresh engines."""
     query_string = rendered(request, 1, cursor)[0].partition("?")[2]
     catalog, durations = built_in(), []
     for _ in range(_TIMES):

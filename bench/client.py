@@ -43,7 +43,7 @@ class Refused(Exception):
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
-    """A connection to a port of the loopback interface."""
+    """Yield a connection to a port of the loopback interface."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
@@ -68,10 +68,8 @@ def ask(connection: socket.socket, request: Request, number: int = 1, cursor: st
 
 
 def drain(connection: socket.socket, request: Request, watch: Callable[[], None]) -> tuple[float, float, int]:
-    """Requests an answer that is too long to be kept. watch: called now and then while it arrives. Returns the seconds
-    to the first byte and to the last, and the number of bytes. Raises Refused, and OSError if the server closes the
-    connection.
-    """
+    """Request an answer that is too long to be kept. watch: called now and then while it arrives. Return the seconds to
+    the first byte and to the last, and the number of bytes."""
     begin = time.perf_counter()
     connection.sendall(_bytes(request, 1, ""))
     end = _received(connection)

@@ -168,7 +168,7 @@ def _seconds(plan: Plan, rate: float, connections: int) -> float | None:
 
 
 def _warm_up(course: Course, lane: Lane, connections: int) -> float:
-    """Warms up the server and returns its approximate requests per second."""
+    """Warm up the server and return its approximate requests per second."""
     if not course.plan.warm_up:
         return _rate_of_few(course, lane)
     sample = _run(course, lane, 1, connections)
@@ -220,9 +220,8 @@ def _void_reason(lane: Lane) -> str:
 
 
 def _compare(course: Course, request: Request, lanes: list[Lane]) -> dict[str, str]:
-    """For each server by name, why its figures do not count, or "" if they do. The first lane is ours. After a write
-    the rows must be the same, too.
-    """
+    """Return for each server by name why its figures do not count, or "" if they do. The first lane is ours. After a
+    write the rows must be the same, too."""
     voids = {}
     answers: dict[str, tuple[Answer, str]] = {}
     for lane in lanes:

@@ -59,7 +59,7 @@ Kinds = Sequence[tuple[str, str, str]]
 
 
 def draw(figures: Figures, folder: Path, endings: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """Draws all plots and returns the files that were written."""
+    """Draw all plots and return the files that were written."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures: Sequence[tuple[str, Callable[[Figures], Figure | None]]] = (
         ("ratios", ratios),
@@ -137,7 +137,7 @@ def _servers(figures: Figures) -> Kinds:
 
 
 def ratios(figures: Figures) -> Figure | None:
-    """One row for each request: the other libraries at the left, the floors at the right; the goals as ticks."""
+    """Draw one row for each request: the other libraries at the left, the floors at the right; the goals as ticks."""
     rows = [row for row in figures.rows if row.total != "exact" and _best(row)]
     others = [server.name for server in figures.servers if server.name not in (OURS, *FLOORS)]
     if not rows:
@@ -188,7 +188,7 @@ def _times(ratio: float) -> str:
 
 
 def _draw_floors(axes: Axes, rows: Sequence[Row], figures: Figures) -> None:
-    """One bar for each floor, without a total; a dot for an exact total."""
+    """Draw one bar for each floor, without a total, and a dot for an exact total."""
     _bare(axes)
     exact = {row.request.removesuffix("-exact"): row for row in figures.rows if row.total == "exact"}
     floors = [server.name for server in figures.servers if server.name in FLOORS]
@@ -233,7 +233,7 @@ def _log(axes: Axes) -> None:
 
 
 def latency(figures: Figures) -> Figure | None:
-    """One panel for each request: p50 by number of connections, with a band up to p99."""
+    """Draw one panel for each request: p50 by number of connections, with a band up to p99."""
     found = {row.request: row for row in figures.rows}
     rows = [found[name] for name in LATENCIES if name in found and _levels(found[name])]
     if not rows:
@@ -284,7 +284,7 @@ def _latencies(axes: Axes, row: Row) -> None:
 
 
 def growth(figures: Figures) -> Figure | None:
-    """At the left the cost of a request in a small and a large table, at the right the cost of distant pages."""
+    """Draw at the left the cost of a request in a small and a large table, at the right the cost of distant pages."""
     users = sorted({each.users for each in figures.sizes})
     if len(users) < 2:
         return None
@@ -345,9 +345,8 @@ def _pages(axes: Axes, pages: Sequence[Page]) -> None:
 
 
 def time(figures: Figures) -> Figure | None:
-    """One bar for each request: the stages as shares of its round trip, and the sharpest floor's round trip as a
-    tick.
-    """
+    """Draw one bar for each request: the stages as shares of its round trip, and the sharpest floor's round trip as a
+    tick."""
     stages = figures.stages
     if not stages:
         return None
@@ -366,7 +365,7 @@ def time(figures: Figures) -> Figure | None:
 
 
 def _stacked(axes: Axes, y: int, stages: Stages) -> None:
-    """One bar made of the parts, because their medians do not add up exactly to the median of the whole."""
+    """Draw one bar made of the parts, because their medians do not add up exactly to the median of the whole."""
     begin, whole = 0.0, sum(getattr(stages, name) for name in STAGE_COLOURS)
     by_hand = None if stages.floor is None else stages.floor / stages.round_trip
     for name, colour in STAGE_COLOURS.items():

@@ -137,7 +137,7 @@ def _ratios(figures: Figures) -> str:
 
 
 def _notes(figures: Figures) -> str:
-    """For each peer the settings beyond its documentation, and why it has no figure for a request."""
+    """Return for each peer the settings beyond its documentation, and why it has no figure for a request."""
     names = {server.name for server in figures.servers}
     blocks = []
     for peer in PEERS:

@@ -46,7 +46,7 @@ class Cell(msgspec.Struct, frozen=True):
         return [] if self.void else [sample for sample in self.samples if sample.connections == connections]
 
     def per_second(self, connections: int) -> Spread | None:
-        """Requests per second with this number of connections."""
+        """Return the requests per second with this number of connections."""
         samples = self.at(connections)
         return spread([sample.per_second for sample in samples]) if samples else None
 
@@ -67,8 +67,8 @@ class Row(msgspec.Struct, frozen=True):
     cells: dict[str, Cell]
 
     def ratio(self, server: str, other: str, *, of_cpu: bool = False) -> Spread | None:
-        """Requests per second of `server` divided by those of `other`, round by round. of_cpu: requests for each second
-        of the server's processor time instead.
+        """Return the requests per second of `server` divided by those of `other`, round by round. of_cpu: requests for
+        each second of the server's processor time instead.
         """
         pairs = self._pairs(server, other)
         if of_cpu:

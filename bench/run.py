@@ -136,7 +136,7 @@ def _command() -> str:
 
 
 def _facts(cores: Cores, rows: Rows, wrk: str) -> dict[str, str]:
-    """Facts about the machine and the software."""
+    """Return facts about the machine and the software."""
     settings = database_settings(rows)
     return {
         "processor": _processor(),
@@ -181,7 +181,7 @@ def _peers(options: Options) -> list[peers.Peer]:
 
 @contextmanager
 def _entrants(setting: Setting, rows: Rows) -> Iterator[list[Entrant]]:
-    """The running servers, ours first. A server that cannot be started is reported as missing."""
+    """Yield the running servers, ours first. A server that cannot be started is reported as missing."""
     cpus = setting.cores.server
     with ExitStack() as stack:
         setting.say("the servers")

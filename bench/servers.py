@@ -93,7 +93,7 @@ class Processes(msgspec.Struct, frozen=True):
         return total / 1e6
 
     def pin(self, cpus: Cpus) -> None:
-        """Binds the processes to these cores."""
+        """Bind the processes to these cores."""
         if HAS_PINS:
             for process in self.all():
                 with suppress(psutil.NoSuchProcess):
@@ -148,7 +148,7 @@ def choose_cores() -> Cores:
 
 
 def pin_own(cpus: Cpus) -> None:
-    """Pins this process and the processes that it starts from now on."""
+    """Pin this process and the processes that it starts from now on."""
     if HAS_PINS:
         os.sched_setaffinity(0, cpus)
 

@@ -66,7 +66,7 @@ class SecondUseCache(BoundedCache[Value]):
         self._older: set[int] = set()
 
     def put(self, key: Hashable, value: Value, weight: int) -> None:
-        """As `BoundedCache.put`, if the key was put before."""
+        """Add a value, as `BoundedCache.put` does, if the key was put before."""
         hashed = hash(key)
         if hashed in self._newer or hashed in self._older:
             super().put(key, value, weight)

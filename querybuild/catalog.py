@@ -123,8 +123,8 @@ class Catalog:
         return self._lock_ranks[resource]
 
     def is_written_from_owner(self, resource: Resource, own: ToOne) -> bool:
-        """Whether a write of the other side, which locks the row there, may remove links of this key. If the other
-        resource is never updated, the role may have no privilege to lock its rows."""
+        """Return whether a write of the other side, which locks the row there, may remove links of this key. If the
+        other resource is never updated, the role may have no privilege to lock its rows."""
         target = self.target(own)
         return "update" in target.methods and any(
             other.foreign_key == own.column_name and other.target == resource.type and other.methods & REMOVING_METHODS
@@ -133,7 +133,8 @@ class Catalog:
         )
 
     def is_detachable(self, relationship: Relationship) -> bool:
-        """Whether a link can be removed without deleting a row: its key may be null, or it is in a link table."""
+        """Return whether a link can be removed without deleting a row: its key may be null, or it is in a link
+        table."""
         own = own_key_of(relationship)
         if own is not None:
             return own.nullable
@@ -200,7 +201,7 @@ def _checked_types(resources: object) -> tuple[tuple[Resource, ...], list[str], 
 
 
 def _type_faults(resource: Resource) -> Iterator[str]:
-    """Arguments of wrong types, which the other checks could not handle."""
+    """Yield the faults of arguments of wrong types, which the other checks could not handle."""
     where = f"resource {quoted(str(resource.type))}: "
     faults = list(wrong_types(resource, but=("hooks",)))
     yield from (where + fault for fault in faults)
@@ -228,7 +229,7 @@ def _names_faults(names: object) -> Iterator[str]:
 
 
 def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
-    """skipped: JSON:API types whose declarations are not checked."""
+    """Yield the faults of the declarations. skipped: JSON:API types whose declarations are not checked."""
     if not catalog.resources and not skipped:
         yield "the catalog declares no resource"
     yield from _repeated("type", (resource.type for resource in catalog))
@@ -386,7 +387,7 @@ def _relationship_faults(
 
 
 def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
-    """Relationships that cannot be written."""
+    """Yield the faults of a relationship that cannot be written."""
     own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
     is_written = not relationship.methods <= {"read"}
     if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:

@@ -91,8 +91,8 @@ def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
 
 
 def reads_other_rows(node: Node) -> bool:
-    """Whether an attribute computed in SQL may read other rows, in a subquery or in a function. RETURNING sees these
-    as they were before the statement."""
+    """Return whether an attribute computed in SQL may read other rows, in a subquery or in a function. RETURNING sees
+    these as they were before the statement."""
     terms = [column_term(FIRST_ALIAS, attribute) for attribute in node.read if attribute.sql is not None]
     return any(_CALL.search(term.get_sql(quote_char='"')) for term in terms)
 

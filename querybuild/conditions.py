@@ -197,8 +197,8 @@ class ConditionPlanner:
         )
 
     def _is_value(self, node: FieldFilter, relationship: ToOne) -> bool:
-        """Whether the related id is planned as a value, which is null if there is no related row. An EXISTS is used if
-        the key is in the related row and null means false: then PostgreSQL can begin with the related row."""
+        """Return whether the related id is planned as a value, which is null if there is no related row. An EXISTS is
+        used if the key is in the related row and null means false: then PostgreSQL can begin with the related row."""
         matches_null = node.field is not None or node.op in _MATCH_NULL
         is_own = relationship.is_own_key and not self.hides(relationship)
         return is_own or self._is_negated or matches_null
@@ -212,7 +212,7 @@ class ConditionPlanner:
         return ColumnRef(rows.alias, self.catalog.id_of(rows.resource), rows)
 
     def hides(self, relationship: Relationship) -> bool:
-        """Whether the context may hide related rows."""
+        """Return whether the context may hide related rows."""
         return hides(self.catalog.target(relationship), self.context)
 
     def _exists(

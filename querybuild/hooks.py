@@ -62,7 +62,7 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def is_async(function: object) -> bool:
-    """Whether a call returns an awaitable. Decorators that use functools.wraps are unwrapped."""
+    """Return whether a call returns an awaitable. Decorators that use functools.wraps are unwrapped."""
     if not callable(function):
         return False
     plain = inspect.unwrap(function)
@@ -70,7 +70,7 @@ def is_async(function: object) -> bool:
 
 
 def takes(function: object, count: int) -> bool:
-    """Whether the function can be called with this number of arguments."""
+    """Return whether the function can be called with this number of arguments."""
     if not callable(function):
         return False
     try:

@@ -147,7 +147,7 @@ def _update_of(rows: Table) -> Any:
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
-    """Whether a sequence chooses the id, and a client may already have taken it."""
+    """Return whether a sequence chooses the id, and a client may already have taken it."""
     resource = plan.resource
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 

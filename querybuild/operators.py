@@ -47,7 +47,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def _is_plain(attribute: Attribute) -> bool:
-    """Whether the type has equality, in SQL and in the contract."""
+    """Return whether the type has equality, in SQL and in the contract."""
     return attribute.type not in (JSON, JSONB, BYTEA) and attribute.type.element is not JSON
 
 

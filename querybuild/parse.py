@@ -83,8 +83,8 @@ def _decoded(text: str) -> str:
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a parameter is implementation-specific and ignored: its family is unknown, and its name has a character
-    outside a-z, as JSON:API requires."""
+    """Return whether a parameter is implementation-specific and ignored: its family is unknown, and its name has a
+    character outside a-z, as JSON:API requires."""
     family = name.partition("[")[0]
     return family not in FAMILIES and family.lower() not in FAMILIES and _RESERVED.fullmatch(name) is None
 

@@ -115,7 +115,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         return self.readable and self.sortable and self.compute is None
 
     def is_writable(self, *, on_create: bool) -> bool:
-        """Whether a create, or an update, may write it."""
+        """Return whether a create, or an update, may write it."""
         allowed = self.creatable if on_create else self.updatable
         return allowed and self.is_stored and not self.type.is_read_only
 

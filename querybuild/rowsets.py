@@ -42,7 +42,7 @@ def open_written(resource: Resource, context: Context) -> Rows:
 
 
 def hides(resource: Resource, context: Context) -> bool:
-    """Whether the context may hide rows of the resource."""
+    """Return whether the context may hide rows of the resource."""
     return resource.type in context.criteria.by_type
 
 

@@ -84,7 +84,7 @@ def compile_read(plan: ReadPlan) -> ReadStatements:
 
 
 def _can_read_at_once(root: Node) -> bool:
-    """Whether there is more than one part, and their columns fit into one row."""
+    """Return whether there is more than one part, and their columns fit into one row."""
     widths = [row_width(node, branch) + 1 for node, branch in nodes(root) if branch is None or branch.needs_rows]
     return len(widths) > 1 and sum(widths) <= MAX_COLUMNS
 

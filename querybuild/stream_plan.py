@@ -76,7 +76,7 @@ def _places(node: Node, path: Path = ()) -> Iterator[Place]:
 
 
 def _is_all_primary(plan: ReadPlan, resource: Resource) -> bool:
-    """Whether the primary data has every resource of that type, so that none is included."""
+    """Return whether the primary data has every resource of that type, so that none is included."""
     is_whole = not plan.rows.conditions and plan.scope is None and not plan.is_linkage
     return is_whole and resource is plan.node.resource
 

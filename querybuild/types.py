@@ -348,9 +348,9 @@ _BOUNDS: dict[ColumnType, tuple[type, ...]] = {
 
 
 def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
-    """Whether a declared minimum or maximum can be compared with the values of a type. A float is not allowed for a
-    numeric, because 0.1 is more than Decimal("0.1"). timestamptz needs an aware datetime, timestamp a naive one, and a
-    date is neither.
+    """Return whether a declared minimum or maximum can be compared with the values of a type. A float is not allowed
+    for a numeric, because 0.1 is more than Decimal("0.1"). timestamptz needs an aware datetime, timestamp a naive one,
+    and a date is neither.
 
     Intervals have no bounds: they are bound as text, which is not ordered like durations.
     """

@@ -217,8 +217,8 @@ def _with_connection(
 
 @contextmanager
 def _database_url(settings: Settings, say: Callable[[str], None], *, creates: bool = False) -> Iterator[str]:
-    """A context manager with the URL of the database. creates: whether an embedded database is created if there is
-    none. say: is called with lines for the user."""
+    """Return a context manager with the URL of the database. creates: whether an embedded database is created if there
+    is none. say: is called with lines for the user."""
     with ExitStack() as cleanup:
         # A signal must not leave the embedded database running, nor half a dump.
         cleanup.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _end))

@@ -62,7 +62,7 @@ def filter_query(filters: Any) -> str:
 def read_collection(
     type_name: str, query_string: str = "", *, catalog: Catalog = CATALOG, limits: Limits = LIMITS
 ) -> PlannedRead:
-    """Raises ApiError, or Several."""
+    """Plan the read of a collection. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     query = parse(split_pairs(query_string, errors), frozenset(FAMILIES), limits, errors)
     planned = plan_collection(query, catalog.by_type[type_name], catalog, Context(), limits, errors)
@@ -73,7 +73,7 @@ def read_collection(
 def read_resource(
     type_name: str, query_string: str = "", *, written: tuple[str, ...] = (), limits: Limits = LIMITS
 ) -> PlannedRead:
-    """Raises ApiError, or Several."""
+    """Plan the read of one resource. Raises ApiError, or Several."""
     errors: list[ApiError] = []
     query = parse(split_pairs(query_string, errors), frozenset({"include", "fields"}), limits, errors)
     planned = plan_resource(query, CATALOG.by_type[type_name], CATALOG, Context(), limits, errors, written)

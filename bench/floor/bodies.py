@@ -128,5 +128,5 @@ _encode = msgspec.json.Encoder().encode
 
 
 def rows_text(users: Sequence[UserResource]) -> str:
-    """Rows as JSON for PostgreSQL."""
+    """Return rows as JSON for PostgreSQL."""
     return _encode([UserRow(*user.values) for user in users]).decode()

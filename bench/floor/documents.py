@@ -135,7 +135,7 @@ def linked_objects(
 
 
 def results(form: Form, ids: Sequence[bytes], attributes: Sequence[bytes]) -> list[bytes]:
-    """Results of atomic operations, which show only attributes."""
+    """Return the results of atomic operations, which show only attributes."""
     head = b',{"data":' + form.head[1:]
     return [head + own + _MID + one + b'},"meta":null}' for own, one in zip(ids, attributes, strict=False)]
 

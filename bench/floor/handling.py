@@ -22,7 +22,7 @@ class Handler(RequestHandler):
         """Return a hash of every answer would only cost time."""
 
     def check_etag_header(self) -> bool:
-        """There is no ETag to check."""
+        """Return False, because there is no ETag to check."""
         return False
 
 

@@ -69,7 +69,7 @@ class ListHandler(Handler):
 
 
 def ends(asked: Asked, rows: Sequence[Row], page: Sequence[Row]) -> tuple[bytes, bytes]:
-    """Links and meta of a page whose rows have the total, if there is one, as their last column."""
+    """Return the links and meta of a page whose rows have the total, if there is one, as their last column."""
     total = page[0][-1] if asked.is_counted else None
     return page_links(asked, total, has_more=len(rows) > len(page)), page_meta(asked, len(page), total)
 
@@ -167,8 +167,8 @@ def page_links_of_all(asked: Asked) -> bytes:
 
 
 def with_computers(users: Sequence[Row], computers: Sequence[Row]) -> Part:
-    """Users with their computers. computers: in the order of their owners, which is that of the users, and then of
-    their ids.
+    """Return the objects of users and of their computers. computers: in the order of their owners, which is that of the
+    users, and then of their ids.
     """
     ids = ids_of(computers)
     owned: dict[int, list[bytes]] = {row[0]: [] for row in users}
@@ -215,7 +215,7 @@ OWNER, OWNERS_GROUP = 3, 14
 
 
 def with_owners(rows: Sequence[Row]) -> Part:
-    """Computers with their owners: each owner once, in first-seen order."""
+    """Return the objects of computers and of their owners: each owner once, in first-seen order."""
     owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
     users = list(owners.values())
     ids = [b"%d" % own for own in owners]
@@ -223,7 +223,7 @@ def with_owners(rows: Sequence[Row]) -> Part:
 
 
 def with_owners_and_groups(rows: Sequence[Row]) -> Part:
-    """Computers with their owners, and then the owners' groups."""
+    """Return the objects of computers and of their owners, and then of the owners' groups."""
     owners = {row[OWNER]: row for row in rows if row[OWNER] is not None}
     users = list(owners.values())
     groups = {row[OWNERS_GROUP]: row[OWNERS_GROUP + 1] for row in users if row[OWNERS_GROUP] is not None}
@@ -234,7 +234,7 @@ def with_owners_and_groups(rows: Sequence[Row]) -> Part:
 
 
 def computers_with_owners(rows: Sequence[Row]) -> list[bytes]:
-    """Computers with linkage to their owners."""
+    """Return the objects of computers, with linkage to their owners."""
     linkage = [to_user(row[OWNER]) for row in rows]
     return linked_objects(COMPUTER_WITH_OWNER, ids_of(rows), computers_of(rows), linkage)
 

@@ -302,7 +302,7 @@ def startup_log(cluster: Cluster, launched: Launch) -> str:
 
 
 def is_orphan_error(output: str) -> bool:
-    """Whether a postmaster refused the cluster because the children of an earlier one still run."""
+    """Return whether a postmaster refused the cluster because the children of an earlier one still run."""
     return _ORPHANS in output
 
 
@@ -332,12 +332,12 @@ def _wait_until_ready(postmaster: Postmaster, cluster: Path, say: Say) -> bool:
 
 
 def has_free_space(data_dir: Path) -> bool:
-    """Whether the disk has room for another WAL segment. Raises OSError."""
+    """Return whether the disk has room for another WAL segment. Raises OSError."""
     return shutil.disk_usage(data_dir / CLUSTER / "pg_wal").free >= LOG_SEGMENT_BYTES
 
 
 def is_ready(postmaster: Postmaster, cluster: Path) -> bool:
-    """Whether the postmaster accepts connections."""
+    """Return whether the postmaster accepts connections."""
     return _postmaster_lines(cluster)[:1] == [str(postmaster.pid)] and _status(cluster) == "ready"
 
 
@@ -413,7 +413,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_postmaster(pid: int, cluster: Path) -> bool:
-    """Whether this process is PostgreSQL on this cluster. Then its working directory is the data directory."""
+    """Return whether this process is PostgreSQL on this cluster. Then its working directory is the data directory."""
     if Path("/proc/self/cwd").exists():
         with suppress(OSError):
             return Path(f"/proc/{pid}/cwd").readlink() == cluster

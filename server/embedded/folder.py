@@ -277,7 +277,7 @@ def _temporary_parents() -> Iterable[Path]:
 
 
 def fits_socket(folder: Path) -> bool:
-    """Whether a socket in `folder` has a path short enough for the system and plain enough for a DSN."""
+    """Return whether a socket in `folder` has a path short enough for the system and plain enough for a DSN."""
     path = str(folder / SOCKET_NAME)
     is_plain = path.isascii() and all(character.isalnum() or character in "/._-+" for character in path)
     return is_plain and len(path) <= SOCKET_PATH_BYTES

@@ -116,7 +116,7 @@ def running_dsn(data_dir: Path) -> str | None:
 
 
 def has_cluster(data_dir: Path) -> bool:
-    """Whether the folder holds a database. Raises EmbeddedError."""
+    """Return whether the folder holds a database. Raises EmbeddedError."""
     try:
         return (data_dir.expanduser().resolve() / folder.CLUSTER).is_dir()
     except OSError as error:

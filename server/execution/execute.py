@@ -310,7 +310,7 @@ def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
 
 
 def _is_suspect(one: AskedFilter, error: Exception) -> bool:
-    """Whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
+    """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
     if isinstance(error, INTERNAL):
         return one.op == "match"
     state = _state(error)

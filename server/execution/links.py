@@ -105,7 +105,7 @@ def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], e
 
 
 def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:
-    """Whether a locked row, (id, key), loses its link."""
+    """Return whether a locked row, (id, key), loses its link."""
     return link.mode != "add" and row[1] == row_id and (row[0] in named) == (link.mode == "remove")
 
 

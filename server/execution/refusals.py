@@ -23,7 +23,7 @@ from server.postgres.rules import is_raised, is_rule, rule_answer
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether PostgreSQL refused a write because of its content, so that a retry would be refused too."""
+    """Return whether PostgreSQL refused a write because of its content, so that a retry would be refused too."""
     return isinstance(error, (*VIOLATED, *REFUSED)) or is_rule(error)
 
 
@@ -219,7 +219,8 @@ def _key_name(column: str, plan: WritePlan) -> str:
 
 
 def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) -> bool:
-    """Whether the error is about the resource's table. A RAISE without a table is about the row that is written."""
+    """Return whether the error is about the resource's table. A RAISE without a table is about the row that is
+    written."""
     if is_raised(error) and not error.table_name:
         return True
     schema, table = _table_name(error, engine)

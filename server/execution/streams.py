@@ -212,7 +212,7 @@ class Stream:
             comma = b"," if cursor.count else comma
 
     async def _send_rest(self, cursor: Cursor, send: Send, comma: bytes) -> None:
-        """comma: what the next piece begins with."""
+        """Send the rest of the stream. comma: what the next piece begins with."""
         cursor.reads_ahead = True
         try:
             while piece := await cursor.next():
@@ -247,7 +247,7 @@ class Stream:
                 raise too_many_included()
 
     async def _is_within_bounds(self, room: int) -> bool:
-        """Whether the tables of the included resources are so small that the rows need not be counted."""
+        """Return whether the tables of the included resources are so small that the rows need not be counted."""
         if self._statements.bounds is None:
             return True
         bounds = [row[0] for row in await self._connection.fetch(self._statements.bounds.sql)]

@@ -45,7 +45,7 @@ class AllowedHosts:
             self._origins |= {_origin_of(settings.public_url or "")}
 
     def knows(self, request: Request) -> bool:
-        """Whether the request is for a name of the server. Requests on a Unix socket may have any name, unless
+        """Return whether the request is for a name of the server. Requests on a Unix socket may have any name, unless
         `allowed_hosts` is set. HTTP/1.0 requests may have no name."""
         return request.host_name in self._names or self._is_open or self._is_own(request)
 
@@ -56,7 +56,7 @@ class AllowedHosts:
         return peer == UNIX or self._is_own_address(request.host_name, request.server_connection.addresses)
 
     def is_foreign(self, request: Request) -> bool:
-        """Whether a page of another origin sent the request, and `cors_origins` does not list that origin."""
+        """Return whether a page of another origin sent the request, and `cors_origins` does not list that origin."""
         if "Origin" not in request.headers.by_name or ALL in self._origins:
             return False
         origin = request.headers["Origin"].lower()

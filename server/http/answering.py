@@ -44,7 +44,7 @@ class Wire(Protocol):
         """The client's end of the connection."""
 
     def should_close(self) -> bool:
-        """Whether the server ends the connection with this answer. Call it once an answer."""
+        """Return whether the server ends the connection with this answer. Call it once an answer."""
 
     @property
     def can_drain_body(self) -> bool:
@@ -127,7 +127,7 @@ class Exchange(HTTPConnection):
         self._close_callback: Callable[[], None] | None = None
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
-        """callback: called when the client goes before its answer is finished."""
+        """Set the function that is called when the client goes before its answer is finished."""
         self._close_callback = callback
 
     def write_headers(
@@ -234,7 +234,7 @@ class Exchange(HTTPConnection):
 
 
 def _is_kept(line: RequestStartLine, headers: Headers) -> bool:
-    """Whether the client asks for a persistent connection."""
+    """Return whether the client asks for a persistent connection."""
     if "Connection" not in headers.by_name:
         return line.version != "HTTP/1.0"
     wish = headers["Connection"].lower()

@@ -46,7 +46,7 @@ def transforms(compression: str) -> list[Transform]:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether the client accepts gzip, and prefers it or has no preference.
+    """Return whether the client accepts gzip, and prefers it or has no preference.
 
     >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("*;q=0"), accepts_gzip("gzip;q=0.5, identity")
     (True, False, False)
@@ -66,7 +66,7 @@ def _accepts_gzip(accept_encoding: str) -> bool:
 
 
 def should_compress(request: HTTPServerRequest, headers: HTTPHeaders, size: int | None = None) -> bool:
-    """Whether to compress an answer. size: of its body; None if it is not known."""
+    """Return whether to compress an answer. size: of its body; None if it is not known."""
     if (size is not None and size <= MIN_BYTES) or "Content-Encoding" in headers:
         return False
     media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()

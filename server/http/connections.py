@@ -231,7 +231,7 @@ class Server:
             self.on_connection_lost(connection)
 
     def _is_over(self, client: str) -> bool:
-        """Whether the client has as many connections as it may have."""
+        """Return whether the client has as many connections as it may have."""
         own = self._by_client.get(client)
         return own is not None and len(own) >= self._limits.per_client and not self._is_trusted(client)
 

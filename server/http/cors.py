@@ -44,7 +44,7 @@ def allowed_origin(headers: HTTPHeaders, cors_origins: str) -> str | None:
 
 
 def is_preflight(request: HTTPServerRequest, cors_origins: str) -> bool:
-    """Whether this is a CORS preflight request from an allowed origin."""
+    """Return whether this is a CORS preflight request from an allowed origin."""
     if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
         return False
     return allowed_origin(request.headers, cors_origins) is not None

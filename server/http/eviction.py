@@ -95,7 +95,7 @@ class Group(Generic[One]):
         return len(self._members)
 
     def __iter__(self) -> Iterator[One]:
-        """Iterates over a copy: members may be removed meanwhile."""
+        """Iterate over a copy: members may be removed meanwhile."""
         return iter(list(self._members.values()))
 
     def add(self, one: One) -> None:

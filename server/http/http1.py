@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         return rest
 
     def _begin(self, head: bytes) -> None:
-        """Raises Refused, HttpParserError."""
+        """Begin a request whose head is complete. Raises Refused, HttpParserError."""
         line = REQUEST_LINE.match(head)
         if line is None:
             raise Refused(status_for(head))
@@ -380,7 +380,7 @@ class Connection(asyncio.Protocol):
     # called by the answer
 
     def should_close(self) -> bool:
-        """Whether the server ends the connection with this answer. Call it once an answer."""
+        """Return whether the server ends the connection with this answer. Call it once an answer."""
         owner = self.owner
         # If bytes behind the request are kept, they would be lost.
         if owner.shed_next and not self._kept:

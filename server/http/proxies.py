@@ -39,11 +39,11 @@ class Proxies(msgspec.Struct, frozen=True):
     is_unix: bool
 
     def trusts(self, address: Address) -> bool:
-        """Whether the address is that of a trusted proxy."""
+        """Return whether the address is that of a trusted proxy."""
         return any(address in network for network in self.networks)
 
     def trusts_peer(self, peer: str) -> bool:
-        """Whether the peer of a connection is a trusted proxy. peer: an address, or `UNIX`."""
+        """Return whether the peer of a connection is a trusted proxy. peer: an address, or `UNIX`."""
         address = read_address(peer)
         return self.is_unix if address is None else self.trusts(address)
 

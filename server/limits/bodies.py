@@ -40,7 +40,7 @@ class Bodies:
         self._holders: dict[Holder, float] = {}
 
     def has_room(self, count: int) -> bool:
-        """Whether a body of `count` bytes may arrive: there is room, or slow bodies can be evicted for it."""
+        """Return whether a body of `count` bytes may arrive: there is room, or slow bodies can be evicted for it."""
         excess = self._bytes + count - self._max_bytes
         return excess <= 0 or not self._bytes or excess <= sum([one.body_bytes for one in self._evictable()])
 

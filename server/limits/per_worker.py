@@ -40,7 +40,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 def share(total: int, workers: int) -> int:
-    """One worker's share of a limit for the whole server.
+    """Return one worker's share of a limit for the whole server.
 
     >>> share(10, 4), share(2, 4)
     (2, 1)
@@ -63,8 +63,8 @@ def max_connections_per_client(settings: Settings, size: int) -> int:
 
 
 def has_spare_connection(settings: Settings) -> bool:
-    """Whether a worker may open one database connection more than its share, for a client that finds all of them in use
-    by another client."""
+    """Return whether a worker may open one database connection more than its share, for a client that finds all of them
+    in use by another client."""
     return settings.max_requests_per_client is None
 
 
@@ -100,7 +100,7 @@ def admin_limits(settings: Settings) -> ConnectionLimits:
 
 
 def check_descriptors(settings: Settings) -> None:
-    """Raises StartError if the system lets a worker open too few files."""
+    """Check that a worker may open enough files. Raises StartError."""
     found = raise_descriptors()
     connections = min(MIN_CONNECTIONS, share(settings.max_connections, settings.workers))
     needed = _own_descriptors(settings) + connections
@@ -116,7 +116,7 @@ def _own_descriptors(settings: Settings) -> int:
 
 
 def raise_descriptors() -> int:
-    """Raises the soft limit of open files to the hard limit, and returns it. The default soft limit of 1024 is only for
+    """Raise the soft limit of open files to the hard limit, and return it. The default soft limit of 1024 is only for
     programs that call select()."""
     soft, hard = (_number(limit) for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
     if soft < hard:

@@ -140,8 +140,8 @@ class Running:
         return self.at_work >= self._max_requests
 
     def is_at_client_limit(self, client: str) -> bool:
-        """Whether the client has as many requests at work as one client may have: half of the limit. Otherwise the
-        requests of one client that wait for a connection would keep other clients out."""
+        """Return whether the client has as many requests at work as one client may have: half of the limit. Otherwise
+        the requests of one client that wait for a connection would keep other clients out."""
         return self.at_work >= self._client_limit <= self._at_work_by_client.get(client, 0)
 
     @property

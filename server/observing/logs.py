@@ -114,7 +114,7 @@ def log_format(settings: Settings) -> Format:
 
 
 def is_read_by_journald() -> bool:
-    """Whether standard error is a socket of journald. Source: systemd.exec(5), JOURNAL_STREAM."""
+    """Return whether standard error is a socket of journald. Source: systemd.exec(5), JOURNAL_STREAM."""
     with suppress(OSError, ValueError, AttributeError):
         found = os.fstat(sys.stderr.fileno())
         return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
@@ -231,7 +231,7 @@ def _text_head(now: float, level: str, pid: int) -> str:
 
 @lru_cache(maxsize=1)
 def _local_time(second: int) -> str:
-    """In the format of the logging module."""
+    """Return the time in the format of the logging module."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
 
 

@@ -103,7 +103,7 @@ class Connection(asyncpg.Connection):
         self._meter.reset()
 
     def check_received(self, max_bytes: int) -> None:
-        """Raises AnswerTooLarge if more bytes were received since `count_received`."""
+        """Check how many bytes were received since `count_received`. Raises AnswerTooLarge."""
         if self._meter.received_bytes > max_bytes:
             raise answer_too_large(max_bytes)
 
@@ -171,7 +171,8 @@ class Connection(asyncpg.Connection):
 
 
 def is_open(connection: Connection) -> bool:
-    """Whether the connection is open. asyncpg detaches the proxy of a broken connection, which then raises errors."""
+    """Return whether the connection is open. asyncpg detaches the proxy of a broken connection, which then raises
+    errors."""
     try:
         return not connection.is_closed()
     except asyncpg.InterfaceError:
@@ -179,7 +180,7 @@ def is_open(connection: Connection) -> bool:
 
 
 def is_cancel_pending(connection: Connection) -> bool:
-    """Whether a cancelled statement has to end before the next one can be sent."""
+    """Return whether a cancelled statement has to end before the next one can be sent."""
     return is_open(connection) and connection.is_cancelling and not connection.must_close
 
 

@@ -151,7 +151,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A connection of the pool, for tests and the benchmark."""
+        """Yield a connection of the pool, for tests and the benchmark."""
         connection = await self._acquire()
         try:
             yield connection
@@ -163,7 +163,8 @@ class Database:
                 await self._pool.release(connection)
 
     async def _acquire(self, client: str | None = None) -> Connection:
-        """Raises TooManyRequests, Busy, Unavailable, and NeverSent if a connection broke while it was opened."""
+        """Acquire a connection. Raises TooManyRequests, Busy, Unavailable, and NeverSent if a connection broke while it
+        was opened."""
         begin = time.perf_counter()
         try:
             connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
@@ -211,7 +212,7 @@ class Database:
         return await self._attempts(timed, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
 
     async def read_unknown(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
-        """Like `read`, for statements of custom code: PostgreSQL refuses writes. Raises MisplacedWrite."""
+        """Read with a statement of custom code, like `read`: PostgreSQL refuses writes. Raises MisplacedWrite."""
         return await self._attempts(work, "repeatable_read" if is_snapshot else "read_only", is_repeatable=_always)
 
     async def stream(
@@ -356,7 +357,7 @@ class Database:
             raise ConnectionLost from error
 
     async def _is_read_only(self, connection: Connection) -> bool:
-        """Whether the server itself is read-only, like a standby. True if it does not answer."""
+        """Return whether the server itself is read-only, like a standby. True if it does not answer."""
         try:
             async with asyncio.timeout(self._network_timeout_seconds):
                 return bool(await connection.fetchval(_IS_READ_ONLY))

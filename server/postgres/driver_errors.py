@@ -66,8 +66,8 @@ def describe_refusal(error: Exception) -> str:
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
-    """Whether the error means that the connection is broken. Custom code can raise network errors of its own, and the
-    driver raises an interface error if it knew already: for these the connection itself is asked."""
+    """Return whether the error means that the connection is broken. Custom code can raise network errors of its own,
+    and the driver raises an interface error if it knew already: for these the connection itself is asked."""
     if isinstance(error, RETRYABLE):
         return False
     if isinstance(error, (OSError, pg.InterfaceError)):
@@ -76,15 +76,15 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
 
 
 def is_refused_by_driver(error: BaseException | None) -> bool:
-    """Whether the driver refused the values after PostgreSQL had parsed the statement. The transaction of the parse is
-    then still open."""
+    """Return whether the driver refused the values after PostgreSQL had parsed the statement. The transaction of the
+    parse is then still open."""
     refusal = next((one for one in causes(error) if isinstance(one, (pg.DataError, pg.InterfaceError))), None)
     # PostgreSQL's own errors have a severity.
     return refusal is not None and getattr(refusal, "severity_en", None) is None
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Whether PostgreSQL ended the connection before it had executed a statement that is its own transaction.
+    """Return whether PostgreSQL ended the connection before it had executed a statement that is its own transaction.
 
     The error then names the function that handles interrupts. PostgreSQL does not call it between the commit of such a
     statement and its answer. If it ends while it waits for a standby after the commit, it sends no error

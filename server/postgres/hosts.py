@@ -157,5 +157,5 @@ def keepalive_settings(seconds: float) -> dict[str, str]:
 
 
 def _keepalive_values(seconds: float) -> tuple[int, int, int, int]:
-    """Seconds until the first probe and between two, their number, and milliseconds in all."""
+    """Return the seconds until the first probe and between two probes, their number, and the milliseconds in all."""
     return max(1, ceil(seconds / 2)), max(1, ceil(seconds / 4)), 2, max(1, round(seconds * 1000))

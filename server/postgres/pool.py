@@ -159,8 +159,8 @@ class Pool:
             # Other connections are open or being opened: wait for one of them.
 
     def _may_open(self, client: str | None) -> bool:
-        """Whether one more connection may be opened for the client. The spare one is for a client that holds none, as
-        long as another client has borrowed."""
+        """Return whether one more connection may be opened for the client. The spare one is for a client that holds
+        none, as long as another client has borrowed."""
         if self._places > 0:
             return self._may_grow()
         return self._has_spare_place and self._turns.is_crowded_out(client) and self._may_grow()

@@ -32,7 +32,7 @@ class PooledConnection(Connection):
     """Whether the description of the current statement came from the cache."""
 
     def _get_unique_id(self, prefix: str) -> str:
-        """No name for statements: a named one outlives the transaction, on a backend that other processes use too."""
+        """Return no name: a named statement outlives the transaction, on a backend that other processes use too."""
         name: str = "" if prefix == "stmt" else super()._get_unique_id(prefix)  # type: ignore[misc]
         return name
 
@@ -54,7 +54,7 @@ class PooledConnection(Connection):
             raise pg.InvalidCachedStatementError("its values are not what they were") from error
 
     def get_reset_query(self) -> str:
-        """Only SYNC: there is no session to reset, because the next statement may run on another backend."""
+        """Return only SYNC: there is no session to reset, because the next statement may run on another backend."""
         super().get_reset_query()
         return SYNC
 

@@ -58,7 +58,7 @@ def _is_forbidden(error: BaseException) -> bool:
 
 
 def is_rule(error: BaseException) -> bool:
-    """Whether a rule of the database caused the error, so that `rule_answer` has an answer."""
+    """Return whether a rule of the database caused the error, so that `rule_answer` has an answer."""
     if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _NOT_RULES):
         return False
     if isinstance(error, (pg.RaiseError, pg.WithCheckOptionViolationError)) or _is_forbidden(error):
@@ -67,7 +67,7 @@ def is_rule(error: BaseException) -> bool:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
+    """Return whether a RAISE of PL/pgSQL caused the error, with any SQLSTATE (exec_stmt_raise in
     src/pl/plpgsql/src/pl_exec.c)."""
     return getattr(error, "server_source_function", None) == "exec_stmt_raise"
 

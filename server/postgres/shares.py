@@ -53,11 +53,12 @@ class Shares:
         return sum(map(len, self.waiting.values()))
 
     def may_take(self, client: str | None) -> bool:
-        """Whether the client holds less than its share."""
+        """Return whether the client holds less than its share."""
         return client is None or client not in self._shares or self._shares[client].held < self._limit
 
     def is_crowded_out(self, client: str | None) -> bool:
-        """Whether the client holds nothing while another one holds more than its share. False for the server itself."""
+        """Return whether the client holds nothing while another one holds more than its share. False for the server
+        itself."""
         if not self._borrowers or client is None:
             return False
         share = self._shares.get(client)

@@ -44,7 +44,7 @@ class StreamSlots:
 
     @asynccontextmanager
     async def slot(self, reader: Reader, timeout_seconds: float) -> AsyncIterator[None]:
-        """A context manager that holds a slot. Raises StreamShareUsed, TimeoutError."""
+        """Return a context manager that holds a slot. Raises StreamShareUsed, TimeoutError."""
         if self._free and self._turns.take(reader.client):
             self._free -= 1
         else:

@@ -55,7 +55,7 @@ def run_generation(
 
 
 def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerContext, parent_pipe: ParentPipe) -> None:
-    """Raises StartError, MigrationError."""
+    """Start the workers and run until the generation ends. Raises StartError, MigrationError."""
     listening = inherited.listening
     url = _database_url(inherited, settings)
     check_descriptors(settings)
@@ -95,7 +95,7 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
 
 
 def _database_url(inherited: Inherited, settings: Settings) -> str:
-    """Raises StartError."""
+    """Return the URL of the database. Raises StartError."""
     if (settings.database_url is None) != (inherited.embedded_url is not None):
         raise StartError("a change between the embedded database and another one needs a restart")
     for setting in SETTINGS:

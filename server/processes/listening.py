@@ -82,7 +82,7 @@ def _bind(settings: Settings, admin: list[socket.socket]) -> Listening:
 
 
 def _bind_tcp(host: str, port: int, flags: str = "") -> list[socket.socket]:
-    """flags: the prefix of the flags --host and --port, for the message."""
+    """Return sockets that listen on the port. flags: the prefix of the flags --host and --port, for the message."""
     try:
         return bind_sockets(port, host, backlog=BACKLOG)
     except (OSError, ValueError) as error:
@@ -101,7 +101,7 @@ def _bind_unix(path: Path) -> socket.socket:
 
 
 def _refuse_live(path: Path) -> None:
-    """Raises StartError if another server listens."""
+    """Check that no other server listens. Raises StartError."""
     with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionRefusedError):
         other.setblocking(False)
         # A full backlog also means that a server listens.

@@ -175,7 +175,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
 
     def may_repeat(self, *names: str) -> bool:
-        """Whether two rows may have the same values in these columns, and an index could forbid it."""
+        """Return whether two rows may have the same values in these columns, and an index could forbid it."""
         is_known = self.unique is not None and set(names) <= self.columns.keys()
         return (
             is_known
@@ -191,7 +191,7 @@ def parse_partition_key(names: Sequence[str | None]) -> frozenset[str] | None:
 
 
 def can_be_unique(partition_key: frozenset[str] | None, names: Sequence[str]) -> bool:
-    """Whether a table can have a unique index on exactly these columns."""
+    """Return whether a table can have a unique index on exactly these columns."""
     return partition_key is not None and partition_key <= set(names)
 
 

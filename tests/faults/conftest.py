@@ -73,7 +73,7 @@ class Shop:
         return self.url.replace(f":{self.cluster.port}/", f":{port}/")
 
     async def names(self) -> Counter[str]:
-        """How often each name exists."""
+        """Return how often each name exists."""
         found = await self.cluster.run("SELECT name FROM groups", database=self.database)
         return Counter(name for (name,) in found)
 
@@ -89,7 +89,7 @@ def shared_cluster(faults_folder: Path) -> Iterator[Cluster]:
 
 
 def stocked(cluster: Cluster) -> Shop:
-    """The tables and the rows, in the database `shop`."""
+    """Return the tables and the rows, in the database `shop`."""
     on_server(cluster.url(), "CREATE DATABASE shop")
     asyncio.run(_migrate(cluster.url("shop")))
     on_server(cluster.url("shop"), ROWS)
@@ -116,7 +116,7 @@ def shop(shared_cluster: Cluster) -> Iterator[Shop]:
 
 @pytest.fixture
 def clerk(shop: Shop) -> Iterator[Shop]:
-    """The shop for a user who is not a superuser."""
+    """Yield the shop for a user who is not a superuser."""
     on_server(
         shop.url,
         "CREATE ROLE clerk LOGIN",
@@ -129,7 +129,7 @@ def clerk(shop: Shop) -> Iterator[Shop]:
 
 @pytest.fixture
 def network(io_loop: IOLoop, shop: Shop) -> Iterator[Network]:
-    """The network between the server and the shop."""
+    """Yield the network between the server and the shop."""
     made = Network(shop.cluster.port)
     io_loop.run_sync(made.open)
     yield made

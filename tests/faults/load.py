@@ -70,7 +70,7 @@ class Load:
         return answer
 
     async def _include(self) -> Answer:
-        """Reads several statements in one snapshot."""
+        """Read with several statements in one snapshot."""
         answer = await self._api.get("/users?include=computers,group&filter[last_name]=Byron&fields[group]=name")
         if answer.status == 200:
             assert answer.ids == ["1", "2"]
@@ -78,12 +78,12 @@ class Load:
         return answer
 
     async def _create(self) -> Answer:
-        """Writes with one statement."""
+        """Write with one statement."""
         name = f"single-{next(self._numbers)}"
         return self._written(await self._api.post("/groups", document("group", {"name": name})), name)
 
     async def _operations(self) -> Answer:
-        """Writes two rows in a transaction."""
+        """Write two rows in a transaction."""
         name = f"double-{next(self._numbers)}"
         data = [{"type": "group", "attributes": {"name": f"{name}-{part}"}} for part in "ab"]
         renamed = {"op": "update", "data": {"type": "computer", "id": "3", "attributes": {"name": name}}}
@@ -138,7 +138,7 @@ class Load:
         return Counter((one.client, *one.outcome) for one in self.answers if one.end >= since)
 
     def recovery_seconds(self, since: float) -> float:
-        """The time from the end of the fault until the last client has a good answer."""
+        """Return the time from the end of the fault until the last client has a good answer."""
         return max(
             min(one.end for one in self.answers if one.client == client and one.is_good and one.end >= since) - since
             for client in self.clients
@@ -148,7 +148,7 @@ class Load:
         return max(one.end - one.begin for one in self.answers)
 
     def wrong_writes(self, rows: Counter[str]) -> dict[str, tuple[Fate, int]]:
-        """The writes that do not exist as often as their client was told. rows: the names of existing groups."""
+        """Return the writes that do not exist as often as their client was told. rows: the names of existing groups."""
         allowed = {"done": (1,), "not done": (0,), "maybe": (0, 1)}
         wrong = {name: (fate, rows[name]) for name, fate in self.names.items() if rows[name] not in allowed[fate]}
         halves = {name for name in self.names if name.endswith("-a") and rows[name] != rows[name[:-1] + "b"]}
@@ -162,8 +162,8 @@ def outcome_of(answer: Answer) -> Outcome:
 
 @asynccontextmanager
 async def at_work(api: Api, *clients: str) -> AsyncIterator[Load]:
-    """Clients of each kind, or of the named kinds, from their first good answers on. A client that fails fails the
-    test."""
+    """Run clients of each kind, or of the named kinds. The block begins after their first good answers. A client that
+    fails fails the test."""
     load = Load(api, clients)
     async with asyncio.TaskGroup() as group:
         for client in load.clients:

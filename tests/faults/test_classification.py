@@ -16,7 +16,7 @@ SLOW = "The database took too long over this request."
 
 
 def said(code: str, severity: str = "ERROR", **fields: str) -> Any:
-    """An error message of PostgreSQL. fields: by the letters of the protocol."""
+    """Return an error message of PostgreSQL. fields: by the letters of the protocol."""
     return pg.PostgresError.new({"S": severity, "V": severity, "C": code, "M": "said", **fields})
 
 
@@ -62,7 +62,7 @@ def test_a_conflict_with_recovery_is_tried_again() -> None:
 
 
 def lost(word: Exception | None) -> Exception:
-    """A closed connection, as the driver reports it."""
+    """Return a closed connection, as the driver reports it."""
     error = pg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
     error.__cause__ = word
     return error

@@ -56,7 +56,7 @@ async def test_postgresql_accepts_no_connection(clerk: Shop, serve_fast: Serve) 
 
 @contextmanager
 def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A mounted small disk."""
+    """Yield a mounted small disk."""
     folder.mkdir()
     owner = account_for(folder)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700,uid={owner.uid},gid={owner.gid}"]
@@ -72,7 +72,7 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
 
 @pytest.fixture
 def disk(shared_cluster: Cluster, faults_folder: Path) -> Iterator[Path]:
-    """A disk with 2 MB, as the tablespace `small`."""
+    """Yield a disk with 2 MB, as the tablespace `small`."""
     with mounted(faults_folder / "disk", 2) as folder:
         on_server(shared_cluster.url(), f"CREATE TABLESPACE small LOCATION '{folder}'")
         yield folder
@@ -109,7 +109,7 @@ SMALL_LOG = {"min_wal_size": "2MB", "max_wal_size": "4MB"}
 
 @pytest.fixture
 def small_log(faults_folder: Path) -> Iterator[tuple[Shop, Path]]:
-    """A PostgreSQL whose WAL has a separate disk of 16 MB."""
+    """Yield a PostgreSQL whose WAL has a separate disk of 16 MB."""
     with mounted(faults_folder / "log", 16) as disk:
         cluster = Cluster(faults_folder / "small-log")
         cluster.create("--wal-segsize=1", f"--waldir={disk / 'wal'}")
@@ -178,7 +178,7 @@ class Names:
 class TestNames:
     @pytest.fixture
     def io_loop(self) -> Iterator[IOLoop]:
-        """An asyncio loop, whose resolver a test can disable."""
+        """Yield an asyncio loop, whose resolver a test can disable."""
         loop = asyncio.new_event_loop()
         yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
         loop.close()

@@ -31,7 +31,7 @@ READ_WRITE = ("ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_rel
 
 @pytest.fixture
 def standby(shop: Shop, faults_folder: Path) -> Iterator[Cluster]:
-    """A standby of the shop's cluster, which is started again afterwards. It has all committed rows."""
+    """Yield a standby of the shop's cluster, which is started again afterwards. It has all committed rows."""
     made = shop.cluster.copy_to(faults_folder / f"standby_of_{shop.database}")
     made.start()
     on_server(shop.cluster.url(), *SYNCHRONOUS)

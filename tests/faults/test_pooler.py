@@ -46,7 +46,7 @@ POOLED: Any = {"pooler": "transaction"}
 
 @pytest.fixture
 def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
-    """The URL of pgbouncer. It has three backends for all clients."""
+    """Yield the URL of pgbouncer. It has three backends for all clients."""
     if PROGRAM is None:
         pytest.skip("pgbouncer is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -33,7 +33,7 @@ Attack = Callable[[Reader, Writer], Awaitable[None]]
 
 
 async def latency(port: int, path: str = "/groups/1", times: int = 100) -> float:
-    """The 95th percentile of requests on one kept connection, in seconds."""
+    """Return the 95th percentile of requests on one kept connection, in seconds."""
     taken = []
     async with connected(port) as wire:
         for _ in range(times):
@@ -52,7 +52,7 @@ def is_bearable(before: float, now: float) -> bool:
 async def attacked(
     port: int, count: int, attack: Attack, source: str = "127.0.0.1"
 ) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Yields the attacks, all of which are connected. An attack ends when the server closes its connection. source: the
+    """Yield the attacks, all of which are connected. An attack ends when the server closes its connection. source: the
     address of the clients."""
     pairs = [await _connect(port, source) for _ in range(count)]
     tasks = [asyncio.ensure_future(_run(attack, *pair)) for pair in pairs]
@@ -113,7 +113,8 @@ def _trickle(first: bytes, pause_seconds: float, *, is_answered: bool = False) -
 
 
 def never_reads(path: str) -> Attack:
-    """It does not even notice the end of the connection, so its task ends with the test."""
+    """Send a request and never read the answer. The client does not notice the end of the connection either, so its
+    task ends with the test."""
 
     async def attack(_: Reader, writer: Writer) -> None:
         reading: asyncio.ReadTransport = writer.transport  # type: ignore[assignment]  # it is both

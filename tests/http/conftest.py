@@ -178,7 +178,7 @@ class Servers:
     async def start(
         self, url: str, catalog: Catalog, routes: Sequence[tuple[str, type[CustomHandler]]] = (), **settings: Any
     ) -> Api:
-        """Keywords are settings."""
+        """Return a function that starts a server. Its keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
         database = await open_database(url, chosen, chosen.pool_size)
         schema = await live_schema(url, chosen, catalog)
@@ -206,7 +206,7 @@ class Servers:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
-    """The statements that servers started after this send to the database, except BEGIN and COMMIT."""
+    """Return the statements that servers started after this send to the database, except BEGIN and COMMIT."""
     statements: Sent = []
 
     class Logged(Connection):
@@ -238,13 +238,14 @@ def serve(io_loop: IOLoop, start: Start) -> Serve:
 
 @pytest.fixture
 def api(serve: Serve, database_url: str) -> Api:
-    """The built-in resources over an empty database, with default settings."""
+    """Return the built-in resources over an empty database, with default settings."""
     return serve(database_url)
 
 
 @pytest.fixture(scope="session")
 def rows_url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with the rows of `tests/http/rows.py`, one for the whole run, for tests that only read."""
+    """Yield the URL of a database with the rows of `tests/http/rows.py`, one for the whole run, for tests that only
+    read."""
     name = f"waterspout_rows_{os.getpid()}"
     url = with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -261,8 +262,8 @@ def reader_port(rows_url: str) -> Iterator[int]:
 
 @pytest.fixture
 def reader(io_loop: IOLoop, reader_port: int, rows_url: str) -> Iterator[Api]:
-    """The built-in resources over `rows_url` with default settings, one server for the whole run, for tests that only
-    read."""
+    """Yield the built-in resources over `rows_url` with default settings, one server for the whole run, for tests that
+    only read."""
     api = Api(reader_port, rows_url)
     yield api
     io_loop.run_sync(api.close)

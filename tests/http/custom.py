@@ -18,7 +18,7 @@ ATOMIC = f'{MEDIA_TYPE}; ext="https://jsonapi.org/ext/atomic"'
 
 
 def hooked(catalog: Catalog | None = None, **hooks: Hooks) -> Catalog:
-    """The built-in resources, or others, with hooks by type."""
+    """Return the built-in resources, or others, with hooks by type."""
     return Catalog([replace(known, hooks=hooks.get(known.type, Hooks())) for known in catalog or built_in()])
 
 

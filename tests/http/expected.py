@@ -23,18 +23,18 @@ PATHS = {
 
 
 def target(path: str, pairs: Pairs) -> str:
-    """A path with its query, percent-encoded as in links of the server."""
+    """Return a path with its query, percent-encoded as in links of the server."""
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
     return f"{path}?{query}" if query else path
 
 
 def bare(type_name: str, id_text: str) -> dict[str, Any]:
-    """A resource object whose fieldset is empty."""
+    """Return a resource object whose fieldset is empty."""
     return {"type": type_name, "id": id_text, "links": {"self": f"{PATHS[type_name]}/{id_text}"}}
 
 
 def bare_list(type_name: str, ids: list[int], pairs: Pairs) -> dict[str, Any]:
-    """A list of these resources on one page, if the request has `fields[type]=` and no other page parameters."""
+    """Return a list of these resources on one page, if the request has `fields[type]=` and no other page parameters."""
     path = PATHS[type_name]
     first = target(path, [*pairs, ("page[number]", "1")])
     return {
@@ -48,7 +48,7 @@ def bare_list(type_name: str, ids: list[int], pairs: Pairs) -> dict[str, Any]:
 def error(
     status: int, code: str, title: str, detail: str, *, parameter: str | None = None, header: str | None = None
 ) -> dict[str, Any]:
-    """An error object without its id."""
+    """Return an error object without its id."""
     made: dict[str, Any] = {"status": str(status), "code": code, "title": title, "detail": detail}
     if parameter is not None:
         made["source"] = {"parameter": parameter}
@@ -62,7 +62,7 @@ NO_DATA = object()
 
 
 def resource(type_name: str, id_text: str, relationships: dict[str, Any], **attributes: Any) -> dict[str, Any]:
-    """A resource object. relationships: the linkage of each, or NO_DATA."""
+    """Return a resource object. relationships: the linkage of each, or NO_DATA."""
     path = f"{PATHS[type_name]}/{id_text}"
     made: dict[str, Any] = {"type": type_name, "id": id_text}
     if attributes:
@@ -77,7 +77,7 @@ def resource(type_name: str, id_text: str, relationships: dict[str, Any], **attr
 
 
 def one(type_name: str, id_text: str) -> dict[str, str]:
-    """A resource identifier object."""
+    """Return a resource identifier object."""
     return {"type": type_name, "id": id_text}
 
 

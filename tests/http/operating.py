@@ -20,7 +20,7 @@ Operation = dict[str, Any]
 
 
 def add(type_name: str, attributes: Any = None, **members: Any) -> Operation:
-    """members: those of the resource object: lid, id, relationships."""
+    """Return an operation that creates a resource. members: those of the resource object: lid, id, relationships."""
     return {"op": "add", "data": _data(type_name, attributes, members)}
 
 
@@ -29,12 +29,13 @@ def update(type_name: str, attributes: Any = None, **members: Any) -> Operation:
 
 
 def remove(type_name: str, **members: Any) -> Operation:
-    """members: id or lid."""
+    """Return an operation that deletes a resource. members: id or lid."""
     return {"op": "remove", "ref": {"type": type_name, **members}}
 
 
 def link(op: str, type_name: str, relationship: str, data: Any, **members: Any) -> Operation:
-    """An operation on a relationship, as the extension defines it. members: id or lid of the resource that has it."""
+    """Return an operation on a relationship, as the extension defines it. members: id or lid of the resource that has
+    it."""
     return {"op": op, "ref": {"type": type_name, **members, "relationship": relationship}, "data": data}
 
 
@@ -55,7 +56,7 @@ async def extended(api: Api, *operations: Any) -> Answer:
 
 
 def results(answer: Answer) -> list[Any]:
-    """The resources in the results of an answer without the extension."""
+    """Return the resources in the results of an answer without the extension."""
     assert answer.status == 200, answer.body
     assert answer.headers["Content-Type"] == MEDIA_TYPE
     assert all(set(each) == {"data", "meta"} and each["meta"] is None for each in answer.document["atomic:results"])
@@ -70,7 +71,7 @@ def extended_results(answer: Answer) -> list[Any]:
 
 
 def detail(answer: Answer) -> Any:
-    """The `detail` of an error without the extension."""
+    """Return the `detail` of an error without the extension."""
     assert (answer.status, answer.headers["Content-Type"]) == (422, "application/json"), answer.body
     assert set(answer.document) == {"detail"}
     return answer.document["detail"]
@@ -93,7 +94,7 @@ async def session(api: Api) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def locked(api: Api, table: str) -> AsyncIterator[None]:
-    """Locks the table, so that nobody else can read it."""
+    """Lock the table, so that nobody else can read it."""
     async with session(api) as connection, connection.transaction():
         await connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
@@ -101,8 +102,8 @@ async def locked(api: Api, table: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def unchanged(api: Api) -> AsyncIterator[Any]:
-    """Checks that every row of every table is the same afterwards, and that no session of the server is in a
-    transaction or holds a lock. Yields a connection for tests."""
+    """Check that every row of every table is the same afterwards, and that no session of the server is in a transaction
+    or holds a lock. Yields a connection for tests."""
     async with session(api) as watcher:
         before = await contents(watcher)
         yield watcher
@@ -118,7 +119,7 @@ async def until_at_rest(watcher: Any) -> None:
 
 
 async def at_work(watcher: Any) -> list[str]:
-    """The state of each session of the server that is in a transaction or holds a lock."""
+    """Return the state of each session of the server that is in a transaction or holds a lock."""
     found = await watcher.fetch(
         "SELECT state FROM pg_stat_activity a WHERE datname = current_database() AND application_name = 'waterspout'"
         " AND (state <> 'idle' OR xact_start IS NOT NULL OR EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid))"

@@ -12,7 +12,7 @@ ADA = {"first_name": "Ada", "last_name": "Byron"}
 
 
 def document(type_name: str, attributes: Any = None, **members: Any) -> dict[str, Any]:
-    """A document with one resource. members: further members of the resource, such as id and relationships."""
+    """Return a document with one resource. members: further members of the resource, such as id and relationships."""
     data: dict[str, Any] = {"type": type_name, **members}
     if attributes is not None:
         data["attributes"] = attributes
@@ -20,7 +20,7 @@ def document(type_name: str, attributes: Any = None, **members: Any) -> dict[str
 
 
 def user(attributes: dict[str, Any] | None = None, **relationships: Any) -> dict[str, Any]:
-    """A new user Ada, with other or further attributes. Each relationship is its linkage."""
+    """Return a new user Ada, with other or further attributes. Each relationship is its linkage."""
     return document("user", ADA | (attributes or {}), relationships=linked(**relationships))
 
 
@@ -30,7 +30,7 @@ def linked(**relationships: Any) -> dict[str, Any]:
 
 
 def of(type_name: str, *ids: Any) -> list[dict[str, Any]]:
-    """To-many linkage."""
+    """Return to-many linkage of these ids."""
     return [one(type_name, id_value) for id_value in ids]
 
 
@@ -68,5 +68,5 @@ async def create_household(api: Api) -> None:
 
 
 async def select(api: Api, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a statement, as plain tuples."""
+    """Return the rows of a statement, as plain tuples."""
     return [tuple(row) for row in await api.sql(statement, *values)]

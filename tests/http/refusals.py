@@ -38,7 +38,7 @@ TITLES = {
 
 
 def error(code: str, detail: str, pointer: str | None = None, *, parameter: str | None = None) -> Error:
-    """An error object as `Answer.errors` shows it: without its id."""
+    """Return an error object as `Answer.errors` shows it: without its id."""
     status, title = TITLES[code]
     found: Error = {"status": str(status), "code": code, "title": title, "detail": detail}
     if pointer is not None:
@@ -91,7 +91,7 @@ async def send(api: Api, case: Refused) -> Answer:
 
 
 async def contents(connection: asyncpg.Connection[Any]) -> list[tuple[str, str]]:
-    """All rows of all tables as text. Sequences are left out, because a rollback does not reset them."""
+    """Return all rows of all tables as text. Sequences are left out, because a rollback does not reset them."""
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     rows = [f"SELECT '{table}' AS place, t::text AS shown FROM public.\"{table}\" t" for (table,) in tables]
     return [tuple(row) for row in await connection.fetch(" UNION ALL ".join(rows) + " ORDER BY 1, 2")]

@@ -74,7 +74,7 @@ INSERT INTO corner.entries (id, line) VALUES (1, 'x');
 
 @contextmanager
 def reading_server(url: str, catalog: Catalog) -> Iterator[int]:
-    """Serves the resources with default settings, in a separate thread and event loop. Yields the port."""
+    """Serve the resources with default settings, in a separate thread and event loop. Yields the port."""
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     ports: list[int] = []

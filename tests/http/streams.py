@@ -49,7 +49,7 @@ class Reader:
         self._writer = writer
 
     async def ask(self, path: str, method: str = "GET", version: str = "1.1", *headers: str) -> tuple[int, list[str]]:
-        """The status and the lines of headers."""
+        """Return the status and the lines of headers."""
         lines = [f"{method} {path} HTTP/{version}", "Host: localhost", *headers, "", ""]
         self._writer.write("\r\n".join(lines).encode())
         async with asyncio.timeout(SECONDS):
@@ -58,12 +58,12 @@ class Reader:
         return int(first.split(" ")[1]), others
 
     async def some(self) -> bytes:
-        """The next bytes as they come, with the framing of chunks."""
+        """Return the next bytes as they come, with the framing of chunks."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read(1 << 16)
 
     async def chunks(self) -> tuple[bytes, bool]:
-        """The body up to its end or the end of the connection, and whether it had its last chunk."""
+        """Return the body up to its end or the end of the connection, and whether it had its last chunk."""
         body = []
         try:
             async with asyncio.timeout(SECONDS):
@@ -75,7 +75,7 @@ class Reader:
         return b"".join(body), True
 
     async def rest(self) -> bytes:
-        """All bytes until the connection ends. Raises ConnectionResetError if it is reset."""
+        """Return all bytes until the connection ends. Raises ConnectionResetError if it is reset."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read()
 

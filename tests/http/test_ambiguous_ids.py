@@ -74,7 +74,7 @@ def things_url(database_url: str) -> str:
 
 
 async def live(url: str, resource: Resource, *statements: str) -> tuple[LiveSchema, tuple[str, ...]]:
-    """The facts about the ids of a resource, and the result of the check of its rows."""
+    """Return the facts about the ids of a resource, and the result of the check of its rows."""
     connection = await asyncpg.connect(url)
     try:
         for statement in statements:

@@ -34,7 +34,7 @@ class Answering(HTTPMessageDelegate):
 
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[tuple[list[Server], list[Balance], int]]:
-    """Servers that share one listening socket like workers, and its port."""
+    """Yield servers that share one listening socket like workers, and its port."""
     balance = Balance(2 * count)
     # In reality each is in its own process; the memory is the same.
     balances = [copy.copy(balance) for _ in range(count)]
@@ -125,7 +125,7 @@ class Client:
         self.writer: asyncio.StreamWriter | None = None
 
     async def ask(self) -> None:
-        """Raises if there is no complete answer."""
+        """Send a request. Raises if there is no complete answer."""
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
             self.times_connected += 1
@@ -191,7 +191,7 @@ async def test_a_shed_that_was_not_used_does_not_accumulate() -> None:
 
 
 def of(*counts: int) -> Balance:
-    """The counts, as the first worker sees them."""
+    """Return the counts, as the first worker sees them."""
     balance = Balance(len(counts) + 1)
     for place, count in reversed(list(enumerate(counts))):
         balance.claim(place)

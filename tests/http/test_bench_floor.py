@@ -36,7 +36,8 @@ IS_WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() 
 
 @pytest.fixture(scope="module")
 def bench_url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with the rows of the benchmark, for all tests of this module. Tests that write restore it."""
+    """Yield the URL of a database with the rows of the benchmark, for all tests of this module. Tests that write
+    restore it."""
     name = f"waterspout_bench_{os.getpid()}"
     url = with_database(postgres_url, name)
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -85,7 +86,7 @@ def shown(answer: Answer) -> tuple[int, str | None, str | None, bytes]:
 
 
 async def cursor_at(server: Api, offset: int) -> str:
-    """The cursor of the row before this one in the order of ids, from the server."""
+    """Return the cursor of the row before this one in the order of ids, from the server."""
     cursor = ""
     for _ in range(10):
         page = await server.get(f"/computers?page[size]={offset // 10}&page[after]={cursor}&fields[computer]=")
@@ -124,12 +125,12 @@ async def test_writes(start: Start, bench_url: str, loaded: str, request_: Reque
 
 @pytest.fixture(scope="module")
 def loaded(bench_url: str) -> str:
-    """The contents of the tables."""
+    """Return the contents of the tables."""
     return asyncio.run(connected(bench_url, fingerprint))
 
 
 async def written_by(api: Api, request: Request) -> tuple[Answer, str]:
-    """The answer, and the contents of the tables after it."""
+    """Return the answer, and the contents of the tables after it."""
     await connected(api.database_url, restore)
     if request.name == "delete":
         # Create two and delete one. Otherwise the rows would equal the loaded ones.

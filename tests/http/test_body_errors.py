@@ -16,7 +16,7 @@ GROUP = '{"data":{"type":"group","attributes":{"name":%s}}}'
 
 
 def malformed(body: str | bytes, detail: str) -> list[Refused]:
-    """The same body, sent to both routes that accept one."""
+    """Return the same body, sent to both routes that accept one."""
     errors = [error("malformed_json", detail, "")]
     return [
         Refused(method, path, None, errors, body=body) for method, path in (("POST", "/groups"), ("PATCH", "/groups/1"))

@@ -38,8 +38,8 @@ class Initials:
 
 
 def with_attributes(type_name: str, *attributes: Attribute, catalog: Catalog | None = None) -> Catalog:
-    """The built-in resources, or others, where one has further attributes. They are first, so that a test can see the
-    order."""
+    """Return the built-in resources, or others, where one has further attributes. They are first, so that a test can
+    see the order."""
     return Catalog(
         [
             replace(known, attributes=(*attributes, *known.attributes)) if known.type == type_name else known
@@ -49,7 +49,8 @@ def with_attributes(type_name: str, *attributes: Attribute, catalog: Catalog | N
 
 
 def computed(answer: Answer, name: str = "initials") -> list[Any]:
-    """The attribute in all resources of the type `user`, primary and included. Raises KeyError if it is not shown."""
+    """Return the attribute in all resources of the type `user`, primary and included. Raises KeyError if it is not
+    shown."""
     data = answer.document["data"]
     objects = (data if isinstance(data, list) else [data]) + answer.document.get("included", [])
     return [each["attributes"][name] for each in objects if each["type"] == "user"]

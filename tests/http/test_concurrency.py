@@ -38,8 +38,8 @@ ROWS = """
 
 @pytest.fixture
 def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """The server as a separate program, so that its memory can be measured. The first line that it prints ends in its
-    address."""
+    """Yield the server as a separate program, so that its memory can be measured. The first line that it prints ends in
+    its address."""
     flags = ["--database-url", database_url, "--port", "0", "--pool-size", str(POOL_SIZE)]
     patience = ["--acquire-timeout-seconds", "30", "--log-level", "error"]
     command = [sys.executable, "-m", "server", "serve", *flags, *patience]
@@ -73,7 +73,7 @@ async def test_two_hundred_clients(program: subprocess.Popen[str], api: Api) -> 
 
 
 async def _connections(api: Api) -> int:
-    """The connections of the program. None of them is still in a transaction."""
+    """Return the connections of the program. None of them is still in a transaction."""
     states = await api.sql(
         "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waterspout'"
     )
@@ -83,7 +83,7 @@ async def _connections(api: Api) -> int:
 
 
 async def _client(port: int, chance: random.Random, end: float, statuses: Counter[tuple[str, int]]) -> None:
-    """Sends one request after the other on one connection, until the end."""
+    """Send one request after the other on one connection, until the end."""
     loop = asyncio.get_running_loop()
     mine: list[str] = []
     async with connected(port) as wire:

@@ -31,7 +31,7 @@ def resources(found: Any) -> list[Any]:
 
 
 def members(value: Any) -> Iterator[str]:
-    """The names of all members of a document, without the content of JSON attributes."""
+    """Yield the names of all members of a document, except those inside of JSON attributes."""
     if isinstance(value, list):
         for item in value:
             yield from members(item)

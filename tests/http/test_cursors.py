@@ -19,7 +19,7 @@ Pairs = dict[str, str]
 
 
 def path_of(link: str) -> str:
-    """The path and query of a link, absolute or not."""
+    """Return the path and query of a link, absolute or not."""
     parts = urlsplit(link)
     return f"{parts.path}?{parts.query}"
 
@@ -30,7 +30,7 @@ async def ids_of_all(api: Api, path: str, pairs: Pairs) -> list[str]:
 
 
 async def walk(api: Api, path: str, way: str) -> tuple[list[list[str]], Any]:
-    """The ids of each page from this path on, and the document of the last page."""
+    """Return the ids of each page from this path on, and the document of the last page."""
     pages = []
     while True:
         answer = await api.get(path)

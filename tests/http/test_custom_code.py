@@ -23,7 +23,8 @@ EXAMPLE = test_docs._EXAMPLE
 
 @pytest.fixture
 def api(io_loop: IOLoop, corner_url: str) -> Iterator[Api]:
-    """The module of the page. The database has other tables, too; none has a name of the page."""
+    """Yield a server with the module of the page. The database also has other tables, but none with a name of the
+    page."""
     text = PAGE.read_text(encoding="utf-8")
     on_server(corner_url, "DROP SCHEMA corner CASCADE", *blocks(text, "sql"))
     names: dict[str, Any] = {}

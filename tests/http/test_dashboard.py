@@ -21,7 +21,7 @@ OF_PROMETHEUS = {"job", "instance", "le"}
 
 
 def expressions(of: Any) -> Iterator[str]:
-    """The expressions of a dashboard, with the names of their results, including those of its variables."""
+    """Yield the expressions of a dashboard, with the names of their results, including those of its variables."""
     for panel in of["panels"]:
         yield from (f"{target['expr']} {target.get('legendFormat', '')}" for target in panel.get("targets", []))
     yield from (variable["query"]["query"] for variable in of["templating"]["list"] if variable["type"] == "query")
@@ -40,7 +40,7 @@ def named(text: str) -> set[str]:
 
 
 def labels(text: str) -> set[str]:
-    """The labels that are selected, grouped by or shown."""
+    """Return the labels that are selected, grouped by or shown."""
     grouped = [name.strip() for group in re.findall(r"\bby \(([^)]*)\)", text) for name in group.split(",")]
     return {
         *re.findall(r"([a-z_]+)(?:=~|!~|!=|=)\"", text),

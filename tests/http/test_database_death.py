@@ -29,7 +29,7 @@ def data() -> Iterator[Path]:
 
 
 def ask(address: str, method: str, path: str, body: str | None = None) -> tuple[int, str | None, Any]:
-    """Status, Retry-After and document of a request on a new connection."""
+    """Return status, Retry-After and document of a request on a new connection."""
     with closing(http.client.HTTPConnection("127.0.0.1", int(address.rpartition(":")[2]), timeout=30)) as client:
         client.request(method, path, body, {"Content-Type": "application/vnd.api+json"} if body else {})
         answer = client.getresponse()
@@ -37,7 +37,7 @@ def ask(address: str, method: str, path: str, body: str | None = None) -> tuple[
 
 
 def is_another_up(data: Path, killed: int) -> bool:
-    """Whether PostgreSQL accepts connections again."""
+    """Return whether PostgreSQL accepts connections again."""
     try:
         query(f"postgresql://waterspout@/waterspout?host={data / 'socket'}", "SELECT 1")
     except (OSError, asyncpg.PostgresError):
@@ -97,7 +97,7 @@ def test_a_postgresql_that_cannot_be_restarted_ends_the_server(data: Path, worke
 
 
 def until_503(address: str) -> list[tuple[int, str | None, str | None]]:
-    """The answers up to the first that is not a 200, without waiting for PostgreSQL to start."""
+    """Return the answers up to the first that is not a 200, without waiting for PostgreSQL to start."""
     statuses: list[tuple[int, str | None, str | None]] = []
     while not statuses or statuses[-1][0] == 200:
         status, retry, document = ask(address, "GET", "/computers")

@@ -21,7 +21,7 @@ ATOMIC = 'application/vnd.api+json;ext="https://jsonapi.org/ext/atomic"'
 
 
 def raising(table: str, statement: str, *, when: str = "BEFORE INSERT OR UPDATE OR DELETE") -> str:
-    """A trigger that refuses every row."""
+    """Return a trigger that refuses every row."""
     return f"""
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statement}; END $$;
     CREATE TRIGGER refuse {when} ON {table} FOR EACH ROW EXECUTE FUNCTION refuse();

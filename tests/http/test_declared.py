@@ -292,7 +292,7 @@ async def test_a_read_only_server(read_only: Api) -> None:
 
 @pytest.fixture
 def devices(serve: Serve, database_url: str) -> Api:
-    """A resource over the computers, where the key of the owner is both an attribute and a relationship."""
+    """Return a resource over the computers, where the key of the owner is both an attribute and a relationship."""
     attributes = (Attribute("name", TEXT, required=True), Attribute("owner_id", BIGINT, nullable=True))
     owner = ToOne("owner", "person", column="owner_id")
     device = Resource("device", "/devices", "computers", attributes=attributes, relationships=(owner,))

@@ -25,7 +25,7 @@ NOTICED_SECONDS = 10.0
 
 
 async def sent(port: int, data: bytes) -> socket.socket:
-    """A connection on which as much of the data was sent as the buffers of both systems hold."""
+    """Return a connection on which as much of the data was sent as the buffers of both systems hold."""
     client = socket.socket()
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))

@@ -89,7 +89,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def request_of(text: str) -> Request:
-    """The request of a block of the language `http`.
+    """Return the request of a block of the language `http`.
 
     >>> request_of("GET /users\\n    ?page[size]=1").path
     '/users?page%5Bsize%5D=1'
@@ -138,7 +138,7 @@ Ask = Callable[[str, Request], Answer]
 
 
 def is_true(found: re.Match[str], ask: Ask) -> bool:
-    """Whether the answer in the example is that of the server. curl does not show the status."""
+    """Return whether the answer in the example is that of the server. curl does not show the status."""
     answer = answer_of(found, ask)
     if found["curl"]:
         return bool(answer.document == json.loads(found["shown"]))
@@ -146,7 +146,7 @@ def is_true(found: re.Match[str], ask: Ask) -> bool:
 
 
 def written(found: re.Match[str], ask: Ask) -> str:
-    """The example with the answer of the server."""
+    """Return the example with the answer of the server."""
     answer = answer_of(found, ask)
     shown = laid_out(answer.document)
     if found["curl"]:
@@ -161,7 +161,7 @@ def answer_of(found: re.Match[str], ask: Ask) -> Answer:
 
 
 def declared(text: str) -> Catalog:
-    """The catalog that the `python` blocks of a page declare together."""
+    """Return the catalog that the `python` blocks of a page declare together."""
     names: dict[str, Any] = {}
     exec("\n".join(blocks(text, "python")), names)
     catalog: Catalog = names["CATALOG"]
@@ -181,7 +181,8 @@ async def prepare(url: str, statements: list[str]) -> None:
 
 @pytest.fixture
 def ask_on(serve: Serve, database_url: str, io_loop: IOLoop) -> Callable[[str], Ask]:
-    """A function that sends a request to the server of this page. There is one server for each set of settings."""
+    """Return a function that sends a request to the server of this page. There is one server for each set of
+    settings."""
 
     def on(text: str, is_declared: bool = False) -> Ask:
         io_loop.run_sync(lambda: prepare(database_url, blocks(text, "sql") if is_declared else []))
@@ -269,7 +270,7 @@ UNFIT = (
 
 
 async def faults_of(url: str, text: str) -> str:
-    """The errors that the start finds for the tables of a page's `sql` blocks."""
+    """Return the errors that the start finds for the tables of a page's `sql` blocks."""
     await prepare(url, blocks(text, "sql"))
     connection = await asyncpg.connect(url)
     try:

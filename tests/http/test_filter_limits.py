@@ -14,7 +14,7 @@ from tests.http.test_filters import one, two
 
 
 def nested(depth: int) -> Any:
-    """A filter object inside groups, at this depth."""
+    """Return a filter object inside groups, at this depth."""
     node: Any = {"name": "age", "op": "eq", "val": 36}
     for _ in range(depth - 1):
         node = {"and": [node]}

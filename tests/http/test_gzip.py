@@ -55,7 +55,7 @@ def packed(serve: Serve, rows_url: str) -> Api:
 
 
 async def ask(api: Api, path: str, accept_encoding: str | None, method: str = "GET") -> Answer:
-    """The answer as it is sent. The usual client of the tests would decompress it."""
+    """Return the answer as it is sent. The usual client of the tests would decompress it."""
     headers = [] if accept_encoding is None else [f"Accept-Encoding: {accept_encoding}"]
     async with connected(api.port) as wire:
         await wire.send(f"{method} {path} HTTP/1.1", "X-Request-Id: same", *headers)
@@ -182,7 +182,7 @@ async def test_custom_code_that_encodes_or_flushes_itself_is_not_compressed(star
 
 @pytest.fixture
 def many(start: Start, database_url: str, io_loop: Any) -> Api:
-    """A server whose answers of up to 600 KB are not streamed."""
+    """Return a server whose answers of up to 600 KB are not streamed."""
 
     async def started() -> Api:
         api = await start(database_url, built_in(), compression="gzip", server_timing=False)

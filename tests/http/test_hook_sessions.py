@@ -37,7 +37,7 @@ def new(name: str = "new") -> dict[str, Any]:
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[BaseException | None]:
-    """The logged causes of faults."""
+    """Return the logged causes of faults."""
     return [each.exc_info[1] for each in caplog.records if each.levelname == "ERROR" and each.exc_info]
 
 
@@ -301,7 +301,7 @@ async def test_a_statement_of_a_hook_has_the_usual_timeout(start: Start, databas
 
 
 async def post_and_disconnect(api: Api, when: asyncio.Event) -> None:
-    """A POST whose client disconnects at some point."""
+    """Send a POST, and disconnect at some point."""
     body = json.dumps(new()).encode()
     async with connected(api.port) as wire:
         await wire.send(
@@ -344,7 +344,7 @@ async def test_a_client_that_disconnects_during_the_commit(start: Start, databas
     committed = asyncio.Event()
 
     async def before(writing: Writing, changes: list[Change]) -> None:
-        """With this hook a request is a transaction."""
+        """Do nothing. A request with a hook is a transaction."""
 
     async def after_commit(written: list[Written]) -> None:
         committed.set()

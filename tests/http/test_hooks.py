@@ -25,7 +25,7 @@ Calls = list[tuple[str, list[Any]]]
 
 
 def shown(change: Change) -> tuple[Any, ...]:
-    """A change as a hook sees it: id, attributes, and the mode and the ids of each relationship."""
+    """Return a change as a hook sees it: id, attributes, and the mode and the ids of each relationship."""
     links = {name: (link.mode, [one.id for one in link.identifiers]) for name, link in change.relationships.items()}
     return change.id, change.attributes, links
 
@@ -68,7 +68,7 @@ def journal() -> Journal:
 
 @pytest.fixture
 def noted(serve: Serve, database_url: str, journal: Journal) -> Api:
-    """The built-in resources, where all hooks of all resources are recorded."""
+    """Return the built-in resources with hooks that record every call."""
     return serve(database_url, journal.around(built_in()))
 
 

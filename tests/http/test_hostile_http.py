@@ -46,7 +46,7 @@ def chunks(body: bytes) -> bytes:
 
 
 async def sent(port: int, data: bytes) -> tuple[str, ...]:
-    """The status of each answer until the connection ends, or the name of the request that it answers."""
+    """Return the status of each answer until the connection ends, or the name of the request that it answers."""
     async with connected(port) as wire:
         await wire.send_bytes(data)
         return answers_of(await wire.rest())

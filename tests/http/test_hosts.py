@@ -142,7 +142,7 @@ async def test_the_settings(
 
 @asynccontextmanager
 async def listening(url: str, where: str | Path, *, is_admin: bool = False, **options: Any) -> AsyncIterator[Wire]:
-    """A connection to a server on that address or socket path."""
+    """Yield a connection to a server on that address or socket path."""
     settings = Settings(pool_size=1, **options)
     database = await open_database(url, settings, 1)
     app = make_app(settings, built_in(), LiveSchema(), database)

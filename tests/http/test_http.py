@@ -27,7 +27,7 @@ FAILING = ["/nothing", "/users/99", "/users?foo=1", "/users?sort=x", "/users/1?p
 
 
 def same_headers(answer: Answer) -> dict[str, str]:
-    """The headers without those that differ between requests."""
+    """Return the headers without those that differ between requests."""
     passing = {"Date", "X-Request-Id", "Server-Timing", "Connection"}
     return {name: value for name, value in answer.headers.get_all() if name not in passing}
 

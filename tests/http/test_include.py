@@ -36,7 +36,7 @@ RELATIONSHIPS = {type_name: [name for owner, name in TARGETS if owner == type_na
 
 
 def linkage(key: Key, name: str) -> Any:
-    """The whole linkage of a relationship, by the tables above."""
+    """Return the whole linkage of a relationship, by the tables above."""
     type_name, number = key[0], int(key[1])
     if (type_name, name) in TO_MANY:
         target_type, by_id = TO_MANY[type_name, name]
@@ -46,7 +46,7 @@ def linkage(key: Key, name: str) -> Any:
 
 
 def linked(found: Any) -> list[Key]:
-    """The resources that linkage identifies."""
+    """Return the resources that linkage identifies."""
     identifiers = found if isinstance(found, list) else [] if found is None else [found]
     return [(identifier["type"], identifier["id"]) for identifier in identifiers]
 
@@ -61,7 +61,7 @@ def paths(type_name: str, depth: int) -> Iterator[list[str]]:
 
 
 def reached(keys: list[Key], names: list[str]) -> tuple[set[Key], dict[Key, dict[str, Any]]]:
-    """The resources that a path leads to from the primary resources, and the linkage on the way."""
+    """Return the resources that a path leads to from the primary resources, and the linkage on the way."""
     found: set[Key] = set()
     shown: dict[Key, dict[str, Any]] = {}
     for name in names:
@@ -300,7 +300,7 @@ async def test_repeated(reader: Api) -> None:
 
 @pytest.fixture
 def limited(serve: Serve, rows_url: str, request: pytest.FixtureRequest) -> Api:
-    """A server with the settings of the parameter."""
+    """Return a server with the settings of the parameter."""
     return serve(rows_url, **request.param)
 
 

@@ -40,7 +40,7 @@ def page_size(port: int) -> int:
 
 
 def workers_of(process: subprocess.Popen[str]) -> set[int]:
-    """The processes without children."""
+    """Return the processes without children."""
     found = set()
     for one in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -78,7 +78,7 @@ class Load(threading.Thread):
 
 @contextmanager
 def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
-    """Clients that get answers before, during and after the block, and always a 200."""
+    """Run clients during the block. They get answers before, in and after it, and always a 200."""
     loads = [Load(port) for _ in range(clients)]
     for one in loads:
         one.start()
@@ -96,7 +96,7 @@ def load(port: int, clients: int = 3) -> Iterator[list[Load]]:
 
 @pytest.fixture(scope="module")
 def seeded(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[str]:
-    """A database with sample rows, for tests that only read."""
+    """Yield the URL of a database with sample rows, for tests that only read."""
     with cloned(administer, postgres_url, f"waterspout_seeded_{os.getpid()}", template) as url:
         command = [sys.executable, "-m", "server", "seed", "--database-url", url]
         subprocess.run(command, check=True, capture_output=True)
@@ -273,7 +273,7 @@ class Systemd:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def hears(self, field: str) -> dict[str, str]:
-        """The next message with this field."""
+        """Return the next message with this field."""
         while True:
             lines = self.socket.recv(4096).decode().splitlines()
             message = dict(line.split("=", 1) for line in lines)

@@ -40,7 +40,7 @@ HALF = error(408, "body_timeout", "Body Timeout", "The body of the request took 
 
 @asynccontextmanager
 async def holder(api: Api, statement: str = "LOCK TABLE groups") -> AsyncIterator[Any]:
-    """A transaction of another client. Yields a connection for tests."""
+    """Hold a transaction of another client open. Yields a connection for tests."""
     async with session(api) as connection, session(api) as watcher, connection.transaction():
         await connection.execute(statement)
         yield watcher
@@ -56,7 +56,7 @@ async def until_waiting(watcher: Any, count: int) -> None:
 
 
 async def at_rest(api: Api) -> None:
-    """No statement, transaction or lock of the server is left."""
+    """Wait until no statement, transaction or lock of the server is left."""
     async with session(api) as watcher:
         await until_at_rest(watcher)
 
@@ -65,7 +65,7 @@ async def at_rest(api: Api) -> None:
 
 
 def client(number: int) -> dict[str, str]:
-    """The header of a trusted proxy for a request of this client."""
+    """Return the header of a trusted proxy for a request of this client."""
     return {"X-Forwarded-For": f"10.0.0.{number}"}
 
 
@@ -377,7 +377,7 @@ async def test_an_ignored_body_has_the_same_timeout(start: Start, database_url: 
 
 
 async def half_body(stack: AsyncExitStack, api: Api, size: int = 200_000) -> Wire:
-    """A request of which half of the body has arrived."""
+    """Return a request of which half of the body has arrived."""
     wire = await stack.enter_async_context(connected(api.port))
     await wire.send(*POST, f"Content-Length: {size}", "Expect: 100-continue")
     assert (await wire.answer()).status == 100

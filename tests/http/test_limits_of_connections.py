@@ -73,13 +73,13 @@ def program(url: str, *flags: str) -> Iterator[Program]:
 
 
 def worker_of(pid: int) -> int:
-    """The process that answers: the server itself, or the last process that it started."""
+    """Return the process that answers: the server itself, or the last process that it started."""
     return int([psutil.Process(pid), *psutil.Process(pid).children(recursive=True)][-1].pid)
 
 
 @pytest.fixture(scope="module")
 def url(postgres_url: str, template: str) -> Iterator[str]:
-    """A database with large lists. Tests only read it."""
+    """Yield the URL of a database with large lists. Tests only read it."""
     name = f"waterspout_limits_{os.getpid()}"
     on_server(postgres_url, f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} TEMPLATE {template}")
     on_server(with_database(postgres_url, name), *ROWS.split(";"))
@@ -94,7 +94,7 @@ def strict(url: str) -> Iterator[Program]:
 
 
 async def timed(wire: Wire) -> tuple[bytes, float]:
-    """The bytes received before the server closes the connection, and the seconds until then."""
+    """Return the bytes received before the server closes the connection, and the seconds until then."""
     begin = asyncio.get_running_loop().time()
     try:
         came = await wire.rest()
@@ -104,7 +104,8 @@ async def timed(wire: Wire) -> tuple[bytes, float]:
 
 
 def in_time(seconds: float) -> bool:
-    """The server needs at most a tenth more; the rest is for a busy machine."""
+    """Return whether the time is within the limit. The server needs at most a tenth more; the rest is for a busy
+    machine."""
     return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
 
 
@@ -209,7 +210,7 @@ def per_client(server: Program, address: str) -> int:
 
 
 def _remote(server: Program) -> list[str]:
-    """The addresses of all clients."""
+    """Return the addresses of all clients."""
     connections = psutil.Process(server.pid).net_connections("tcp")
     own = [one for one in connections if one.status == psutil.CONN_ESTABLISHED and one.laddr.port == server.port]
     return [one.raddr.ip for one in own]
@@ -470,7 +471,7 @@ async def test_no_descriptor_left(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def usual(url: str) -> Iterator[Program]:
-    """A server with the default limits."""
+    """Yield a server with the default limits."""
     with program(url) as server:
         yield server
 
@@ -578,7 +579,7 @@ BODIES = 120
 
 
 def large_document(text: str) -> bytes:
-    """An update of a group that does not exist."""
+    """Return an update of a group that does not exist."""
     head = '{"data":{"type":"group","id":"99999","attributes":{"name":"'
     return (head + text + "x" * (BODY_BYTES - len(head) - len(text)) + '"}}}').encode()
 

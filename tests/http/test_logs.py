@@ -33,7 +33,7 @@ class Lines:
         self._stream = stream
 
     def __call__(self, **fields: str) -> list[dict[str, Any]]:
-        """The lines that have these fields."""
+        """Return the lines that have these fields."""
         found = [json.loads(line) for line in self._stream.getvalue().splitlines()]
         return [line for line in found if fields.items() <= line.items()]
 
@@ -52,7 +52,7 @@ def lines() -> Iterator[Lines]:
 def access(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Access:
-    """The lines of the access log so far, which is not written by a logger."""
+    """Return the lines of the access log so far, which is not written by a logger."""
     caplog.set_level("INFO", "server.access")
     monkeypatch.setattr("server.observing.logs.GATHER_SECONDS", 0.0)
     return lambda: capsys.readouterr().err.splitlines()

@@ -35,7 +35,7 @@ def proxy(io_loop: IOLoop, database_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def api(io_loop: IOLoop, proxy: Proxy, serve: Serve) -> Api:
-    """A server whose connections to the database go through the proxy."""
+    """Return a server whose connections to the database go through the proxy."""
     return serve(io_loop.run_sync(proxy.open))
 
 

@@ -16,7 +16,7 @@ READS = frozenset({"list", "detail"})
 
 
 def limited(methods: dict[str, frozenset[str]]) -> Catalog:
-    """The built-in resources, some with fewer methods."""
+    """Return the built-in resources, some with fewer methods."""
     return Catalog([msgspec.structs.replace(one, methods=methods.get(one.type, one.methods)) for one in built_in()])
 
 

@@ -30,7 +30,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 def read(text: str) -> Samples:
-    """The values of each series, by its labels in the order of their names."""
+    """Return the values of each series, by its labels in the order of their names."""
     found: Samples = defaultdict(dict)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -46,7 +46,7 @@ async def scrape(api: Api) -> Samples:
 
 
 async def until_metrics(api: Api, condition: Callable[[Samples], Any]) -> Samples:
-    """The metrics, once this holds."""
+    """Return the metrics, once this holds."""
     samples: Samples = await until(lambda: scrape(api), condition)
     return samples
 
@@ -257,7 +257,7 @@ async def test_the_lag_of_the_event_loop(api: Api) -> None:
 
 @pytest.fixture
 def admin(io_loop: IOLoop, serve: Serve, database_url: str) -> Iterator[tuple[Api, Api]]:
-    """A server with an admin port, and that port."""
+    """Yield a server with an admin port, and that port."""
     api = serve(database_url, admin_port=0)
     server = make_admin_server(api.app, api.app.engine.settings)
     sockets = bind_sockets(0, "127.0.0.1")

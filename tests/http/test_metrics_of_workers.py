@@ -44,13 +44,13 @@ class Port:
         return read(text)
 
     def until(self, condition: Callable[[Samples], Any]) -> Samples:
-        """The metrics, once this holds."""
+        """Return the metrics, once this holds."""
         found: Samples = wait_until(self.scrape, condition)
         return found
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The processes without children."""
+    """Return the processes without children."""
     return [child for child in psutil.Process(pid).children(recursive=True) if not child.children()]
 
 
@@ -81,7 +81,7 @@ def test_sums(database_url: str) -> None:
 
 @contextmanager
 def locked(database_url: str, table: str) -> Iterator[None]:
-    """Locks the table, so that nobody else can read it."""
+    """Lock the table, so that nobody else can read it."""
     loop = asyncio.new_event_loop()
     connection = loop.run_until_complete(asyncpg.connect(database_url))
     loop.run_until_complete(connection.execute(f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))

@@ -292,7 +292,7 @@ def pointer(path: list[str | int]) -> str:
 
 
 def plain(case: Case) -> dict[str, Any]:
-    """The error document without the extension."""
+    """Return the error document without the extension."""
     operation = case.operation if isinstance(case.operation, dict) else {}
     data = operation.get("data")
     op = operation.get("op")
@@ -311,7 +311,8 @@ def between(case: Case) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def shared(administer: Callable[[str], object], postgres_url: str, template: str) -> Iterator[tuple[int, str]]:
-    """A server over the rows of a household, for tests that change nothing: its port, and the URL of its database."""
+    """Yield a server over the rows of a household, for tests that change nothing: its port, and the URL of its
+    database."""
     name = f"waterspout_failures_{os.getpid()}"
     with cloned(administer, postgres_url, name, template) as url, reading_server(url, built_in()) as port:
 

@@ -17,7 +17,7 @@ BODY = json.dumps({"atomic:operations": [add("parent", {"name": "p"})]})
 
 
 async def post(api: Api, query: str = "", *, body: str = BODY, **headers: str) -> Answer:
-    """headers: with underscores instead of hyphens."""
+    """Send operations. headers: with underscores instead of hyphens."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return await api.request("POST", f"/operations{query}", body=body, headers=sent)
 
@@ -86,7 +86,7 @@ async def test_not_acceptable(api: Api, accept: str) -> None:
 
 
 def check_usual_form(answer: Answer, status: int, code: str, source: Any = None) -> None:
-    """The error has the form of section 8, whatever the media type of the request."""
+    """Check that the error has the form of section 8, whatever the media type of the request."""
     assert (answer.status, answer.headers["Content-Type"]) == (status, MEDIA_TYPE), answer.body
     assert set(answer.document) == {"errors", "jsonapi"}
     [told] = answer.errors

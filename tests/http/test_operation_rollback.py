@@ -63,14 +63,14 @@ WORK = pytest.mark.parametrize("work", WAITING)
 
 
 def check_usual_form(answer: Answer, status: int, told: dict[str, Any]) -> None:
-    """A 503 and a 504 have the form of section 8, with and without the extension."""
+    """Check that a 503 or 504 has the form of section 8, with and without the extension."""
     assert (answer.status, answer.errors) == (status, [told])
     assert answer.headers["Content-Type"] == MEDIA_TYPE
 
 
 @asynccontextmanager
 async def waiting(api: Api, holder: Any, watcher: Any, work: str, media_type: str) -> Any:
-    """A request that waits for a lock of the holder: the future of its answer, and its session in PostgreSQL."""
+    """Yield a request that waits for a lock of the holder: the future of its answer, and its session in PostgreSQL."""
     await holder.execute(LOCK)
     answer = asyncio.ensure_future(operate(api, *WAITING[work], media_type=media_type))
     try:

@@ -14,7 +14,7 @@ NOWHERE = ("filter[name]", "nobody")
 
 
 def page(ids: range | list[int], pairs: Pairs, links: dict[str, str], own_key: str, **meta: Any) -> dict[str, Any]:
-    """The document of a page. links: the value of own_key in each, which is the last parameter."""
+    """Return the document of a page. links: the value of own_key in each, which is the last parameter."""
     others = [pair for pair in pairs if pair[0] != own_key]
     return {
         "jsonapi": {"version": "1.0"},
@@ -311,7 +311,7 @@ async def test_following_next(reader: Api, total: str) -> None:
 
 @pytest.fixture
 def limited(serve: Serve, rows_url: str, request: pytest.FixtureRequest) -> Api:
-    """A server with the settings of the parameter."""
+    """Return a server with the settings of the parameter."""
     return serve(rows_url, **request.param)
 
 

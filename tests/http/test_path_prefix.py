@@ -45,7 +45,7 @@ def prefixed(serve: Serve, rows_url: str) -> Api:
 
 
 def links(document: Any) -> list[str]:
-    """All links of a document."""
+    """Return all links of a document."""
     if isinstance(document, list):
         return [link for one in document for link in links(one)]
     if not isinstance(document, dict):
@@ -55,7 +55,7 @@ def links(document: Any) -> list[str]:
 
 
 def without(base: str, answer: Answer) -> Any:
-    """The document without this prefix in its links. Fails if a link does not have it."""
+    """Return the document without this prefix in its links. Fails if a link does not have it."""
     found = links(answer.document)
     assert all(link.startswith(f"{base}/") for link in found), found
     return json.loads(re.sub(rf'":"{re.escape(base)}/', '":"/', answer.body.decode()))

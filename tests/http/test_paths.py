@@ -115,7 +115,7 @@ async def test_health_by_another_spelling(reader: Api, target: bytes) -> None:
 
 
 def spelled(draw: Any, path: str) -> bytes:
-    """Spellings of a path: each character as it is or percent-encoded, with or without a slash at the end, in
+    """Return spellings of a path: each character as it is or percent-encoded, with or without a slash at the end, in
     origin-form or absolute-form."""
     pieces = [path[:1]]
     for character in path[1:]:

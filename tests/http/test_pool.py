@@ -25,7 +25,7 @@ SECONDS = 10.0
 async def opened(
     url: str, size: int = 2, max_per_client: int | None = None, *, has_spare: bool = False
 ) -> AsyncIterator[tuple[Pool, Any]]:
-    """A pool, and the asyncpg pool that it uses."""
+    """Yield a pool, and the asyncpg pool that it uses."""
     below = await asyncpg.create_pool(url, min_size=0, max_size=size + has_spare, connection_class=Connection)
     pool = Pool(below, Telemetry(Settings()), max_per_client, has_spare=has_spare)
     try:
@@ -41,7 +41,7 @@ async def pid_of(connection: Connection) -> int:
 
 
 async def refuse(*_: Any, **__: Any) -> Any:
-    """Replaces the function that connects."""
+    """Refuse to connect, as a PostgreSQL without free connections does."""
     raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
 
@@ -374,7 +374,7 @@ async def test_a_request_cancelled_over_a_broken_connection_returns_its_place(
 
 
 async def taken(pool: Pool, client: str, most: int) -> list[Connection]:
-    """The connections that the client gets without waiting."""
+    """Return the connections that the client gets without waiting."""
     found = []
     for _ in range(most):
         with suppress(TimeoutError):
@@ -424,7 +424,7 @@ async def test_the_spare_connection_is_for_a_client_that_has_none(database_url: 
 
 
 async def borrowed(pool: Pool, client: str) -> list[Connection]:
-    """Both connections of a pool of two, whose share is one."""
+    """Return both connections of a pool of two, whose share is one."""
     for one in [await pool.acquire(SECONDS) for _ in range(2)]:
         await pool.keep(one)
     await pool.keep(await pool.acquire(SECONDS, client), client)

@@ -27,7 +27,7 @@ QUIET = ("--log-level", "warning")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that a system user may enter, with a path short enough for a socket."""
+    """Yield a folder that a system user may enter, with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="waterspout-", dir=memory()) as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A running server, once it is ready, and the addresses that it reports."""
+    """Yield a running server, once it is ready, and the addresses that it reports."""
     command = [sys.executable, "-m", "server", "serve", *(() if "--log-level" in flags else QUIET), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -147,7 +147,7 @@ TEXT_LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO \[\d+\] GET /users/1 400
 
 
 def logged(database_url: str, log_format: str) -> list[str]:
-    """The lines about one request."""
+    """Return the lines about one request."""
     flags = ("--port", "0", "--database-url", database_url, "--log-level", "info", "--log-format", log_format)
     with serving(*flags) as (process, address):
         with closing(http.client.HTTPConnection(address.removeprefix("http://"), timeout=DEADLINE_SECONDS)) as client:

@@ -75,7 +75,7 @@ async def test_each_request_of_a_proxy_connection_has_its_own_client(start: Star
 
 
 async def logged(capsys: pytest.CaptureFixture[str]) -> Any:
-    """The first line of the log, once it exists."""
+    """Return the first line of the log, once it exists."""
     return json.loads(await until(lambda: capsys.readouterr().err))
 
 

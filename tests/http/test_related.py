@@ -11,7 +11,7 @@ from tests.http.expected import NO_DATA, Pairs, error, many, one, resource, targ
 
 
 def links_of(path: str, pairs: Pairs, *, related: str | None = None, last: str = "1") -> dict[str, str]:
-    """The links of a first page, which is the only one unless `last` is given."""
+    """Return the links of a first page, which is the only one unless `last` is given."""
     pages = {"first": "1", "last": last} | ({"next": "2"} if last != "1" else {})
     own = {"self": target(path, pairs)} | ({} if related is None else {"related": related})
     return own | {name: target(path, [*pairs, ("page[number]", place)]) for name, place in pages.items()}

@@ -54,7 +54,7 @@ def turned(pairs: Pairs) -> Pairs:
 
 
 def outcomes(pairs: Pairs, writes: Sequence[Write]) -> set[frozenset[tuple[str, str]]]:
-    """The result of each order of the writes."""
+    """Return the result of each order of the writes."""
     reached = {(frozenset(pairs), frozenset(range(len(writes))))}
     for _ in writes:
         reached = {
@@ -70,8 +70,8 @@ class Writes(Protocol):
 async def check_race(
     api: Api, kind: Writes, writes: Sequence[Write], left: Counter[str], *, may_be_busy: bool = False
 ) -> None:
-    """may_be_busy: if rows are both owners and targets, there may be three deadlocks in a row. Such a write must have
-    changed nothing."""
+    """Check that concurrent writes have the result of one of their orders. may_be_busy: if rows are both owners and
+    targets, there may be three deadlocks in a row. Such a write must have changed nothing."""
     before = await kind.pairs(api)
     answers = await asyncio.gather(*(api.request(each.method, each.path, each.document) for each in writes))
     assert {answer.status for answer in answers} <= ({200, 503} if may_be_busy else {200}), [

@@ -148,7 +148,7 @@ STEPS = [
 
 
 def after(kind: Kind, pairs: Pairs, owner: str, method: str, ids: Sequence[str]) -> Pairs:
-    """The model: all links of the kind after a write."""
+    """Return the model: all links of the kind after a write."""
     named = {(owner, target) for target in ids}
     if method == "DELETE":
         return pairs - named

@@ -41,7 +41,7 @@ Alive = weakref.WeakSet[Any]
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
-    """The objects of requests and connections that still exist."""
+    """Yield the objects of requests and connections that still exist."""
     found: Alive = weakref.WeakSet()
     received, made = HandlerDelegate.headers_received, Connection.connection_made
 
@@ -70,7 +70,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
 
 
 def large(document: dict[str, Any]) -> bytes:
-    """A body with members that JSON:API does not define, which are ignored."""
+    """Return a body with members that JSON:API does not define, which are ignored."""
     return json.dumps({**document, "note": TEXT}, ensure_ascii=False).encode()
 
 
@@ -275,7 +275,7 @@ def names(alive: Alive) -> list[str]:
 
 
 async def left_by(work: Callable[[], Awaitable[None]], alive: Alive) -> int:
-    """The bytes that remain after the second request: the first one fills caches and the pool."""
+    """Return the bytes that remain after the second request: the first one fills caches and the pool."""
     await work()
     await until(lambda: names(alive), lambda found: not found, seconds=5)
     before = tracemalloc.get_traced_memory()[0]

@@ -97,7 +97,7 @@ def quoted(text: str) -> str:
 
 
 async def shown(api: Api, name: str, query: str = "") -> list[str]:
-    """The values that are not null."""
+    """Return the values that are not null."""
     path = f"/things?fields[thing]={name}&page[size]=200{query}"
     answer = await api.get(path)
     assert answer.status == 200, (path, answer.body)

@@ -64,7 +64,7 @@ SIDES = (
 
 
 def agree(found: Any) -> None:
-    """Both sides of a relationship agree wherever both are shown."""
+    """Check that both sides of a relationship agree wherever both are shown."""
     primary = found["data"] if isinstance(found["data"], list) else [found["data"]]
     resources = {(item["type"], item["id"]): item for item in (*primary, *found.get("included", []))}
     for many, single in SIDES:
@@ -90,8 +90,8 @@ def _linkage(resources: dict[tuple[str, str], Any], type_name: str, name: str) -
 
 
 async def everywhere(api: Api, between: Between, request: Callable[[], Awaitable[Answer]], sql: str) -> int:
-    """Sends the request once for each gap between its statements, with the write in the gap. Returns the number of
-    gaps. Each answer must be consistent."""
+    """Send the request once for each gap between its statements, with the write in the gap. Return the number of gaps.
+    Each answer must be consistent."""
     async with writer(api) as connection:
         for place in itertools.count(1):
             between.arm(place, lambda: connection.execute(sql))

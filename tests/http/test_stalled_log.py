@@ -36,7 +36,7 @@ class Server(msgspec.Struct):
     pipe: int
 
     def read(self) -> str:
-        """The log so far."""
+        """Return the log so far."""
         found = b""
         try:
             while piece := os.read(self.pipe, 1 << 20):
@@ -56,7 +56,7 @@ class Server(msgspec.Struct):
 
 @asynccontextmanager
 async def unread(url: str, *flags: str) -> AsyncIterator[Server]:
-    """A server whose output goes into a pipe. Only the line that it is ready is read."""
+    """Yield a server whose output goes into a pipe. Only the line that it is ready is read."""
     reading, writing = os.pipe()
     fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url, *flags]

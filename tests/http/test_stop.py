@@ -60,7 +60,7 @@ async def is_refused(port: int) -> bool:
 
 
 async def stopping(process: subprocess.Popen[str], port: int) -> None:
-    """Sends SIGTERM and waits until the stop has begun."""
+    """Send SIGTERM and wait until the stop has begun."""
     process.send_signal(signal.SIGTERM)
     await until(lambda: is_refused(port))
 

@@ -213,7 +213,7 @@ async def test_one_client_has_half_of_the_streams(
 
 
 async def broken(reader: Reader) -> bytes:
-    """The received part of an answer that ended without its last chunk."""
+    """Return the received part of an answer that ended without its last chunk."""
     body, is_whole = await reader.chunks()
     assert not is_whole
     with pytest.raises(json.JSONDecodeError):
@@ -326,8 +326,8 @@ async def test_a_migration_between_two_streams(api: Api, small_batches: None) ->
 
 @pytest.fixture
 def program(database_url: str) -> Iterator[subprocess.Popen[str]]:
-    """The server as a separate program, so that its memory can be measured. The first line that it prints ends in its
-    address."""
+    """Yield the server as a separate program, so that its memory can be measured. The first line that it prints ends in
+    its address."""
     command = [sys.executable, "-m", "server", "serve", "--database-url", database_url, "--port", "0"]
     with subprocess.Popen([*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True) as process:
         yield process

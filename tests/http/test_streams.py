@@ -105,7 +105,7 @@ def stream_corners(serve: Serve, corner_rows_url: str, small_batches: None) -> A
 
 
 async def both(api: Api, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Answer, Answer]:
-    """The whole answer, and the streamed one."""
+    """Return the whole answer, and the streamed one."""
     set_first_rows(monkeypatch, 1000, api.app.engine)
     whole = await api.get(path)
     set_first_rows(monkeypatch, 1, api.app.engine)
@@ -142,7 +142,7 @@ async def is_fully_linked(api: Api, path: str) -> None:
 
 
 def linked(resources: list[Any]) -> set[tuple[str, str]]:
-    """The linkage of these resources."""
+    """Return the linkage of these resources."""
     relations = [relation for one in resources for relation in one.get("relationships", {}).values()]
     linkage = [relation["data"] for relation in relations if relation.get("data") is not None]
     named = [one for data in linkage for one in (data if isinstance(data, list) else [data])]
@@ -150,7 +150,7 @@ def linked(resources: list[Any]) -> set[tuple[str, str]]:
 
 
 def is_linked(document: Any) -> bool:
-    """Whether everything included is identified, by the primary data or by other included resources."""
+    """Return whether everything included is identified, by the primary data or by other included resources."""
     named = linked([*document["data"], *document["included"]])
     primary = [one for one in document["data"] if "links" not in one]
     return by_key(document["included"]).keys() <= named | {(one["type"], one["id"]) for one in primary}

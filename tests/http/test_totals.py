@@ -11,7 +11,7 @@ from tests.planning import filter_query
 
 @pytest.fixture
 def logged(sent: Sent, serve: Serve, rows_url: str, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """A list of statements. There are 65 persons, and 2 users in group 1."""
+    """Return a server whose statements are recorded in `sent`. There are 65 persons, and 2 users in group 1."""
     # With this setting even few rows are counted by keys.
     monkeypatch.setattr(live_schema, "MIN_REFERENCE_BYTES", 0)
     return serve(rows_url)
@@ -21,7 +21,7 @@ EXACT, ESTIMATED = "page[total]=exact", "page[total]=estimated"
 
 
 @pytest.mark.parametrize(
-    ("query", "total", "riding", "alone"),
+    ("query", "total", "with_count", "count_only"),
     [
         # the exact total is in the statement of the page
         (f"persons?{EXACT}", 65, 1, 0),
@@ -44,13 +44,15 @@ EXACT, ESTIMATED = "page[total]=exact", "page[total]=estimated"
         ("persons?page[number]=9&page[total]=none", None, 0, 0),
     ],
 )
-async def test_counting(logged: Api, sent: Sent, query: str, total: int | None, riding: int, alone: int) -> None:
-    """riding: statements that contain a count. alone: statements that are only a count."""
+async def test_counting(
+    logged: Api, sent: Sent, query: str, total: int | None, with_count: int, count_only: int
+) -> None:
+    """with_count: statements that contain a count. count_only: statements that are only a count."""
     document = (await logged.get(f"/{query}")).document
     assert document["meta"].get("total") == total
     counts = [statement for statement in set(sent) if "COUNT(*)" in statement]
-    assert len([statement for statement in counts if statement.startswith("SELECT COUNT(*)")]) == alone
-    assert len(counts) == riding
+    assert len([statement for statement in counts if statement.startswith("SELECT COUNT(*)")]) == count_only
+    assert len(counts) == with_count
     assert not [statement for statement in sent if statement.startswith("EXPLAIN (")]
 
 

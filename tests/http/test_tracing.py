@@ -54,7 +54,7 @@ def api(io_loop: IOLoop, start: Start, database_url: str, exporter: InMemorySpan
 
 @pytest.fixture
 def spans(api: Api, exporter: InMemorySpanExporter) -> Spans:
-    """The spans that have ended."""
+    """Return the spans that have ended."""
 
     def ended() -> list[ReadableSpan]:
         assert api.app.database.telemetry.tracer is not None

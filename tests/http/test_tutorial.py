@@ -56,7 +56,7 @@ class Reader:
         return f"```{head}\n{text}\n```"
 
     def run(self, command: str) -> str:
-        """The command and its output."""
+        """Return the command and its output."""
         program, *words = shlex.split(command.replace("\\\n", " "))
         if program == "waterspout":
             shown = self.serve(words)
@@ -89,7 +89,7 @@ class Reader:
         raise AssertionError(f"the server ended: {''.join(lines)}")
 
     def as_on_the_page(self, lines: list[str]) -> str:
-        """The output with the port and folder of the page, for a reader who is not root."""
+        """Return the output with the port and folder of the page, for a reader who is not root."""
         shown = "".join([line for line in lines if not line.startswith("started as root")])
         return shown.replace(f":{self.port}", ":8080").replace(str(self.home), HOME)
 
@@ -110,7 +110,7 @@ class Reader:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The commands of a block, without their output. A quoted text may have several lines."""
+    """Yield the commands of a block, without their output. A quoted text may have several lines."""
     lines = text.split("\n")
     while lines:
         found = COMMAND.match(lines.pop(0))
@@ -124,7 +124,7 @@ def commands(text: str) -> Iterator[str]:
 
 @pytest.fixture
 def reader() -> Iterator[Reader]:
-    """A reader in an empty folder, which the system user of PostgreSQL may enter."""
+    """Yield a reader in an empty folder, which the system user of PostgreSQL may enter."""
     with tempfile.TemporaryDirectory(prefix="waterspout-") as name:
         Path(name).chmod(0o755)
         following = Reader(Path(name))

@@ -31,7 +31,7 @@ class Wire:
         await self._writer.drain()
 
     async def answer(self, *, has_body: bool = True) -> Answer:
-        """The next answer. An informational one has no body."""
+        """Return the next answer. An informational one has no body."""
         async with asyncio.timeout(SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             status_line, _, header_lines = head.partition("\r\n")
@@ -41,14 +41,14 @@ class Wire:
             return Answer(status, headers, await self._reader.readexactly(length))
 
     async def rest(self) -> bytes:
-        """All bytes until the server closes the connection."""
+        """Return all bytes until the server closes the connection."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read()
 
 
 @asynccontextmanager
 async def connected(port: int, source: str = "127.0.0.1") -> AsyncIterator[Wire]:
-    """source: the address of the client."""
+    """Yield a connection to the server. source: the address of the client."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         yield Wire(reader, writer)

@@ -294,8 +294,8 @@ class Stage:
             await connection.close()
 
     async def run_concurrently(self, writes: Sequence[Write], *held: str) -> Outcome:
-        """Each write begins when the one before it waits for a lock or has ended. Then the locks are released one by
-        one, each when all writes wait again."""
+        """Run the writes concurrently. Each one begins when the one before it waits for a lock or has ended. Then the
+        locks are released one by one, each when all writes wait again."""
         await self._own.execute(self._scene.fill)
         begun: list[asyncio.Task[Answer]] = []
         holders = self._holders[: len(held)]
@@ -312,7 +312,7 @@ class Stage:
         return await self._outcome(await asyncio.gather(*begun))
 
     async def orders(self, writes: Sequence[Write], but: frozenset[int] = frozenset()) -> list[Outcome]:
-        """The outcome of each order. but: writes that had no effect."""
+        """Return the outcome of each order. but: writes that had no effect."""
         done = [place for place in range(len(writes)) if place not in but]
         return [await self._one_by_one(writes, order, but) for order in itertools.permutations(done)]
 
@@ -344,7 +344,7 @@ class Stage:
 
 
 def _shown(answer: Answer) -> str:
-    """Status and document. Of a busy server only the fact that it is busy."""
+    """Return the status and document; if the server was busy, only that."""
     if answer.status == BUSY:
         return f"{BUSY}"
     if answer.status >= 400:
@@ -353,12 +353,12 @@ def _shown(answer: Answer) -> str:
 
 
 def _without_new_ids(text: str) -> str:
-    """A retried transaction takes further ids from a sequence."""
+    """Return the text without new ids, because a retried transaction takes further ids from a sequence."""
     return re.sub(r"\b1\d\d\d\b", "new", text)
 
 
 async def check(stage: Stage, writes: Sequence[Write], *held: str) -> Outcome:
-    """Fails if the rows and answers of the concurrent writes are those of no order."""
+    """Check that the rows and answers of the concurrent writes are those of one of their orders."""
     found = await stage.run_concurrently(writes, *held)
     busy = frozenset(place for place, answer in enumerate(found.answers) if answer == f"{BUSY}")
     serial = await stage.orders(writes, busy)

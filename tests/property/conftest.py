@@ -34,7 +34,7 @@ settings.load_profile(VARIABLES.get("WATERSPOUT_HYPOTHESIS", "suite"))
 
 @pytest.fixture(scope="module")
 def people(postgres_url: str) -> Iterator[Target]:
-    """A server with the built-in resources and some rows."""
+    """Yield a server with the built-in resources and some rows."""
     catalog = built_in()
     with served(postgres_url, catalog) as server:
         store(server, make_rows(0))

@@ -176,7 +176,7 @@ class Model:
         self.touched = []
 
     def _is_there(self, write: Write) -> bool:
-        """Whether the resource that the path names exists."""
+        """Return whether the resource that the path names exists."""
         if write.kind == "create":
             return write.owner is None or write.owner.id in self.state.rows[write.owner.type]
         return write.id in self.state.rows[write.type]

@@ -55,8 +55,8 @@ def corner_server(postgres_url: str) -> Iterator[Served]:
 
 @pytest.fixture(scope="module", params=SEEDS)
 def corner_model(corner_server: Served, request: pytest.FixtureRequest) -> Model:
-    """The model of the sample resources: link tables, self-references, two relationships to one type, and ids of text,
-    of uuid and in another column."""
+    """Return the model of the sample resources: link tables, self-references, two relationships to one type, and ids of
+    text, of uuid and in another column."""
     rows = make_corner_rows(request.param)
     store_corner(corner_server, rows)
     return Model(rows)

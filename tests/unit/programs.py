@@ -36,7 +36,8 @@ class Program:
         self.port = 0
 
     def line(self, pattern: str) -> re.Match[str]:
-        """The next line that matches; others are skipped. Fails at the end of the output, or after the deadline."""
+        """Return the next line that matches; others are skipped. Fails at the end of the output, or after the
+        deadline."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             while b"\n" not in self.buffer:
@@ -54,7 +55,7 @@ class Program:
         return bool(piece)
 
     def end(self) -> list[str]:
-        """All lines, after the last process has ended."""
+        """Return all lines, after the last process has ended."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while self.read(deadline):
             pass
@@ -63,13 +64,13 @@ class Program:
         return self.lines
 
     def worker(self) -> tuple[int, int]:
-        """The index and pid of the next worker that is up."""
+        """Return the index and pid of the next worker that is up."""
         match = self.line(r"worker (\d+) (\d+)")
         self.workers.append((int(match[1]), int(match[2])))
         return self.workers[-1]
 
     def ask(self) -> int:
-        """The pid of the worker that answers a new connection."""
+        """Return the pid of the worker that answers a new connection."""
         with socket.create_connection(("127.0.0.1", self.port), DEADLINE_SECONDS) as connection:
             return int(connection.makefile("rb").read())
 

@@ -18,7 +18,7 @@ PROJECT = {"bench", "server", "serializers", "querybuild", "migrations", "waters
 
 
 def translated(peer: Peer, name: str) -> str:
-    """The path of the seventh request, decoded."""
+    """Return the path of the seventh request, decoded."""
     request = peer.translate(BY_NAME[name])
     assert request is not None, why_missing(peer, BY_NAME[name])
     return unquote(rendered(request, 7)[0])

@@ -139,7 +139,7 @@ def read(engine: Engine, resource: Resource, query: str) -> PreparedRead:
 
 
 def shapes(engine: Engine, start: int, count: int) -> None:
-    """Reads that differ in their text and in their plans, and writes of different attributes."""
+    """Make reads that differ in their text and in their plans, and writes of different attributes."""
     for number in range(start, start + count):
         names = [AUTHOR.attributes[index % 5].name for index in range(number % 5 + 1)]
         sort = ",".join(f"{'-' * (number >> bit & 1)}{name}" for bit, name in enumerate(("born", "given-name", "id")))

@@ -42,7 +42,7 @@ Call = tuple[str, Settings, dict[str, object]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """The calls, in their order."""
+    """Return the calls, in their order."""
     called: list[Call] = []
 
     def noting(name: str) -> Callable[..., None]:

@@ -10,7 +10,7 @@ from tests.planning import document, read_collection, read_resource
 
 
 def linkage(found: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    """The linkage of all resources of the document: (type, id) -> relationship -> ids."""
+    """Return the linkage of all resources of the document: (type, id) -> relationship -> ids."""
     primary = found["data"] if isinstance(found["data"], list) else [found["data"]]
     return {
         (resource["type"], resource["id"]): {

@@ -38,7 +38,7 @@ FAULTS: list[tuple[str, str]] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of the server, which modules are imported from, too."""
+    """Return the working folder of the server, which modules are imported from, too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
     monkeypatch.setattr(sys, "modules", dict(sys.modules))

@@ -43,7 +43,7 @@ def headings(page: Path) -> list[str]:
 
 
 def section(page: Path, title: str) -> str:
-    """The text from the heading to the next one of the same or a higher level."""
+    """Return the text from the heading to the next one of the same or a higher level."""
     text = text_of(page)
     begin = re.search(rf"^(#+) {re.escape(title)}$", text, re.MULTILINE)
     assert begin, f"{page.name} has no section {title!r}"
@@ -61,7 +61,7 @@ def names_in_headings(text: str) -> list[str]:
 
 
 def settings_text() -> str:
-    """The list of settings in docs/settings.md, up to the end of the page."""
+    """Return the list of settings in docs/settings.md, up to the end of the page."""
     parts, group = [], ""
     for setting in SETTINGS:
         if setting.group != group:
@@ -207,7 +207,7 @@ def test_the_size_of_our_own_code_is_about_what_a_decision_says(page: str, lines
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as common renderers of Markdown create it."""
+    """Return the anchor of a heading, as common renderers of Markdown create it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

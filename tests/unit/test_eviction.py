@@ -26,7 +26,7 @@ class Connection(msgspec.Struct, eq=False):
 
 
 def group(*members: tuple[Connection, float]) -> Group[Progress]:
-    """The connections, each with the time at which it joined."""
+    """Return the connections, each with the time at which it joined."""
     made: Group[Progress] = Group()
     for connection, joined_at in members:
         made.add(Progress(connection, "client", joined_at))
@@ -34,7 +34,7 @@ def group(*members: tuple[Connection, float]) -> Group[Progress]:
 
 
 def in_turn(of: Group[Progress], now: float) -> list[str]:
-    """The connections in the order of their eviction."""
+    """Return the connections in the order of their eviction."""
     names = []
     while (one := of.least(now)) is not None:
         names.append(one.connection.name)  # type: ignore[attr-defined]  # it is one of the above

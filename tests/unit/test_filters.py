@@ -123,7 +123,7 @@ def test_faults_in_several_places_are_reported_together() -> None:
 
 
 def nested(depth: int) -> Any:
-    """A filter object inside this many nested groups."""
+    """Return a filter object inside this many nested groups."""
     return EQ if depth == 1 else {"not": nested(depth - 1)}
 
 

@@ -129,7 +129,7 @@ def connected(owner: Owner) -> tuple[Connection, Any]:
 
 
 def asked(data: bytes = GET) -> tuple[Request, Connection, Any]:
-    """A connection that has received one request."""
+    """Return a connection that has received one request."""
     owner = Owner()
     connection, transport = connected(owner)
     connection.data_received(data)
@@ -345,7 +345,7 @@ async def test_invalid_requests_get_a_bare_status(data: bytes, status: int) -> N
 
 
 def parts(written: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """The first line, the headers without the one that every answer has, and the body."""
+    """Return the first line, the headers without the one that every answer has, and the body."""
     head, _, body = written.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     lines.remove(b"X-Content-Type-Options: nosniff")

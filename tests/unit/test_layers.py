@@ -70,7 +70,7 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def identifiers(path: Path) -> Iterator[str]:
-    """The names that the code of a module defines or uses, without those in its texts."""
+    """Yield the names that the code of a module defines or uses, without those in its texts."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.ClassDef(name=name):

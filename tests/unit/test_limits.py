@@ -107,7 +107,7 @@ async def forever() -> None:
 
 
 async def cancelled_work(cancel_scope: CancelScope, how: str, *, is_statement: bool = False) -> BaseException:
-    """The error that work raises when it is cancelled while it waits."""
+    """Return the error that work raises when it is cancelled while it waits."""
     run = cancel_scope.run_statement if is_statement else cancel_scope.run
     task = asyncio.ensure_future(run(forever()))
     await asyncio.sleep(0)

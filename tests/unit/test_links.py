@@ -36,7 +36,7 @@ def page(family: str, size: int, offset: int) -> Page:
 
 
 def positions(page: Page, total: int | None, has_next: bool = False) -> dict[str, str]:
-    """The positions in the links: the values of page[number] or page[offset]."""
+    """Return the positions in the links: the values of page[number] or page[offset]."""
     links = page_links("/a", page_queries((), page), page, total=total, has_next=has_next)
     assert links.pop("self") == "/a"
     return {name: link.rpartition("=")[2] for name, link in links.items()}

@@ -109,7 +109,7 @@ os.fork = seldom
 def program(
     generation: str, before: str = "", settings: str = "return Settings()"
 ) -> Iterator[tuple[Program, Callable[[signal.Signals], None]]]:
-    """A running master, and a function that sends it a signal."""
+    """Yield a running master, and a function that sends it a signal."""
     text = PROGRAM.format(generation=indent(generation, "    "), before=before, settings=indent(settings, "    "))
     with started(text) as running:
         _, pid = running.worker()
@@ -117,7 +117,7 @@ def program(
 
 
 def generation(running: Program) -> tuple[int, int]:
-    """The number and the pid of the next generation."""
+    """Return the number and the pid of the next generation."""
     match = running.line(r"generation (\d+) (\d+)")
     return int(match[1]), int(match[2])
 
@@ -173,7 +173,7 @@ answer_by(number, count, 3, reports, parent_pipe, work)
 
 
 def count(running: Program, word: str) -> int:
-    """How many workers of the first generation have written this word."""
+    """Return how many workers of the first generation have written this word."""
     return sum(line.startswith(f"{word} 1 ") for line in running.lines)
 
 
@@ -376,7 +376,7 @@ def test_a_successor_that_ends_at_once() -> None:
 
 @pytest.fixture
 def master() -> Iterator[_Master]:
-    """A master that has not started anything."""
+    """Yield a master that has not started anything."""
     listening = listen(Settings(port=0))
     made = _Master(Inherited(listening, SharedCounters(), None, Settings()), Settings, None)
     yield made
@@ -387,7 +387,7 @@ def master() -> Iterator[_Master]:
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The signals that would have been sent, with their pids."""
+    """Return the signals that would have been sent, with their pids."""
     sent: list[tuple[int, int]] = []
     kill = SimpleNamespace(kill=lambda pid, number: sent.append((pid, number)))
     monkeypatch.setattr(masters, "os", kill)
@@ -412,7 +412,7 @@ def living() -> Iterator[int]:
 
 @pytest.fixture
 def dead() -> Iterator[int]:
-    """The pid of a zombie."""
+    """Yield the pid of a zombie."""
     with child("") as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         yield process.pid
@@ -437,7 +437,7 @@ def test_a_failed_fork_leaves_no_generation(
 
 @contextmanager
 def generation_handle(number: int, pid: int) -> Iterator[GenerationHandle]:
-    """A generation whose reports the test writes."""
+    """Yield a generation whose reports the test writes."""
     made = GenerationHandle(number, 30.0)
     made.pid = pid
     yield made

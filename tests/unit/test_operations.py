@@ -25,7 +25,7 @@ AT = "/atomic:operations/0"
 
 
 def decode(*operations: Any, takes_relationships: bool = True, max_operations: int = 10) -> tuple[Any, list[ApiError]]:
-    """The changes of the operations, and the errors."""
+    """Return the changes of the operations, and the errors."""
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()

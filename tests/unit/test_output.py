@@ -26,14 +26,14 @@ class Pipe(msgspec.Struct):
     descriptor: int
 
     def read(self) -> str:
-        """The output so far."""
+        """Return the output so far."""
         found = b""
         while select.select([self.descriptor], [], [], 0)[0] and (piece := os.read(self.descriptor, 1 << 20)):
             found += piece
         return found.decode()
 
     def until(self, *ends: str) -> str:
-        """The output until all of these were in it."""
+        """Return the output until all of these were in it."""
         found = ""
 
         def arrived() -> str:

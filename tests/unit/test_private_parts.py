@@ -60,7 +60,7 @@ def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
 
 
 def names_of_others(tree: ast.Module) -> Iterator[str]:
-    """The private names that a module imports, or that it uses of other objects than `self`."""
+    """Yield the private names that a module imports, or that it uses of other objects than `self`."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=value, attr=name) if not is_own(value):
@@ -74,7 +74,7 @@ def names_of_others(tree: ast.Module) -> Iterator[str]:
 
 
 def own_names(declared: ast.ClassDef) -> set[str]:
-    """The names that a class defines, or that its methods use of themselves."""
+    """Return the names that a class defines, or that its methods use of themselves."""
     names = {node.attr for node in ast.walk(declared) if isinstance(node, ast.Attribute) and is_own(node.value)}
     for node in declared.body:
         match node:
@@ -89,7 +89,7 @@ def own_names(declared: ast.ClassDef) -> set[str]:
 
 @cache
 def foreign_names(base: type) -> frozenset[str]:
-    """The names that a class of another package defines, or that its methods set."""
+    """Return the names that a class of another package defines, or that its methods set."""
     if base.__module__.partition(".")[0] in {*PACKAGES, *sys.stdlib_module_names}:
         return frozenset()
     try:
@@ -101,7 +101,7 @@ def foreign_names(base: type) -> frozenset[str]:
 
 
 def inherited_names(path: str, tree: ast.Module) -> Iterator[str]:
-    """The names that the classes of a module share with a base class of another package."""
+    """Yield the names that the classes of a module share with a base class of another package."""
     declared = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     module = import_module(path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")) if declared else None
     for node in declared:
@@ -254,7 +254,7 @@ async def turns() -> None:
 
 
 def assigned(function: object) -> set[str]:
-    """The attributes that a method sets on any object."""
+    """Return the attributes that a method sets on any object."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
@@ -369,7 +369,7 @@ async def a_transform_changes_headers_and_body() -> None:
 
 
 def parameters(name: str) -> list[str]:
-    """The positional parameters of a method of asyncpg's connection, without `self`."""
+    """Return the positional parameters of a method of asyncpg's connection, without `self`."""
     found = inspect.signature(getattr(asyncpg.Connection, name)).parameters.values()
     return [one.name for one in found if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
 

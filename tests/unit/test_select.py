@@ -108,7 +108,7 @@ def test_a_custom_criterion_is_one_operand() -> None:
 
 
 def scoped(type_name: str, relationship: str, kind: str, query: str = "") -> ReadStatements:
-    """The statements of a related (or relationship) route."""
+    """Return the statements of a related (or relationship) route."""
     parent = CATALOG.by_type[type_name]
     found = parent.relationship(relationship)
     assert found is not None

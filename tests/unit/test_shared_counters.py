@@ -20,7 +20,7 @@ OPEN = ("open",)
 
 @contextmanager
 def worker(work: Callable[[], None]) -> Iterator[int]:
-    """A process that does the work, and then waits until it is killed. Yields its pid."""
+    """Start a process that does the work and then waits until it is killed. Yields its pid."""
     done, tell = os.pipe()
     with warnings.catch_warnings():
         # The warning is about threads of this process. The child uses none of them.

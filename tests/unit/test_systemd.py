@@ -23,7 +23,7 @@ def _outside_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A socket that listens at NOTIFY_SOCKET."""
+    """Yield a socket that listens at NOTIFY_SOCKET."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@waterspout-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(name.replace("@", "\0", 1))
