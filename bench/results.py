@@ -169,8 +169,8 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """This many adds in one request of atomic operations, and the same number of POSTs on one connection: milliseconds
-    by round.
+    """Milliseconds by round: of `count` adds in one request of atomic operations (`together`), and of as many POSTs on
+    one connection (`single`).
     """
 
     count: int

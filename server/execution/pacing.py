@@ -1,4 +1,4 @@
-"""Runs long work step by step, and lets other requests run in between. The garbage collector rests meanwhile.
+"""Runs long work step by step, and lets other requests run in between. The garbage collector is paused meanwhile.
 
 It must not know: what the steps do.
 """
@@ -16,14 +16,15 @@ TURN_SECONDS = 0.002
 """How long steps run before other requests get a turn. A step takes about as long."""
 
 PAUSE_SECONDS = 1.0
-"""How long the garbage collector rests after a step of a long answer. The rows of the answer are freed meanwhile."""
+"""How long the garbage collector is paused after a step of a long answer. The rows of the answer are freed
+meanwhile."""
 
-MOST_SECONDS = 60.0
-"""How long it rests at most while one long answer follows another. Reference cycles must be freed in the end."""
+MAX_PAUSE_SECONDS = 60.0
+"""The longest pause, if one long answer follows another. Reference cycles must be freed at some time."""
 
 _paused_at: float | None = None
 _last_pause = 0
-"""When the collector began to rest, and the number of the last call: it is one for the whole process."""
+"""When the pause began, and the number of the last call. The collector belongs to the whole process."""
 
 Result = TypeVar("Result")
 
@@ -45,7 +46,7 @@ async def run_steps(steps: Steps[Result]) -> Result:
 
 
 def pause_collector() -> None:
-    """Let the garbage collector rest for PAUSE_SECONDS from now on. Call it in each step of a long answer.
+    """Pause the garbage collector for PAUSE_SECONDS from now on. Call it in each step of a long answer.
 
     The collector looks at all new rows, which takes 10 to 170 ms if long answers are in memory, and no other request is
     answered meanwhile. It finds nothing there, because no row is part of a reference cycle.
@@ -60,9 +61,9 @@ def pause_collector() -> None:
 
 def _resume_collector(pause: int) -> None:
     global _paused_at
-    if _paused_at is not None and (pause == _last_pause or time.monotonic() - _paused_at > MOST_SECONDS):
+    if _paused_at is not None and (pause == _last_pause or time.monotonic() - _paused_at > MAX_PAUSE_SECONDS):
         _paused_at = None
         gc.enable()
         if pause != _last_pause:
-            # The next step would let it rest again, before it has found anything.
+            # The next step would pause it again, before it has freed anything.
             gc.collect(1)

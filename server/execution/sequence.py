@@ -111,7 +111,7 @@ class _Sequence:
         check_unchanged(self._write, locked)
 
     async def _check_target(self, target: TargetStatement) -> None:
-        """Return a key must be that of a row that is there and not hidden. A new row may refer to itself. Raises
+        """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
         RelatedNotFound."""
         plan, values = self._plan, self._sent.request
         key = values[target.slot]

@@ -1,5 +1,5 @@
 """Counts and logs the connections that the server closes by itself. What comes in: the reason and the client of each.
-What goes out: a count by reason, and at most one log line a reason every few seconds.
+What goes out: a count by reason, and for each reason at most one log line every few seconds.
 
 It must not know: connections, metrics.
 """

@@ -44,8 +44,8 @@ class Balance:
             self._own = None
 
     def free_slot(self, slot: int) -> None:
-        """Free the slot of a worker that has ended. Otherwise the others would compare themselves with a killed worker
-        for ever."""
+        """Free the slot of a worker that has ended. Otherwise the others would always compare their load with that of a
+        killed worker."""
         if slot < len(self._counts):
             self._counts[slot] = 0
 

@@ -215,7 +215,8 @@ class Meter:
         return rows
 
     def stages(self, route: str, stages: Stages, end: float) -> None:
-        """Count the stages of a request. stages: with their begins. end: of the last one. All by time.perf_counter."""
+        """Count the stages of a request. stages: each with its begin. end: that of the last stage
+        (time.perf_counter)."""
         cells, known = self._cells, self._stages.get(route)
         if known is None:
             known = self._stages[route] = {}

@@ -107,8 +107,8 @@ async def _migrate(url: str) -> None:
 @pytest.fixture
 def shop(shared_cluster: Cluster) -> Iterator[Shop]:
     name = f"shop_{next(_numbers)}"
-    # A copy's sequence may give 32 ids before it logs any, as the one it was copied from had said; a crash before the
-    # next checkpoint would give them once more.
+    # PostgreSQL logs 32 values of a sequence in advance. A copied sequence continues with the logged values, so after a
+    # crash it would return the same ids again, unless there was a checkpoint.
     on_server(shared_cluster.url(), f"CREATE DATABASE {name} TEMPLATE shop", "CHECKPOINT")
     yield Shop(shared_cluster, name)
     on_server(shared_cluster.url(), f"DROP DATABASE {name} WITH (FORCE)")

@@ -242,7 +242,7 @@ REPLACE = """
         SELECT 'c', max(users.id) FROM users, generate_series(1, 3) number GROUP BY number;
     UPDATE computers SET owner_id = (SELECT max(id) FROM users) WHERE owner_id IS NULL;
 """
-"""Each is one transaction."""
+"""Each statement is a transaction."""
 
 
 async def test_many_readers_during_writes_that_keep_the_sums(api: Api) -> None:

@@ -670,7 +670,7 @@ async def test_the_end_of_chunks_is_found_wherever_a_step_ends() -> None:
 
 
 async def test_reading_resumes_for_a_long_head_behind_another_request() -> None:
-    """It was kept while the other request was answered, and reading was paused because of its length."""
+    """While the other request is answered, the head is kept. Its length pauses reading."""
     owner = Owner()
     owner.head_bytes = 4 * KEPT_BYTES
     connection, transport = connected(owner)
