@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     | (?P<open>\((?:\?(?::|<?[=!]))?)
     | (?P<close>\))
     | (?P<bar>\|)
-    | (?P<bound>\{{(?P<least>[0-9]+)(?P<comma>,?)(?P<most>[0-9]*)\}}\??)
+    | (?P<bound>\{{(?P<min_count>[0-9]+)(?P<comma>,?)(?P<max_count>[0-9]*)\}}\??)
     | (?P<repeat>[*+?]\??)
     | (?P<reference>\\[1-9][0-9]*)
     | (?P<edge>\\[mMyYAZ]|[\^$]|\[\[:[<>]:\]\])
@@ -152,11 +152,11 @@ class _Counter:
             _, text, token = self._tokens[self._index]
             self._index += 1
             if kind == "bound":
-                least = int(token["least"])
-                most = (int(token["most"]) if token["most"] else None) if token["comma"] else least
+                min_count = int(token["min_count"])
+                max_count = (int(token["max_count"]) if token["max_count"] else None) if token["comma"] else min_count
             else:
-                least, most = int(text[0] == "+"), 1 if text[0] == "?" else None
-            found = _repetition(found, least, most)
+                min_count, max_count = int(text[0] == "+"), 1 if text[0] == "?" else None
+            found = _repetition(found, min_count, max_count)
         return found
 
     def _atom(self) -> _Part:
@@ -216,21 +216,21 @@ def _either(one: _Part, other: _Part) -> _Part:
     )
 
 
-def _repetition(part: _Part, least: int, most: int | None) -> _Part:
-    """Return a part that is repeated. most: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
+def _repetition(part: _Part, min_count: int, max_count: int | None) -> _Part:
+    """Return a part that is repeated. max_count: None if there is no limit. x{2,} is xx*, and x{1,3} is x(x(x)?)?."""
     found = _EMPTY
-    if most != 1:
+    if max_count != 1:
         part = part._replace(repeated_edges=part.edges)
-    if least == 0:
+    if min_count == 0:
         part = part._replace(optional_edges=part.edges)
-    if most is None:
+    if max_count is None:
         found = part._replace(inner=part.inner + part.last * part.first, is_nullable=True)
         # The loop is one of the copies: x+ has only one x.
-        if least:
-            found, least = found._replace(is_nullable=part.is_nullable), least - 1
-    for _ in range(0 if most is None else min(most, _MAX_COPIES) - least):
+        if min_count:
+            found, min_count = found._replace(is_nullable=part.is_nullable), min_count - 1
+    for _ in range(0 if max_count is None else min(max_count, _MAX_COPIES) - min_count):
         found = _checked(_joined(part, found)._replace(is_nullable=True))
-    for _ in range(min(least, _MAX_COPIES)):
+    for _ in range(min(min_count, _MAX_COPIES)):
         found = _checked(_joined(part, found))
     return _checked(found)
 

@@ -163,8 +163,7 @@ class Database:
                 await self._pool.release(connection)
 
     async def _acquire(self, client: str | None = None) -> Connection:
-        """Acquire a connection. Raises TooManyRequests, Busy, Unavailable; NeverSent if it broke while it was
-        opened."""
+        """Acquire a connection. Raises TooManyRequests, Busy, Unavailable; NeverSent if its opening failed."""
         begin = time.perf_counter()
         try:
             connection = await self._pool.acquire(self._acquire_timeout_seconds, client)

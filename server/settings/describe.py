@@ -53,8 +53,8 @@ def placeholder(name: str, choices: list[str]) -> str:
 
 def listed(choices: list[str]) -> str:
     """Return the choices as text, with "or" before the last."""
-    *most, last = choices
-    return f"{', '.join(most)} or {last}" if most else last
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def mask_passwords(url: str) -> str:

@@ -13,7 +13,7 @@ from tornado.ioloop import IOLoop
 from tests.catalog import CATALOG
 from tests.http.conftest import Api, Serve
 from tests.http.people import document, linked, of, one
-from tests.http.write_orders import BUSY, CORNER, MOST_HELD, PEOPLE, Outcome, Scene, Stage, Write, check, to
+from tests.http.write_orders import BUSY, CORNER, MAX_LOCKED, PEOPLE, Outcome, Scene, Stage, Write, check, to
 
 Open = Callable[[Api, Scene], Stage]
 
@@ -160,7 +160,7 @@ async def check_some(stage: Stage, scene: Scene, seed: str) -> None:
     found: list[Outcome] = []
     for _ in range(ROUNDS if seed == "two" else ROUNDS // 3):
         writes = [scene.writes(chance) for _ in range(2 if seed == "two" else 3)]
-        found.append(await check(stage, writes, *chance.sample(scene.held, chance.randint(1, MOST_HELD))))
+        found.append(await check(stage, writes, *chance.sample(scene.held, chance.randint(1, MAX_LOCKED))))
     answers = [answer for outcome in found for answer in outcome.answers]
     assert sum(answer[0] == "2" for answer in answers) > len(answers) / 2
     assert seed == "three" or f"{BUSY}" not in answers

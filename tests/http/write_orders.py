@@ -22,7 +22,7 @@ from tests.waiting import until
 
 BUSY = 503
 DEADLOCK_TIMEOUT = "30ms"
-MOST_HELD = 2
+MAX_LOCKED = 2
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -286,7 +286,7 @@ class Stage:
     @classmethod
     async def open(cls, api: Api, scene: Scene) -> Stage:
         await fast_deadlocks(api)
-        own, *holders = [await asyncpg.connect(api.database_url) for _ in range(1 + MOST_HELD)]
+        own, *holders = [await asyncpg.connect(api.database_url) for _ in range(1 + MAX_LOCKED)]
         return cls(api, scene, own, holders)
 
     async def close(self) -> None:

@@ -51,7 +51,7 @@ async def test_a_later_step_makes_the_pause_longer(monkeypatch: pytest.MonkeyPat
 async def test_it_works_some_time_if_long_answers_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pause_collector()
     monkeypatch.setattr(pacing, "PAUSE_SECONDS", 60)
-    monkeypatch.setattr(pacing, "MOST_SECONDS", -1)
+    monkeypatch.setattr(pacing, "MAX_PAUSE_SECONDS", -1)
     pause_collector()
     await next_iteration()
     assert gc.isenabled()
