@@ -34,8 +34,11 @@ from querybuild.places import Place, Pointers
 from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
 from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.rowsets import open_written
+from querybuild.rowsets import open_written, rows_with_alias
 from querybuild.values import ValueFault, dump_json
+
+TARGET = "the target"
+"""The alias of a related row beside tables that have their own names. No table has this name."""
 
 
 class PlannedWrite(msgspec.Struct, frozen=True):
@@ -391,7 +394,8 @@ class _WritePlanner:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
-            link = LinkWrite(self.resource, relationship, rows, slot, linkage.mode, is_detachable)
+            visible = rows_with_alias(rows, TARGET) if rows.criteria else None
+            link = LinkWrite(self.resource, relationship, rows, slot, linkage.mode, is_detachable, visible=visible)
             self._links.append(self._in_order(link))
 
     def _in_order(self, link: LinkWrite) -> LinkWrite:

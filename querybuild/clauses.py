@@ -87,7 +87,7 @@ def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
     """Return FROM and WHERE of rows that are not attached to other rows: `FROM "users" "t0"`, with their criteria and
     conditions."""
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
-    return where(where(query, rows.criteria, binds), rows.conditions, binds)
+    return where(query, rows.all_conditions, binds)
 
 
 def reads_other_rows(node: Node) -> bool:
@@ -115,7 +115,7 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
             for near, _ in rows.pairs
             if (rows.parent, near) in reverse_keys
         ]
-        criteria += [criterion(condition, binds) for condition in rows.criteria]
+        criteria += [criterion(condition, binds) for condition in rows.all_conditions]
         query = query.left_join(table(rows.resource, rows.alias)).on(_all(criteria))
     return query
 
@@ -312,14 +312,14 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     else:
         query = join_links(query, rows)
         query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
-    found = ExistsCriterion(where(where(query, rows.criteria, binds), rows.conditions, binds))
+    found = ExistsCriterion(where(query, rows.all_conditions, binds))
     # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
 
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
-    """Return a criterion combined with the criteria of the rows."""
-    criteria = [criterion(condition, binds) for condition in rows.criteria]
+    """Return a criterion combined with the criteria and conditions of the rows."""
+    criteria = [criterion(condition, binds) for condition in rows.all_conditions]
     return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
 
 
@@ -364,5 +364,5 @@ def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
         query = PostgreSQLQuery.from_(link_table(through.link, through.alias)).select(1)
         query = query.where(_paired(rows.parent, through.alias, through.near))
         yield ExistsCriterion(query.where(column(through.alias, far) == parent_id))
-    if rows.criteria:
+    if rows.all_conditions:
         yield ExistsCriterion(named_parent(scope, binds).select(1))

@@ -98,6 +98,12 @@ class ConditionPlanner:
         planned = [self.condition(node, resource, alias) for node in nodes]
         return tuple(condition for condition in planned if condition is not None)
 
+    def criteria(self, nodes: tuple[FilterNode, ...], resource: Resource) -> tuple[Condition, ...]:
+        """Plan the criteria of a resource. Their steps are counted from zero: those of other resources are in other
+        places of a statement."""
+        self._step_count = 0
+        return self.plan(nodes, resource, ANY_ROW)
+
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
         """Plan a filter node. Return None if it is invalid."""
         if not isinstance(node, Group) and self._has_empty_name(node):
@@ -343,7 +349,7 @@ def context_of(
 
     The steps of these filters see all rows: the criteria of other resources do not apply to them."""
     planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
-    criteria = {name: planner.plan(nodes, catalog.by_type[name], ANY_ROW) for name, nodes in filters.items()}
+    criteria = {name: planner.criteria(nodes, catalog.by_type[name]) for name, nodes in filters.items()}
     return Context(Criteria(criteria), tuple(planner.values))
 
 

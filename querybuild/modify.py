@@ -18,7 +18,6 @@ from querybuild.clauses import column, columns, from_rows, link_table, one_of, t
 from querybuild.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.plan import Assignment, LinkWrite, LockStrength, Node, Rows, Slot, Statement, WritePlan, node_of
 from querybuild.resource import Link, Resource, link_of
-from querybuild.rowsets import rows_with_alias
 from querybuild.terms import Template, equals_any, escaped_braces
 from querybuild.types import BIGINT, INT
 
@@ -30,8 +29,6 @@ _FEWER = 6
 """If there are too few rows for such a statement, a smaller one is used, whose size is divided by this number."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
-TARGET = "the target"
-"""The alias of the target of a link, in statements where tables have no alias."""
 _KEY_SHARE = LockStrength.KEY_SHARE.clause
 _NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
@@ -445,18 +442,17 @@ def _find_left(link: LinkWrite, through: Link) -> Statement:
 
 
 def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
-    """Add the WHERE of the links that are removed."""
+    """Add the condition that a link is one of those to remove."""
     links = link_table(through)
     query = query.where(links.field(through.source) == binds(ROW))
     target_id, named = links.field(through.target), binds.request(link.slot)
     leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
     query = query.where(leaves)
-    if not link.rows.criteria:
+    visible = link.visible
+    if visible is None:
         return query
-    # A link to a hidden row stays.
-    targets = rows_with_alias(link.rows, TARGET)
-    is_target = Template("{}={}", column(TARGET, link.target.id.column), column(through.table, through.target))
-    return query.where(ExistsCriterion(from_rows(targets, binds).select(1).where(is_target)))
+    is_target = Template("{}={}", column(visible.alias, link.target.id.column), column(through.table, through.target))
+    return query.where(ExistsCriterion(from_rows(visible, binds).select(1).where(is_target)))
 
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:

@@ -56,8 +56,8 @@ class Rows(msgspec.Struct, frozen=True):
     alias: their name in a statement.
     parent: the alias of the rows that they are attached to, or empty.
     pairs: the columns of the parent and of these rows that are equal. Empty if there is a link table between them.
-    criteria: conditions that apply to each row, independent of the request.
-    conditions: those of the request.
+    criteria: conditions that apply to each row, whatever the request asks for. The context has them.
+    conditions: those that the request asks for.
     order: the order in which the rows are read.
     joins: the rows that the order needs.
     keyset: the position in the order after which the rows begin.
@@ -76,6 +76,11 @@ class Rows(msgspec.Struct, frozen=True):
     limit: int | None = None
     offset: int | None = None
     keyset: KeysetPosition | None = None
+
+    @property
+    def all_conditions(self) -> tuple[Condition, ...]:
+        """The criteria and the conditions: everything that each row meets, besides the pairs of columns."""
+        return (*self.criteria, *self.conditions)
 
 
 class ColumnRef(msgspec.Struct, frozen=True):
@@ -393,6 +398,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     slot: the slot of their ids, an array.
     is_detachable: whether the key of removed rows may become null.
     is_target_first: whether the targets of a link table are locked before the written row.
+    visible: the related rows as they stand beside a link table, if some may be hidden: links to hidden rows stay.
     """
 
     resource: Resource
@@ -402,6 +408,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     mode: LinkMode
     is_detachable: bool
     is_target_first: bool = False
+    visible: Rows | None = None
 
     @property
     def target(self) -> Resource:
@@ -448,10 +455,10 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     def is_limited(self) -> bool:
         """Whether the context may hide rows that the write refers to or changes."""
         return bool(
-            self.rows.criteria
-            or any(link.rows.criteria for link in self.links)
+            self.rows.all_conditions
+            or any(link.rows.all_conditions for link in self.links)
             or any(assignment.target for assignment in self.assignments)
-            or (self.owner is not None and self.owner.rows.criteria)
+            or (self.owner is not None and self.owner.rows.all_conditions)
         )
 
     @property

@@ -7,7 +7,7 @@ No other module creates Rows for a request. So this is the only place where rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -84,10 +84,17 @@ def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
 
 
 def with_conditions(rows: Rows, conditions: tuple[Condition, ...]) -> Rows:
-    """Return the rows that meet these conditions, without an order."""
-    return msgspec.structs.replace(
-        rows, conditions=conditions, joins=(), order=(), keyset=None, limit=None, offset=None
-    )
+    """Return those of the rows that also meet these conditions, without an order."""
+    return _unordered(rows, conditions=(*rows.conditions, *conditions))
+
+
+def without_conditions(rows: Rows) -> Rows:
+    """Return the rows with their criteria, without what the request asks for."""
+    return _unordered(rows, conditions=())
+
+
+def _unordered(rows: Rows, **changes: Any) -> Rows:
+    return msgspec.structs.replace(rows, joins=(), order=(), keyset=None, limit=None, offset=None, **changes)
 
 
 def _inverse(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
@@ -100,8 +107,9 @@ def attached_rows(rows: Rows, parent: str, pairs: tuple[Pair, ...]) -> Rows:
 
 
 def rows_with_alias(rows: Rows, alias: str) -> Rows:
-    """Return the rows with another alias."""
-    return msgspec.structs.replace(rows, alias=alias, criteria=with_alias(rows.criteria, rows.alias, alias))
+    """Return the rows with another alias, without an order."""
+    criteria, conditions = [with_alias(some, rows.alias, alias) for some in (rows.criteria, rows.conditions)]
+    return _unordered(rows, alias=alias, criteria=criteria, conditions=conditions)
 
 
 def with_alias(conditions: tuple[Condition, ...], alias: str, other: str) -> tuple[Condition, ...]:

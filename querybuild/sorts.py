@@ -44,8 +44,8 @@ class SortPlanner:
         """Plan a sort key: the column at the end of its path. Each step is a LEFT JOIN, except the step to an id whose
         key is in the row itself."""
         names = self._sort_path(key, resource)
-        if len(names) - 1 > self.limits.max_filter_depth or len(self.joins) > self.limits.max_filter_depth:
-            self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
+        if len(names) - 1 > self.limits.max_filter_depth:
+            self._refuse_depth(key)
             return None
         is_nullable = False
         for position, name in enumerate(names[:-1]):
@@ -61,7 +61,11 @@ class SortPlanner:
             is_nullable = is_nullable or relationship.nullable or not has_key
             if names[position + 1 :] == ["id"] and has_key:
                 return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
-            alias = self._join(tuple(names[: position + 1]), resource, alias, relationship).alias
+            path = tuple(names[: position + 1])
+            if path not in self.joins and len(self.joins) == self.limits.max_filter_depth:
+                self._refuse_depth(key)
+                return None
+            alias = self._join(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
         name = names[-1]
         attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
@@ -98,6 +102,9 @@ class SortPlanner:
             self._refuse(key, f"{quoted(name)} is to-many: a sort goes through to-one relationships.")
         else:
             self._refuse(key, f"{quoted(name)} is a relationship: sort by an attribute of it, as {name}.id.")
+
+    def _refuse_depth(self, key: SortKey) -> None:
+        self._refuse(key, f"a sort goes over at most {self.limits.max_filter_depth} relationships.")
 
     def _refuse(self, key: SortKey, detail: str) -> None:
         where = f"{quoted(key.path)}: " if "." in key.path else ""

@@ -26,7 +26,14 @@ from querybuild.plan import (
     node_of,
 )
 from querybuild.resource import Resource
-from querybuild.rowsets import attached_rows, leading_rows, rows_with_alias, with_conditions
+from querybuild.rowsets import (
+    attached_rows,
+    leading_rows,
+    rows_with_alias,
+    with_alias,
+    with_conditions,
+    without_conditions,
+)
 
 INCLUDED = "i0"
 """The alias of included rows. The rows on the way back to the primary rows are i1, i2, ..."""
@@ -94,7 +101,7 @@ def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> Stre
     conditions = [_any([_reached(plan, path, INCLUDED) for _, path in places])]
     if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
-    rows = with_conditions(rows_with_alias(places[0][0].rows, INCLUDED), tuple(conditions))
+    rows = with_conditions(_included_rows(places), tuple(conditions))
     order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(resource)), is_descending=False, is_nullable=False)
     node = _with_linkage(places, msgspec.structs.replace(rows, order=(order,)))
     linked = tuple([_linked(plan, branch, places) for branch in node.branches])
@@ -123,8 +130,12 @@ def _linked(plan: ReadPlan, branch: Branch, places: Sequence[Place]) -> Rows | N
     showing = [path for node, path in places if _shows(node, branch)]
     if len(showing) == len(places):
         return None
-    rows = rows_with_alias(places[0][0].rows, INCLUDED)
-    return with_conditions(rows, (_any([_reached(plan, path, INCLUDED) for path in showing]),))
+    return with_conditions(_included_rows(places), (_any([_reached(plan, path, INCLUDED) for path in showing]),))
+
+
+def _included_rows(places: Sequence[Place]) -> Rows:
+    """Return the rows of the type that is at these places. Each place has conditions of its own: see `_reached`."""
+    return rows_with_alias(without_conditions(places[0][0].rows), INCLUDED)
 
 
 def _shows(node: Node, branch: Branch) -> bool:
@@ -140,11 +151,14 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
     if not path:
         return _is_primary(plan, alias)
     *before, rows = path
-    if not before:
-        return Exists(leading_rows(_primary(plan), rows, alias, plan.rows.alias))
-    source = f"i{len(before)}"
-    led_from = leading_rows(before[-1], rows, alias, source)
-    return Exists(with_conditions(led_from, (_reached(plan, tuple(before), source),)))
+    if before:
+        source = f"i{len(before)}"
+        led_from = leading_rows(without_conditions(before[-1]), rows, alias, source)
+        reached = Exists(with_conditions(led_from, (_reached(plan, tuple(before), source),)))
+    else:
+        reached = Exists(leading_rows(_primary(plan), rows, alias, plan.rows.alias))
+    own = with_alias(rows.conditions, rows.alias, alias)
+    return Logic("and", (reached, *own)) if own else reached
 
 
 def _is_primary(plan: ReadPlan, alias: str) -> Condition:
@@ -155,4 +169,4 @@ def _is_primary(plan: ReadPlan, alias: str) -> Condition:
 def _primary(plan: ReadPlan) -> Rows:
     """Return the primary rows, without an order."""
     scope = () if plan.scope is None else (InScope(plan.scope),)
-    return with_conditions(plan.rows, (*scope, *plan.rows.conditions))
+    return with_conditions(plan.rows, scope)

@@ -27,12 +27,14 @@ from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.resource import Relationship, Resource
 from querybuild.rows import nodes
 from querybuild.select import ReadStatements
+from querybuild.stream import StreamStatements
 from querybuild.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.write_plan_cache import form_of as form_of_write
 from serializers import pointers
 from serializers.encode import DocumentEncoder
 from serializers.links import PageQueries, Pairs, page_queries
 from serializers.operations import AlikeAdds
+from serializers.streams import StreamEncoder
 from server.encoders import EncoderCaches, Encoders
 from server.http.request import Request
 from server.routes import NO_PARAMETERS, fixed_paths
@@ -115,6 +117,14 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
         return self.plan.is_collection and self.page.size == 0
 
 
+class PreparedStream(msgspec.Struct, frozen=True, eq=False):
+    """A read that is ready to be streamed."""
+
+    read: PreparedRead
+    statements: StreamStatements
+    encoder: StreamEncoder
+
+
 class PlanCaches(msgspec.Struct, frozen=True, eq=False):
     """What was planned, by the form of the request. The names are those of the metrics."""
 
@@ -176,6 +186,11 @@ class Engine:
             prepared = self._prepare(shape, query_string, context)
             self._plans.prepared_reads.put(key, prepared, _read_weight(query_string))
         return prepared
+
+    def prepare_stream(self, read: PreparedRead) -> PreparedStream:
+        """Return the stream of a read without pages."""
+        statements = self.statements.of_stream(read.plan, self.catalog)
+        return PreparedStream(read, statements, self.encoders.of_stream(read.plan, statements))
 
     def timeout_of(self, read: PreparedRead) -> float | None:
         """Return how many seconds a read may take, or None if only `statement_timeout_seconds` limits it."""

@@ -18,7 +18,7 @@ from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, check_size, read_rows, result_of, run_read_at_once
-from server.execution.outcomes import Outcome
+from server.execution.outcomes import WrittenRow
 from server.postgres.connection import Connection
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class Answer(Generic[Result]):
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
 
-    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         """Take the outcomes of the writes at these places. connection: that of their transaction; None if they are
         committed."""
 
@@ -73,7 +73,7 @@ class ReadBack(Answer[tuple[Any, ReadResult]]):
     def shown(self, place: int) -> Node | None:
         return self._node
 
-    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         [outcome] = outcomes
         read = self._read
         if outcome.row is not None:
@@ -115,7 +115,7 @@ class Objects(Answer[list[bytes | None]]):
         self._objects: list[bytes | None] = []
         self._left_bytes = self._engine.settings.max_answer_bytes
 
-    async def add(self, places: range, outcomes: Sequence[Outcome], connection: Connection | None) -> None:
+    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         encoded: list[bytes | None] = []
         for bare, group in groupby(zip(places, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
             shown = [outcome if self._has_object(place) else None for place, outcome in group]
@@ -129,7 +129,7 @@ class Objects(Answer[list[bytes | None]]):
         return self.writes[place].change.kind != "delete" and not self.operations[place].is_linkage
 
     async def _rows(
-        self, resource: Resource, shown: Sequence[Outcome | None], connection: Connection | None
+        self, resource: Resource, shown: Sequence[WrittenRow | None], connection: Connection | None
     ) -> list[Row | None]:
         unread = [one.id for one in shown if one is not None and one.row is None]
         if not unread:

@@ -20,7 +20,7 @@ from querybuild.rows import Row
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments
-from server.execution.outcomes import Outcome, absent
+from server.execution.outcomes import AbsentRow, WrittenRow, written
 from server.postgres.database import PREPARED_STATEMENT_BYTES
 
 MOST_TOGETHER = 8
@@ -35,13 +35,12 @@ class Single(msgspec.Struct, frozen=True, eq=False):
     writes: Sequence[PlannedWrite]
     ends: Sequence[int]
 
-    def outcomes(self, row: Row) -> list[Outcome]:
-        """Return what became of each write. Raises ResourceNotFound if a row is absent."""
+    def outcomes(self, row: Row) -> list[WrittenRow]:
+        """Return what became of each write. The statement fails if a trigger cancels one. Raises ResourceNotFound if
+        the row is absent."""
         if len(self.writes) > 1:
-            return [Outcome(row[begin], row[begin:end]) for begin, end in pairwise(self.ends)]
-        if row[0] is None:
-            raise absent(self.writes[0])
-        return [Outcome(row[0], row)]
+            return [WrittenRow(row[begin], row[begin:end]) for begin, end in pairwise(self.ends)]
+        return [written(AbsentRow(self.writes[0]) if row[0] is None else WrittenRow(row[0], row))]
 
 
 def single_statement(writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine) -> Single | None:

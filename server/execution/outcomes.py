@@ -1,4 +1,4 @@
-"""Decides what became of a write: its row was written, is absent, has changed, or the write was refused.
+"""Decides what became of a write: its row was written, is absent or has changed, or a trigger cancelled the write.
 
 Refusals with a driver's exception are translated in `refusals.py`.
 """
@@ -6,12 +6,12 @@ Refusals with a driver's exception are translated in `refusals.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from querybuild.changes import PlannedWrite
-from querybuild.errors import AttributeFault, ResourceNotFound, quoted, raise_all, resource_not_found
+from querybuild.errors import ApiError, AttributeFault, ResourceNotFound, quoted, raise_all, resource_not_found
 from querybuild.modify import WriteStatements
 from querybuild.plan import Statement, node_of
 from querybuild.rows import Row
@@ -23,61 +23,94 @@ from server.execution.refusals import not_written
 from server.postgres.connection import Connection
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """A write that was done. id: of its row. row: what the row's statement returned of it; None if the row has to be
-    read."""
+class WrittenRow(msgspec.Struct, frozen=True):
+    """The write was done. id: of its row. row: what the row's statement returned of it; None if it has to be read."""
 
     id: Any
     row: Row | None
 
 
+class AbsentRow(msgspec.Struct, frozen=True):
+    """The row is not there, or hidden. there: finds the row, with these values; None if that was looked for already."""
+
+    write: PlannedWrite
+    there: Statement | None = None
+    values: Sequence[Any] = ()
+
+
+class ChangedRow(msgspec.Struct, frozen=True):
+    """The row does not have the values that the write requires."""
+
+    errors: list[ApiError]
+
+
+class CancelledWrite(msgspec.Struct, frozen=True):
+    """The row is there, and was not written: a trigger cancelled the write."""
+
+    write: PlannedWrite
+
+
+Outcome = WrittenRow | AbsentRow | ChangedRow | CancelledWrite
+"""What became of a write. PostgreSQL's own refusals are exceptions."""
+
+
 class Missing(ResourceNotFound):
-    """The row of a write is absent, inside the transaction of the write. there: finds the row."""
+    """The row of a write is absent. After the rollback it may be there: then a trigger had hidden it, and cancelled the
+    write."""
 
-    def __init__(self, write: PlannedWrite, there: Statement, values: Sequence[Any]) -> None:
-        found = absent(write)
+    def __init__(self, absent: AbsentRow) -> None:
+        plan = absent.write.plan
+        assert plan.id_slot is not None
+        found = resource_not_found(plan.resource.type, str(absent.write.values[plan.id_slot]), absent.write.id_pointer)
         super().__init__(found.detail, pointer=found.pointer)
-        self.there = there
-        self.values = values
-        self._write = write
+        self.absent = absent
 
-    def refused(self) -> NotWritten:
-        """Return the error if the row is there, and its write was cancelled."""
-        answer = not_written(self._write)
-        answer.pointer = answer.pointer or self.pointer
-        return answer
+    def cancelled(self) -> NotWritten:
+        """Return the error if the row is there after all."""
+        error = not_written(self.absent.write)
+        error.pointer = error.pointer or self.pointer
+        return error
 
 
-def absent(write: PlannedWrite) -> ResourceNotFound:
-    """Return the error for a row that is not there, or hidden."""
-    plan = write.plan
-    assert plan.id_slot is not None
-    return resource_not_found(plan.resource.type, str(write.values[plan.id_slot]), write.id_pointer)
+def written(outcome: Outcome) -> WrittenRow:
+    """Return the outcome if the write was done. Raises ResourceNotFound, AttributeFault, NotWritten."""
+    match outcome:
+        case WrittenRow():
+            return outcome
+        case AbsentRow():
+            raise Missing(outcome)
+        case ChangedRow(errors=errors):
+            raise_all(errors)
+            raise AssertionError("a row has changed, and no value of it")
+        case CancelledWrite(write=write):
+            raise not_written(write)
+        case _:
+            assert_never(outcome)
 
 
-def check_unchanged(write: PlannedWrite, row: Row) -> None:
-    """Check the read-only attributes that were sent. row: their values, locked. Raises AttributeFault if one has
-    changed."""
+def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
+    """Compare the read-only attributes that were sent with those of the locked row."""
     node = node_of(write.plan.resource, tuple(sent.attribute for sent in write.plan.unchanged))
-    raise_all(
-        [
-            AttributeFault(
-                f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
-                pointer=slot_pointer(write, sent.slot),
-            )
-            for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
-            if value != write.values[sent.slot]
-        ]
-    )
+    errors: list[ApiError] = [
+        AttributeFault(
+            f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
+            pointer=slot_pointer(write, sent.slot),
+        )
+        for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
+        if value != write.values[sent.slot]
+    ]
+    return ChangedRow(errors) if errors else None
 
 
-async def unwritten(
-    connection: Connection, write: PlannedWrite, statements: WriteStatements, sent: Arguments
-) -> ResourceNotFound | NotWritten:
-    """Return the error for a statement that has written no row: the row is absent, or a trigger cancelled the write."""
+async def decide(
+    connection: Connection, write: PlannedWrite, statements: WriteStatements, sent: Arguments, row: Row | None
+) -> Outcome:
+    """Return the outcome of a write whose statement returned this row."""
+    if row is not None and row[0] is not None:
+        return WrittenRow(row[0], row)
     there = statements.there
     if there is None or statements.lock is not None:
-        return not_written(write)
+        return CancelledWrite(write)
     values = sent.of(there)
     found = await connection.fetchval(there.sql, *values)
-    return Missing(write, there, values) if found is None else not_written(write)
+    return AbsentRow(write, there, values) if found is None else CancelledWrite(write)

@@ -19,7 +19,7 @@ from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.free_ids import insert_with_free_id
 from server.execution.links import write_link
-from server.execution.outcomes import Outcome, absent, check_unchanged, unwritten
+from server.execution.outcomes import AbsentRow, ChangedRow, Outcome, WrittenRow, check_unchanged, decide
 from server.execution.refusals import translate_write_error
 from server.postgres.connection import Connection
 from server.postgres.rules import raise_rule
@@ -73,18 +73,21 @@ class _Sequence:
         for joined in statements.joined:
             await self._connection.fetch(joined.sql, *self._sent.of(joined))
         await self._lock_related(None, is_limited=False)
-        await self._lock_row()
+        if (unwritten := await self._lock_row()) is not None:
+            return unwritten
         for target in statements.targets:
             await self._check_target(target)
         if statements.is_limited:
             # What is hidden is decided before the row is written, which may change it.
             await self._lock_related(row_id, is_limited=True)
         if statements.row is not None:
-            row = await self._write_row()
-            row_id = row_id if row is None else row[0]
+            outcome = await self._write_row(row_id)
+            if not isinstance(outcome, WrittenRow):
+                return outcome
+            row_id, row = outcome.id, outcome.row
         await self._write_links(row_id)
         # A term that is computed in SQL may count what is linked.
-        return Outcome(row_id, None if plan.links else row)
+        return WrittenRow(row_id, None if plan.links else row)
 
     async def _lock_owner(self) -> None:
         owner, statement = self._plan.owner, self._statements.owner
@@ -101,14 +104,12 @@ class _Sequence:
             if lock is not None and place not in self._related and (is_limited or link.is_target_first):
                 self._related[place] = await self._connection.fetch(lock.sql, *self._sent.of(lock, row=row_id))
 
-    async def _lock_row(self) -> None:
+    async def _lock_row(self) -> AbsentRow | ChangedRow | None:
         lock = self._statements.lock
         if lock is None:
-            return
+            return None
         locked = await self._connection.fetchrow(lock.sql, *self._sent.of(lock))
-        if locked is None:
-            raise absent(self._write)
-        check_unchanged(self._write, locked)
+        return AbsentRow(self._write) if locked is None else check_unchanged(self._write, locked)
 
     async def _check_target(self, target: TargetStatement) -> None:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
@@ -121,16 +122,16 @@ class _Sequence:
         if await self._connection.fetchval(target.lock.sql, *self._sent.of(target.lock)) is None:
             raise related_not_found(target.resource, str(key), slot_pointer(self._write, target.slot))
 
-    async def _write_row(self) -> Row | None:
-        """Return the row as the statement returns it, its id first; None for one that a trigger deletes and keeps."""
+    async def _write_row(self, row_id: Any) -> Outcome:
+        """Run the statement of the row. A row that a trigger deletes and keeps is not returned."""
         statements, connection, sent = self._statements, self._connection, self._sent
         statement, there, free_ids = statements.row, statements.there, statements.free_ids
         assert statement is not None
         if statements.keeps_row and there is not None:
             if await connection.fetchval(there.sql, *sent.of(there)) is None:
-                raise absent(self._write)
+                return AbsentRow(self._write)
             await connection.execute(statement.sql, *sent.of(statement))
-            return None
+            return WrittenRow(row_id, None)
         row = None
         if free_ids is None or not self._is_sequence_exhausted:
             row = await connection.fetchrow(statement.sql, *sent.of(statement))
@@ -138,9 +139,7 @@ class _Sequence:
             row = await insert_with_free_id(
                 connection, self._plan, sent, statement, free_ids, is_sequence_exhausted=self._is_sequence_exhausted
             )
-        if row is None or row[0] is None:
-            raise await unwritten(connection, self._write, statements, sent)
-        return row
+        return await decide(connection, self._write, statements, sent, row)
 
     async def _write_links(self, row_id: Any) -> None:
         for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):

@@ -20,7 +20,7 @@ from querybuild.stream import Part
 from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
-from server.engine import Engine, PreparedRead
+from server.engine import Engine, PreparedStream
 from server.execution.arguments import Arguments
 from server.execution.execute import ambiguous_ids, raise_refusal, too_many_included, too_many_rows
 from server.postgres.connection import Connection, is_open
@@ -168,13 +168,13 @@ class Cursor:
 class Stream:
     """A document that is being sent."""
 
-    def __init__(self, connection: Connection, read: PreparedRead, sent: Arguments, engine: Engine) -> None:
+    def __init__(self, connection: Connection, stream: PreparedStream, sent: Arguments, engine: Engine) -> None:
         self._connection = connection
-        self._read = read
+        self._read = stream.read
         self._sent = sent
         self._limits = engine.limits
-        self._statements = engine.statements.of_stream(read.plan, engine.catalog)
-        self._encoder = engine.encoders.of_stream(read.plan, self._statements)
+        self._statements = stream.statements
+        self._encoder = stream.encoder
         self._data, *self._included = [
             Cursor(connection, part, encode, engine.settings.max_answer_bytes, sent)
             for part, encode in zip(self._statements.parts, self._encoder.parts, strict=True)

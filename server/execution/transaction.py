@@ -30,7 +30,7 @@ from server.execution.batches import alike, batches, is_batch
 from server.execution.free_ids import draw_free_ids
 from server.execution.hooks import Writing
 from server.execution.locks import lock_related, lock_rows
-from server.execution.outcomes import Outcome
+from server.execution.outcomes import WrittenRow, written
 from server.execution.refusals import is_refusal
 from server.execution.sequence import run_sequence
 from server.postgres.connection import Connection
@@ -95,7 +95,7 @@ class Transaction:
         values = list(zip(*Arguments(tuple(rows.columns)).of(statement), strict=True))
         return await self._all_or_none(len(values), lambda: self._fetch_rows(rows.plan, shown, statement, values))
 
-    async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[Outcome]:
+    async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[WrittenRow]:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
@@ -105,14 +105,14 @@ class Transaction:
         writes, planned = await self._plan(writes)
         self.planned += planned
         outcomes = await self._write(planned, shown)
-        written = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
-        for one in written:
+        done = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
+        for one in done:
             if one.change.kind == "create" and one.change.lid is not None:
                 self._ids[Lid(first.resource.type, one.change.lid)] = one.id
-        self.written.append((first.resource, written))
+        self.written.append((first.resource, done))
         if after is not None:
-            await self._run_custom(after, written)
-        return outcomes if shown is not None else [Outcome(outcome.id, None) for outcome in outcomes]
+            await self._run_custom(after, done)
+        return outcomes if shown is not None else [WrittenRow(outcome.id, None) for outcome in outcomes]
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
@@ -178,15 +178,15 @@ class Transaction:
             raise
         return result
 
-    async def _write(self, planned: Sequence[PlannedWrite], shown: Node | None) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def _write(self, planned: Sequence[PlannedWrite], shown: Node | None) -> list[WrittenRow]:
+        outcomes: list[WrittenRow] = []
         for group in alike(planned):
             statements = self.engine.statements.of_write(group[0].plan, shown)
             rows = await self._run_alike(group, shown, statements) if is_batch(group, statements) else None
             if rows is None:
                 outcomes += [await self._run_one(write, statements) for write in group]
             else:
-                outcomes += [Outcome(row[0], row) for row in rows]
+                outcomes += [WrittenRow(row[0], row) for row in rows]
         return outcomes
 
     async def _run_alike(
@@ -246,15 +246,16 @@ class Transaction:
             begin = end
         return rows
 
-    async def _run_one(self, write: PlannedWrite, statements: WriteStatements) -> Outcome:
+    async def _run_one(self, write: PlannedWrite, statements: WriteStatements) -> WrittenRow:
         sent = self._arguments(write)
         if write.has_lids:
             write = msgspec.structs.replace(write, values=sent.request)
         outcome = await run_sequence(
             self.connection, write, statements, sent, self.engine, is_sequence_exhausted=self._is_sequence_exhausted
         )
+        row = written(outcome)
         self.connection.check_received(self._most_bytes)
-        return outcome
+        return row
 
     def _arguments(self, write: PlannedWrite) -> Arguments:
         """Return the values of a write, with the ids of resources that were created under a lid."""

@@ -22,7 +22,7 @@ from server.engine import Engine, PreparedRows, PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
 from server.execution.answers import Answer, set_pointer
 from server.execution.batches import Single, single_statement
-from server.execution.outcomes import Missing, Outcome
+from server.execution.outcomes import Missing, WrittenRow
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.transaction import Transaction
 from server.postgres.connection import Connection
@@ -88,10 +88,14 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         try:
             return await self.client.run(self.database.write(run, committing=self.client.shield))
-        except (asyncpg.PostgresError, Conflict, DatabaseForbids, DatabaseRule):
+        except (Conflict, DatabaseForbids, DatabaseRule):
             return None
+        except Exception as error:
+            if is_refusal(error):
+                return None
+            raise
 
-    async def _run_single(self, single: Single, answer: Answer[Result]) -> list[Outcome] | None:
+    async def _run_single(self, single: Single, answer: Answer[Result]) -> list[WrittenRow] | None:
         """Return the outcomes, or None if nothing was written and the writes have to run in a transaction: a trigger
         has cancelled one, or WITH does not write the table, or it is not known which of several was refused."""
         try:
@@ -139,7 +143,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         except Missing as error:
             # Of several writes an earlier one may have removed it.
             if len(writes) == 1 and await self._is_there(error):
-                raise error.refused() from error
+                raise error.cancelled() from error
             raise
         except NoFreeId:
             planned = last.planned if last is not None else []
@@ -163,7 +167,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
     async def _is_there(self, missing: Missing) -> bool:
         """Whether the row is there again now that nothing was written: a trigger has hidden it from its view, and then
         cancelled the write."""
-        sql, values = missing.there.sql, missing.values
+        there, values = missing.absent.there, missing.absent.values
+        if there is None:
+            return False
+        sql = there.sql
         found = self.database.read(lambda connection: connection.fetchval(sql, *values), is_snapshot=False)
         return await self.client.run(found) is not None
 

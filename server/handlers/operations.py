@@ -59,7 +59,6 @@ class OperationsHandler(WritingHandler):
         await self.run(self._parse, self._plan, self._execute_writes, self._encode)
 
     def _parse(self, _: list[ApiError]) -> Listed:
-        self.check_parameters()
         self._operations = []
         body = self.take_body()
         values = load_operations(body, self.engine.limits, self.engine.settings.max_operations)

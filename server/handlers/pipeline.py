@@ -34,6 +34,8 @@ class PipelineHandler(Handler):
         route table (method, media types, length) and has asked the engine who sends it (`self.context`)."""
         errors = Errors()
         self.stage("parse")
+        if not self._method.accepts:
+            self.check_parameters()
         parsed = parse(errors)
         self.stage("plan")
         planned = plan(parsed, errors)

@@ -101,8 +101,10 @@ class ReadingHandler(PipelineHandler):
             self.finish_document(document)
 
     async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
+        stream = self.engine.prepare_stream(prepared)
+
         async def work(connection: Connection) -> None:
-            await self._send_stream(Stream(connection, prepared, sent, self.engine), prepared, links)
+            await self._send_stream(Stream(connection, stream, sent, self.engine), prepared, links)
 
         self.is_stream = True
         self._running.streams += 1

@@ -51,7 +51,6 @@ class RelatedHandler(WritingHandler):
 
     def _parse_delete(self, _: list[ApiError]) -> Change:
         self.path_id(self.resource)
-        self.check_parameters()
         return Change(kind="delete", type=None)
 
     def _plan_update(self, change: Change | None, errors: list[ApiError]) -> Writing | None:

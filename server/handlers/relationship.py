@@ -46,8 +46,6 @@ class RelationshipHandler(WritingHandler):
     def _parse(self, mode: LinkMode, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
         self.path_id(self.resource)
-        if mode != "replace":
-            self.check_parameters()
         linkage = decode_linkage_document(self.take_body(), errors, self.engine.limits, mode=mode)
         if linkage is None:
             return None

@@ -41,7 +41,6 @@ class ResourceHandler(WritingHandler):
 
     def _parse_delete(self, _: list[ApiError]) -> Change:
         assert self.route is not None
-        self.check_parameters()
         self.path_id(self.resource)
         return Change(kind="delete", type=None, id=self.route.id)
 

@@ -13,7 +13,7 @@ import pytest
 from querybuild import plan as plans
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
-from querybuild.rowsets import with_conditions
+from querybuild.rowsets import without_conditions
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused
 
@@ -187,12 +187,12 @@ def test_aliases_are_numbered_in_order() -> None:
     (tagged,) = tags.items
     assert isinstance(tagged, Exists)
     through = LinkRows(ARTICLE_TAGS, "t1", (("id", ARTICLE_TAGS.source),), ((ARTICLE_TAGS.target, "id"),))
-    assert with_conditions(tagged.rows, ()) == Rows(TAG, "t2", "t0", through=through)
+    assert without_conditions(tagged.rows) == Rows(TAG, "t2", "t0", through=through)
     (name_is,) = tagged.rows.conditions
     assert isinstance(name_is, plans.Test)
     assert name_is.left == ColumnRef("t2", attribute_of(TAG, "name"))
     assert isinstance(desks, Exists)
-    assert with_conditions(desks.rows, ()) == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
+    assert without_conditions(desks.rows) == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
     (desk,) = desks.rows.conditions
     assert isinstance(desk, Exists)
     assert desk.rows == Rows(CATALOG.by_type["desk"], "t4", "t3", (("author_no", "author_no"),))
@@ -403,3 +403,12 @@ def test_a_total_is_only_counted_for_pages() -> None:
     }
     planned = read_collection("tag", "page[size]=0", limits=limits(unpaginated=5))
     assert (planned.plan.rows.limit, planned.values) == (0, (6,))
+
+
+def test_a_sort_joins_at_most_so_many_relationships() -> None:
+    """However many keys share them."""
+    two = limits(max_filter_depth=2)
+    assert len(read_collection("article", "sort=author.born,editor.born,author.id", limits=two).plan.rows.joins) == 2
+    with refused() as told:
+        read_collection("article", "sort=author.born,editor.born,author.desk.id", limits=two)
+    assert told == [(SortError, "sort", '"author.desk.id": a sort goes over at most 2 relationships.')]
