@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Criteria(msgspec.Struct, frozen=True, eq=False):
-    """The conditions that rows must meet for every request. by_type: by the type of their resource, as
+    """The conditions that rows must meet for some principals, whatever their requests ask for. by_type: by the type of their resource, as
     `rowsets.open_rows` takes them. They are compared by identity, because they are part of the keys of cached plans."""
 
     by_type: Mapping[str, Any] = {}

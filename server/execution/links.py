@@ -33,13 +33,15 @@ async def write_link(
     """Write one link. rows: the related rows, (id, key or null), if they are locked already."""
 
     def values_of(statement: Statement) -> list[Any]:
-        values = sent.of(statement, keys=leaving, row=row_id)
-        return values if is_linked else [_repeated(value) if isinstance(value, list) else value for value in values]
+        return sent.of(statement, keys=leaving if is_linked else _repeated(leaving), row=row_id)
 
     is_linked = link_of(link.relationship) is not None
     leaving: list[Any] = []
     wanted: list[Any] = sent.request[link.slot]
     named = frozenset(wanted)
+    if not is_linked:
+        request = (*sent.request[: link.slot], _repeated(wanted), *sent.request[link.slot + 1 :])
+        sent = Arguments(request, sent.context, sent.path)
     if rows is None:
         lock = statements.lock
         rows = [] if lock is None else await connection.fetch(lock.sql, *values_of(lock))
