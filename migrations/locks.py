@@ -130,7 +130,7 @@ def milliseconds(seconds: float) -> str:
 
 
 async def retry_for_locks(run: Run, name: str, attempt: Callable[[], Awaitable[Result]]) -> Result:
-    """Repeats the attempt until it gets its locks, and returns its result. A failed attempt must leave nothing behind.
+    """Repeat the attempt until it gets its locks, and return its result. A failed attempt must leave nothing behind.
 
     Raises MigrationError if it did not get the locks in time, and any other error of the attempt.
     """

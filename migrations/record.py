@@ -84,7 +84,7 @@ async def verify(conn: Connection, migrations: Sequence[Migration]) -> tuple[str
 
 
 def compare(migrations: Sequence[Migration], record: Sequence[Applied]) -> Status:
-    """Like `status`, for rows that were read before."""
+    """Return the status of rows that were read before. Raises MigrationError like `status`."""
     for fault in faults(migrations, record):
         raise MigrationError(fault)
     count = len(record)

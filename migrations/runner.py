@@ -58,7 +58,7 @@ async def up(
 
 
 async def script(conn: Connection, migrations: Sequence[Migration], *, lock_wait: LockWait | None = None) -> str:
-    """What `up` would run, in order, as a script for psql; empty if nothing is pending. Writes nothing.
+    """Return the SQL that `up` would run as a script for psql, or "" if nothing is pending. Change nothing.
 
     Raises MigrationError like `status`, and for a file without a statement.
     """
@@ -104,7 +104,7 @@ async def _ensure_record(run: Run) -> None:
 
 
 def _check_statements(migration: Migration) -> None:
-    """Raises MigrationError for an empty file: once recorded, it could never be filled."""
+    """Check that the file is not empty: once it is recorded, nobody could add statements. Raises MigrationError."""
     if not migration.statements:
         raise MigrationError(f"{migration.name} has no statement yet")
 
@@ -176,7 +176,8 @@ async def _run_statement(run: Run, migration: Migration, statement: Statement) -
 
 
 async def _invalid_indexes(conn: Connection) -> dict[str, str]:
-    """Invalid indexes, which a failed CREATE INDEX CONCURRENTLY leaves: qualified and quoted name -> bare name."""
+    """Return the invalid indexes that a failed CREATE INDEX CONCURRENTLY leaves: qualified and quoted name -> bare
+    name."""
     return {row["name"]: row["bare"] for row in await conn.fetch(INVALID_INDEXES)}
 
 

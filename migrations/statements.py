@@ -70,7 +70,7 @@ def split(sql: str) -> tuple[Statement, ...]:
 
 
 def is_ended(sql: str) -> bool:
-    """Whether the text ends with a semicolon, so that more text would be another statement."""
+    """Return whether the text ends with a semicolon, so that more text would be another statement."""
     seen = [token.text for token in _tokens(sql) if token.kind not in ("blank", "comment")]
     return seen[-1:] == [";"]
 
@@ -101,7 +101,7 @@ def _comment_end(sql: str, place: int) -> int:
 
 
 def _is_open(tokens: list[Token]) -> bool:
-    """Whether a semicolon after these tokens is inside parentheses or the body of a routine."""
+    """Return whether a semicolon after these tokens is inside parentheses or the body of a routine."""
     texts = [token.text for token in tokens]
     if texts.count("(") > texts.count(")"):
         return True

@@ -232,7 +232,7 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
 
 
 def _update(plan: WritePlan, shown: Node | None) -> Statement:
-    """`UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
+    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
     query = _update_of(rows)
@@ -243,7 +243,7 @@ def _update(plan: WritePlan, shown: Node | None) -> Statement:
 
 
 def _delete(plan: WritePlan, shown: Node | None) -> Statement:
-    """`DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
+    """Compile `DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
     query = _delete_from(rows).where(_is_row(plan, binds))
@@ -291,7 +291,7 @@ def width_of(plan: WritePlan, shown: Node | None) -> int:
 
 
 def _find_row(plan: WritePlan) -> Statement:
-    """`SELECT "id" FROM "groups" WHERE "id"=$1`"""
+    """Compile `SELECT "id" FROM "groups" WHERE "id"=$1`"""
     binds = Binds()
     rows = table(plan.resource)
     query = PostgreSQLQuery.from_(rows).select(rows.field(plan.resource.id.column)).where(_is_row(plan, binds))
@@ -299,7 +299,7 @@ def _find_row(plan: WritePlan) -> Statement:
 
 
 def _lock_row(plan: WritePlan) -> Statement:
-    """`SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
+    """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
     unchanged."""
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
@@ -308,14 +308,14 @@ def _lock_row(plan: WritePlan) -> Statement:
 
 
 def _lock_named(rows: Rows, slot: int) -> Statement:
-    """`SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
+    """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
     binds, found = Binds(), table(rows.resource)
     query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column))
     return Statement(query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE, binds.slots)
 
 
 def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
-    """`SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
+    """Compile `SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
     for assignment in plan.assignments:
         if assignment.owner is not None:
             yield _lock_named(assignment.owner, assignment.slot)
@@ -399,7 +399,7 @@ def _detach(link: LinkWrite) -> Statement:
 
 
 def _attach(link: LinkWrite) -> Statement:
-    """`UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
+    """Compile `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
     binds, rows = Binds(), table(link.target)
     id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
     query = _update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
@@ -418,7 +418,7 @@ def _through(link: LinkWrite, through: Link) -> LinkStatements:
 
 
 def _lock_linked(link: LinkWrite) -> Statement:
-    """`SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
+    """Compile `SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
     binds, rows = Binds(), table(link.target)
     id_column = rows.field(link.target.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
@@ -428,14 +428,14 @@ def _lock_linked(link: LinkWrite) -> Statement:
 
 
 def _unlink(link: LinkWrite, through: Link) -> Statement:
-    """`DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
+    """Compile `DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
     binds, links = Binds(), link_table(through)
     query = _delete_from(links)
     return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
 
 
 def _find_left(link: LinkWrite, through: Link) -> Statement:
-    """`SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
+    """Compile `SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
     binds, links = Binds(), link_table(through)
     query = PostgreSQLQuery.from_(links).select(1).limit(1)
     return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
@@ -456,7 +456,8 @@ def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
 
 
 def _make_links(link: LinkWrite, through: Link) -> Statement:
-    """`INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO NOTHING`"""
+    """Compile `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO
+    NOTHING`"""
     binds, links = Binds(), link_table(through)
     source = Template("{}::" + _sql_type(link.resource), binds(ROW))
     targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
@@ -465,8 +466,8 @@ def _make_links(link: LinkWrite, through: Link) -> Statement:
 
 
 def _find_missing(link: LinkWrite, through: Link) -> Statement:
-    """`SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE "post_id"=$1))
-    LIMIT 1`"""
+    """Compile `SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE
+    "post_id"=$1)) LIMIT 1`"""
     binds, links = Binds(), link_table(through)
     query = PostgreSQLQuery.from_(links).select(links.field(through.target))
     there = query.where(links.field(through.source) == binds(ROW)).get_sql()

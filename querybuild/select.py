@@ -90,8 +90,8 @@ def _can_read_at_once(root: Node) -> bool:
 
 
 def _primary(plan: ReadPlan) -> Statement:
-    """`SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`. The exact total is the
-    last column: this saves a round trip, and the transaction that two statements would need.
+    """Compile `SELECT ...,(SELECT COUNT(*) FROM "users" "t0" WHERE ...) FROM "users" "t0" WHERE ...`. The exact total
+    is the last column: this saves a round trip, and the transaction that two statements would need.
 
     If there are few primary rows, to-one includes are joined: `SELECT ...,"j1"."id","j1"."name",... FROM "users" "t0"
     LEFT JOIN "groups" "j1" ON "j1"."id"="t0"."group_id"` (docs/adr/0014-joined-includes.md)."""
@@ -100,8 +100,8 @@ def _primary(plan: ReadPlan) -> Statement:
 
 
 def _first(plan: ReadPlan, max_rows: int) -> Statement:
-    """`SELECT ... ORDER BY "t0"."id" LIMIT 1001`. PostgreSQL knows the number of rows when it plans the statement, and
-    chooses a plan that returns the first rows early."""
+    """Compile `SELECT ... ORDER BY "t0"."id" LIMIT 1001`. PostgreSQL knows the number of rows when it plans the
+    statement, and chooses a plan that returns the first rows early."""
     binds = Binds()
     limit: Any = Template(str(max_rows))
     return Statement(_ordered_rows(plan, binds).limit(limit).get_sql(), binds.slots)
@@ -170,7 +170,7 @@ def _with_total(query: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuild
 
 
 def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    """`SELECT COUNT(*) FROM "users" "t0" WHERE ...`. If the keys of related rows are counted instead:
+    """Compile `SELECT COUNT(*) FROM "users" "t0" WHERE ...`. If the keys of related rows are counted instead:
 
     SELECT COUNT(*) FROM (SELECT DISTINCT "t1"."owner_id" FROM "computers" "t1"
     WHERE NOT "t1"."owner_id" IS NULL AND "t1"."serial" LIKE $1) "k"
@@ -199,7 +199,7 @@ def _count(plan: ReadPlan) -> Statement | None:
 
 
 def _parent(plan: ReadPlan) -> Statement | None:
-    """`SELECT 1 FROM "users" "p" WHERE "p"."id"=$1`"""
+    """Compile `SELECT 1 FROM "users" "p" WHERE "p"."id"=$1`"""
     if plan.scope is None:
         return None
     binds = Binds()

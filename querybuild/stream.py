@@ -94,21 +94,22 @@ def _fast_start(statement: Statement) -> Statement:
 
 
 def _linked(linked: Rows) -> Statement:
-    """`SELECT "i0"."id" FROM "users" "i0" WHERE EXISTS (SELECT 1 FROM "groups" "i1" ...) AND "i0"."id"=ANY($2)`"""
+    """Compile `SELECT "i0"."id" FROM "users" "i0" WHERE EXISTS (SELECT 1 FROM "groups" "i1" ...) AND
+    "i0"."id"=ANY($2)`"""
     binds, found = Binds(), _id(linked)
     rows = from_rows(linked, binds).where(equals_any(found, binds(KEYS)))
     return Statement(rows.select(found).get_sql(), binds.slots)
 
 
 def _ambiguous(shown: Rows, rows: QueryBuilder, binds: Binds) -> Statement:
-    """`SELECT "t0"."id" FROM ... GROUP BY "t0"."id" HAVING COUNT(*)>1 OR "t0"."id" IS NULL LIMIT 1`"""
+    """Compile `SELECT "t0"."id" FROM ... GROUP BY "t0"."id" HAVING COUNT(*)>1 OR "t0"."id" IS NULL LIMIT 1`"""
     found = _id(shown)
     query = rows.select(found).groupby(found).having(Template("COUNT(*)>1 OR {} IS NULL", found)).limit(1)
     return Statement(query.get_sql(), binds.slots)
 
 
 def _count(rows: QueryBuilder, binds: Binds) -> Statement:
-    """`SELECT COUNT(*) FROM (SELECT 1 FROM ... LIMIT $1) "c"`"""
+    """Compile `SELECT COUNT(*) FROM (SELECT 1 FROM ... LIMIT $1) "c"`"""
     limited = rows.select(1).limit(binds(MAX_ROWS))  # type: ignore[arg-type]  # PyPika declares int, but takes any term
     counted = PostgreSQLQuery.from_(limited.as_("c")).select(sql_functions.Count("*"))
     return Statement(counted.get_sql(), binds.slots)

@@ -152,8 +152,9 @@ GATHER_SECONDS = 0.05
 class AccessLog:
     """Writes a line for each request, without the query string, which may be confidential.
 
-    Lines are gathered and written together, without a logger: a logger takes 15 microseconds a line, a tenth of a small
-    request. The level of the logger `server.access` still applies. To be created in the process that logs.
+    Lines are gathered and written together, without a logger: a logger takes 15 microseconds for each line, a tenth of
+    the time of a small request. The level of the logger `server.access` still applies. Create it in the process that
+    logs.
     """
 
     def __init__(self, chosen: Format) -> None:

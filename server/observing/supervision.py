@@ -69,7 +69,7 @@ def log_unhandled_errors(count: Count) -> None:
 
 
 def _describe(source: object) -> str:
-    """`fail, Task-7`"""
+    """Return the name of a task, like `fail, Task-7`."""
     if not isinstance(source, asyncio.Task):
         return repr(source)
     return f"{getattr(source.get_coro(), '__qualname__', source.get_coro())}, {source.get_name()}"

@@ -127,7 +127,7 @@ class _Master:
         return [generation for generation in (self.current, self.starting, *self.stopping) if generation is not None]
 
     def _start_generation(self, read_settings: ReadSettings) -> None:
-        """Raises StartError if no generation has answered yet."""
+        """Start a generation. Raises StartError if no generation has answered yet."""
         try:
             self._fork(read_settings())
         except (StartError, OSError) as error:
@@ -170,8 +170,8 @@ class _Master:
         self.replaced_workers = 0
 
     def _start_failed(self, reason: str) -> None:
-        """Raises StartError if no generation has answered yet. Otherwise the old generation stays, or the start is
-        retried."""
+        """Handle a start that failed. Raises StartError if no generation has answered yet. Otherwise the old generation
+        stays, or the start is retried."""
         if not self.has_answered:
             raise StartError(reason)
         self.restart_at = time.monotonic() + RESTART_SECONDS
@@ -265,7 +265,7 @@ class _Master:
             self._current_ended(generation, how)
 
     def _current_ended(self, generation: GenerationHandle, how: str) -> None:
-        """Raises StartError if it happens too often."""
+        """Handle the end of the current generation. Raises StartError if it happens too often."""
         self.failures = self.failures + 1 if generation.age_seconds < EARLY_SECONDS else 0
         log.error("generation %d ended: %s; a new one is started", generation.number, generation.failure or how)
         self._notify(STATUS="restarts its workers")

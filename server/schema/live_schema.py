@@ -151,7 +151,7 @@ def _declared_references(catalog: Catalog) -> Iterator[Reference]:
 def _reference_end(
     oids: dict[QualifiedName, int | None], resource: Resource, column: str = ""
 ) -> tuple[int | None, str]:
-    """One end of a foreign key. Without a column: the id."""
+    """Return the table and the column of one end of a foreign key. Without a column, it is that of the id."""
     return oids[resource.schema, resource.table], column or resource.id.column
 
 

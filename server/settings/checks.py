@@ -63,7 +63,7 @@ def public_url(url: str) -> str:
 
 
 def cors_origins(text: str) -> str:
-    """Origins as browsers write them (RFC 6454, 6.2), separated by commas, or `*`.
+    """Check origins as browsers write them (RFC 6454, 6.2), separated by commas, or `*`.
 
     >>> cors_origins("https://App.example.org, http://[0::1]:3000")
     'https://app.example.org,http://[::1]:3000'
@@ -96,7 +96,7 @@ def _host(host: str) -> str:
 
 
 def allowed_hosts(text: str) -> str:
-    """Names and addresses as in the header Host, without a port, separated by commas, or `*`.
+    """Check names and addresses as in the header Host, without a port, separated by commas, or `*`.
 
     >>> allowed_hosts("API.example.org., 10.0.0.5, [0::1], ::2")
     'api.example.org,10.0.0.5,[::1],[::2]'
@@ -120,7 +120,7 @@ def _allowed_host(text: str) -> str:
 
 
 def trusted_proxies(text: str) -> str:
-    """Networks (RFC 4632, RFC 4291) and `unix`, separated by commas.
+    """Check networks (RFC 4632, RFC 4291) and `unix`, separated by commas.
 
     >>> trusted_proxies("10.0.0.0/8, ::1, unix")
     '10.0.0.0/8,::1/128,unix'
@@ -144,7 +144,7 @@ def _network(text: str) -> str:
 
 
 def cache_control(text: str) -> str:
-    """Directives of the header Cache-Control (RFC 9111, 5.2), or an empty text.
+    """Check directives of the header Cache-Control (RFC 9111, 5.2), or an empty text.
 
     >>> cache_control("public,max-age=60")
     'public, max-age=60'

@@ -137,7 +137,8 @@ def _nearest(name: str, known: Mapping[str, str]) -> str:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
-    """Warnings, not faults: others set variables, too (such as Kubernetes), maybe with the same prefix."""
+    """Yield warnings. They are not faults, because other programs (such as Kubernetes) set variables too, maybe with
+    the same prefix."""
     known = {setting.name: setting.variable for setting in SETTINGS} | {"config": CONFIG_VARIABLE}
     for name in environ:
         if name.startswith(PREFIX) and name not in (*known.values(), PREDECESSOR_VARIABLE):

@@ -66,7 +66,7 @@ async def test_the_standby_takes_over(shop: Shop, standby: Cluster, serve_fast: 
 
 
 async def test_the_old_primary_becomes_read_only(shop: Shop, standby: Cluster, serve_fast: Serve) -> None:
-    """The connections to it are open, but are given up."""
+    """The server gives up its connections to the old primary, although they are open."""
     api = await serve_fast(of_both(shop, standby))
     async with at_work(api) as load:
         try:

@@ -29,7 +29,7 @@ from tests.property.linked_types import (
 
 Json = dict[str, Any]
 Mode = Literal["add", "replace", "remove"]
-UNSAID = 0
+ANY_STATUS = 0
 """An error that may have any status, because the contract does not name one."""
 NEW = "new"
 """The prefix of ids that only the server knows. They are replaced when the answer shows them."""
@@ -338,7 +338,7 @@ class Model:
 def common(faults: Iterable[int]) -> set[int]:
     """Return the status of the answer: errors of one status keep it, and different ones together are a 400."""
     statuses = set(faults)
-    if UNSAID in statuses:
+    if ANY_STATUS in statuses:
         return {400, 403, 405, 422}
     return statuses if len(statuses) < 2 else {400}
 
@@ -414,7 +414,7 @@ class Reader:
             write.faults.append(422 if write.kind == "create" else 403)
         if mode != "replace" and not relationship.is_many:
             # A to-one can only be replaced.
-            write.faults.append(UNSAID)
+            write.faults.append(ANY_STATUS)
         refs = []
         for identifier in data if isinstance(data, list) else [data] if data else []:
             ref = self._ref(identifier, relationship.target, mode, write)

@@ -478,7 +478,7 @@ def test_systemd_is_not_told_ready_before_a_generation_answers(
 
 
 def test_a_changed_setting_that_needs_a_restart_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Other settings are not."""
+    """No other changed setting is logged."""
     before = Settings(database_url="postgresql://a/b", data_dir=Path("a"))
     other = {"host": "::1", "port": 1, "unix_socket": Path("b"), "admin_host": "::1", "admin_port": 2}
     other |= {"data_dir": Path("b"), "workers": 3, "migrations": Path("b"), "drain_seconds": 3.0}
