@@ -1,6 +1,6 @@
 """Reads a folder of numbered SQL files, and creates the next file. Must not know a database.
 
-A file tells the runner how to run it by marks on its first lines, one a line:
+A file tells the runner how to run it by marks, each on one of its first lines:
 
     -- waterspout: no-transaction           its statements run one by one, outside a transaction
     -- waterspout: breaks-older-servers     servers without this file must not start any more

@@ -152,7 +152,8 @@ async def retry_for_locks(run: Run, name: str, attempt: Callable[[], Awaitable[R
 
 
 def _pauses() -> Iterator[float]:
-    """Exponential backoff with jitter, so that several servers do not retry at the same time."""
+    """Yield the pauses between attempts: exponential backoff with jitter, so that several servers do not retry at the
+    same time."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         yield pause * random.uniform(0.5, 1.5)

@@ -103,7 +103,7 @@ async def open_connections(url: str, count: int) -> Connections:
 
 
 class Pooled:
-    """The same with asyncpg's pool, which replaces broken connections itself."""
+    """Connections of asyncpg's own pool, which replaces broken ones itself."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -187,8 +187,8 @@ async def test_a_stalled_stream_is_ended_for_a_waiting_one(
 async def test_the_default_of_max_streams(
     start: Start, database_url: str, small_batches: None, settings: dict[str, Any], max_streams_per_worker: int
 ) -> None:
-    """A quarter of the pool, at least two if that leaves a connection, a share for each worker, and never more than its
-    connections."""
+    """The default is a quarter of the pool, but at least two if that leaves a connection for other requests. A setting
+    is divided among the workers, and no worker has more streams than connections."""
     api = await start(database_url, built_in(), **settings, **PROXIED)
     await create_many(api, 9, 9)
     async with locked(api, "computers"):

@@ -260,7 +260,7 @@ CORNER = Scene(
 
 
 async def fast_deadlocks(api: Api) -> None:
-    """PostgreSQL looks for deadlocks sooner than after the usual second, if the role of the tests may set this."""
+    """Let PostgreSQL look for deadlocks sooner than after one second, if the role of the tests may set this."""
     try:
         await api.sql(
             "DO $$ BEGIN EXECUTE format("
