@@ -32,8 +32,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Criteria(msgspec.Struct, frozen=True, eq=False):
-    """The conditions that rows must meet for some principals, whatever their requests ask for. by_type: by the type of their resource, as
-    `rowsets.open_rows` takes them. They are compared by identity, because they are part of the keys of cached plans."""
+    """The conditions that rows must meet for some principals, whatever their requests ask for. by_type: by the JSON:API
+    type of the rows, as `rowsets.open_rows` takes them. They are compared by identity, because they are part of the
+    keys of cached plans."""
 
     by_type: Mapping[str, Any] = {}
 

@@ -26,7 +26,7 @@ the attack."""
 PIECE = b" " * 0x40000
 
 _BIND_ADDRESS_NO_PORT = 24
-"""ip(7)"""
+"""The socket option of ip(7)."""
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 Attack = Callable[[Reader, Writer], Awaitable[None]]

@@ -141,11 +141,11 @@ def test_the_tutorial_can_be_followed(reader: Reader) -> None:
     if WRITES_DOCS:
         PAGE.write_text(followed, encoding="utf-8")
     else:
-        assert followed == text, "WATERSPOUT_WRITE_DOCS=1 writes the page anew; look at the diff"
+        assert followed == text, "WATERSPOUT_WRITE_DOCS=1 writes the page again; look at the diff"
 
 
 def test_every_block_is_followed() -> None:
-    """No other kind of block would be skipped."""
+    """The page has only blocks that the test runs, because other blocks would not be tested."""
     text = PAGE.read_text(encoding="utf-8")
     found = [(block["language"], block["word"]) for block in BLOCK.finditer(text)]
     assert 2 * len(found) == len(re.findall(r"^```", text, re.MULTILINE))

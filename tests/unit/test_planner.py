@@ -411,4 +411,4 @@ def test_a_sort_joins_at_most_so_many_relationships() -> None:
     assert len(read_collection("article", "sort=author.born,editor.born,author.id", limits=two).plan.rows.joins) == 2
     with refused() as told:
         read_collection("article", "sort=author.born,editor.born,author.desk.id", limits=two)
-    assert told == [(SortError, "sort", '“author.desk.id”: a sort goes over at most 2 relationships.')]
+    assert told == [(SortError, "sort", "“author.desk.id”: a sort goes over at most 2 relationships.")]
