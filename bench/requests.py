@@ -23,7 +23,7 @@ import msgspec
 MEDIA_TYPE = "application/vnd.api+json"
 
 USERS = 10_000
-"""The number of users, with ids from 1; there are three times as many computers."""
+"""The number of users, with ids from 1. There are three times as many computers."""
 
 GROUPS = 20
 """The number of groups, with ids from 1."""

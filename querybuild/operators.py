@@ -141,7 +141,7 @@ _SAME, _DISTINCT = _infix(" IS NOT DISTINCT FROM "), _infix(" IS DISTINCT FROM "
 
 
 def _is_same(column: Term, bound: Term) -> Criterion:
-    """IS NOT DISTINCT FROM a value that is not null, in a form for which PostgreSQL can use an index."""
+    """Compile IS NOT DISTINCT FROM a value that is not null, in a form for which PostgreSQL can use an index."""
     return Template("({}={} AND {} IS NOT NULL)", column, bound, column)
 
 

@@ -53,7 +53,7 @@ class Gauges:
             self._meter.observe(metrics.LAG, max(0.0, loop.time() - due))
 
     def update(self) -> None:
-        """Update all gauges. To be called once more at the end of the worker, for the last figures of the caches."""
+        """Update all gauges. Call it once more at the end of the worker, for the last figures of the caches."""
         meter = self._meter
         meter.put(metrics.CONNECTIONS, 0 if self.clients is None else self.clients.connections)
         meter.put(metrics.IN_FLIGHT, self._running.at_work)

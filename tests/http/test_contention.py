@@ -27,7 +27,7 @@ async def until_deadlocks(watcher: Any, count: int) -> None:
 
 
 def renaming(name: str, *ids: str) -> dict[str, Any]:
-    """Rename persons in this order."""
+    """Return a request that renames persons in this order."""
     data = [{"type": "person", "id": one, "attributes": {"name": name}} for one in ids]
     return {"atomic:operations": [{"op": "update", "data": one} for one in data]}
 

@@ -25,24 +25,24 @@ SESSION = re.compile(
 
 async def test_the_migrations_produce_schema_sql(catalog_url, connect):
     major = (await connect(catalog_url)).get_server_version().major
-    schema = HEAD + normalised(dump(pg_dump_for(major), catalog_url))
+    schema = HEAD + normalized(dump(pg_dump_for(major), catalog_url))
     path = BUILT_IN / "schema.sql"
     if VARIABLES.get("WATERSPOUT_WRITE_SCHEMA"):
         path.write_text(schema, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == schema
 
 
-def test_a_dump_is_normalised_to_its_statements():
+def test_a_dump_is_normalized_to_its_statements():
     text = (
         "--\n-- PostgreSQL database dump\n--\n\n\\restrict abc\n\n-- Dumped by pg_dump version 18.4\n\n"
         "SET lock_timeout = 0;\nSELECT pg_catalog.set_config('search_path', '', false);\n\n\n"
         "CREATE TABLE public.a (\n    id bigint\n);\n\n\n--\n-- PostgreSQL database dump complete\n--\n\n"
         "\\unrestrict abc\n\n"
     )
-    assert normalised(text) == "CREATE TABLE public.a (\n    id bigint\n);\n"
+    assert normalized(text) == "CREATE TABLE public.a (\n    id bigint\n);\n"
 
 
-def normalised(text):
+def normalized(text):
     """Return the statements of a dump without comments, session settings and parts that differ from run to run."""
     return re.sub(r"\n{3,}", "\n\n", SESSION.sub("", text)).strip() + "\n"
 

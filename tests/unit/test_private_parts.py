@@ -278,7 +278,7 @@ async def a_handler_runs_as_its_body_arrives() -> None:
 
 @checks("tornado.web.Application.transforms")
 def tornados_delegate_sets_nothing_else() -> None:
-    """What tornado's own delegate uses of requests, handlers and applications: the server's must do the same."""
+    """Check what tornado's own delegate uses of requests, handlers and applications: the server's must do the same."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(_HandlerDelegate)))
     used = {ast.unparse(node).removeprefix("self.") for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     private = {name for name in used if "._" in name and not name.startswith("RequestHandler.")}
