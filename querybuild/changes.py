@@ -106,8 +106,8 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, str, Any, LockStre
 
 
 class RelatedRow(msgspec.Struct, frozen=True):
-    """The row at the other end of a to-one of the row that a path names. rows: it is one of these. owners: that of the
-    path is one of these."""
+    """The related row of a to-one relationship, for a write whose path names the owner. rows: the rows that the related
+    row must be one of. owners: those that the owner must be one of."""
 
     owners: Rows
     rows: Rows

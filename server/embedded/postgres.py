@@ -5,7 +5,7 @@ It must not know: the schema, the server's settings, an event loop. It starts be
 
     server = start(default_data_dir(), say=print)
     server.dsn                   # postgresql://waterspout@/waterspout?host=/...&port=5432
-    server.supervise()           # to be called a few times a second: restarts PostgreSQL when it has ended
+    server.supervise()           # call it a few times a second: it restarts PostgreSQL when it has ended
     server.stop()
 
 `folder` handles the data folder and its lock, `cluster` handles PostgreSQL's programs, `supervisor` restarts a

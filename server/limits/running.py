@@ -195,7 +195,7 @@ class Running:
             request.evict("the server stops")
 
     def check_timeouts(self) -> None:
-        """End the requests that take too long. To be called at intervals."""
+        """End the requests that take too long. Call it at intervals."""
         now = time.monotonic()
         for request, began_at in list(self._requests.items()):
             request.check_timeouts(now, began_at)

@@ -90,7 +90,7 @@ class Segment:
 
 
 class SharedCounters:
-    """All segments. To be created before the first fork. A process takes one segment, and must not fork afterwards."""
+    """All segments. Create it before the first fork. A process takes one segment, and must not fork afterwards."""
 
     def __init__(self) -> None:
         self._descriptor = _anonymous_file()

@@ -25,7 +25,7 @@ log = logging.getLogger("server")
 
 
 class Supervised:
-    """A task that should never end. It is restarted when it fails, returns or is cancelled by others. To be created in
+    """A task that should never end. It is restarted when it fails, returns or is cancelled by others. Create it in
     the event loop."""
 
     def __init__(self, name: str, work: Work, count: Count) -> None:

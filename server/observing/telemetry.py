@@ -55,7 +55,7 @@ class ObservedHandler(RequestHandler):
 
 
 class Telemetry:
-    """Records what happens in one worker. To be created when the worker does not fork any more. generation: of the
+    """Records what happens in one worker. Create it when the worker does not fork any more. generation: of the
     settings and declarations."""
 
     def __init__(self, settings: Settings, counters: SharedCounters | None = None, generation: int = 1) -> None:
@@ -79,7 +79,7 @@ class Telemetry:
             self.tracer.close()
 
     def begin(self, handler: ObservedHandler) -> None:
-        """Begin to record a request. To be called in the task that answers it."""
+        """Begin to record a request. Call it in the task that answers it."""
         route = UNMATCHED if handler.route is None else handler.route.shape
         current.set(CurrentRequest(handler.request_id, route))
         if self.tracer is not None:

@@ -69,7 +69,7 @@ class Tracer:
         self.provider.force_flush()
 
     def begin(self, handler: ObservedHandler, route: str) -> None:
-        """Begin the span of a request. To be called in its task, so that spans of custom code become child spans."""
+        """Begin the span of a request. Call it in its task, so that spans of custom code become child spans."""
         parent = extract(handler.request.headers)
         name = f"{handler.request.method} {route}"
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, _request_attributes(handler, route))

@@ -31,7 +31,7 @@ log = logging.getLogger("server")
 
 
 class Signals:
-    """Collects signals until they are asked for. To be created and closed in the main thread."""
+    """Collects signals until they are asked for. Create and close it in the main thread."""
 
     def __init__(self, numbers: Sequence[signal.Signals]) -> None:
         self.numbers = numbers

@@ -21,7 +21,7 @@ from server.settings import PREDECESSOR_VARIABLE
 
 
 def predecessor() -> int | None:
-    """Return the pid of the program that this one takes over from, or None. To be called once."""
+    """Return the pid of the program that this one takes over from, or None. Call it once."""
     # Compared as text. The first process of a container has the parent 0, and a signal to 0 would reach itself.
     parent = os.getppid()
     return parent if os.environ.pop(PREDECESSOR_VARIABLE, "") == str(parent) else None

@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def tune_memory() -> None:
-    """Freeze the objects that exist and set the thresholds. To be called once, when everything is loaded."""
+    """Freeze the objects that exist and set the thresholds. Call it once, when everything is loaded."""
     gc.collect()
     # Modules, declarations and statements stay: the collector need not scan them again.
     gc.freeze()
