@@ -15,7 +15,7 @@ import msgspec
 
 from querybuild.declaration_types import wrong_types
 from querybuild.errors import listed, nearest, quoted
-from querybuild.hooks import Hooks, is_async, takes
+from querybuild.hooks import Hooks, accepts_arguments, is_async
 from querybuild.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
@@ -343,16 +343,16 @@ def _hook_faults(hooks: object) -> Iterator[str]:
     for name in Hooks.__struct_fields__:
         hook, given = getattr(hooks, name), _GIVEN[name.partition("_")[0]]
         given = "written" if name == "after_commit" else given
-        if hook is not None and not (is_async(hook) and takes(hook, given.count(",") + 1)):
+        if hook is not None and not (is_async(hook) and accepts_arguments(hook, given.count(",") + 1)):
             yield f"hooks: {name} must be an async function of ({given})"
 
 
 def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
     if attribute.sql is not None and attribute.compute is not None:
         yield "`sql` and `compute` exclude each other"
-    if attribute.sql is not None and (is_async(attribute.sql) or not takes(attribute.sql, 1)):
+    if attribute.sql is not None and (is_async(attribute.sql) or not accepts_arguments(attribute.sql, 1)):
         yield "`sql` must be a function of the row's columns, and not async"
-    if attribute.compute is not None and (is_async(attribute.compute) or not takes(attribute.compute, 1)):
+    if attribute.compute is not None and (is_async(attribute.compute) or not accepts_arguments(attribute.compute, 1)):
         yield "`compute` must be a function of a list of tuples, and not async"
     if attribute.of and attribute.compute is None:
         yield "`of` is only used with `compute`"

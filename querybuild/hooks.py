@@ -69,7 +69,7 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
 
 
-def takes(function: object, count: int) -> bool:
+def accepts_arguments(function: object, count: int) -> bool:
     """Return whether the function can be called with this number of arguments."""
     if not callable(function):
         return False

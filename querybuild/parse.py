@@ -234,7 +234,7 @@ def _cursor_page(given: dict[str, str], key: str, limits: Limits, errors: list[A
         errors.append(
             PageError("page[before] needs a cursor; page[after]= is the first page.", parameter="page[before]")
         )
-    size = _whole(given, "size", limits.page_size, 1, errors)
+    size = _whole_number(given, "size", limits.page_size, 1, errors)
     errors.extend(_size_faults("page[size]", size, limits))
     total = _total(given, limits, errors) if "total" in given else "none"
     return Page(family="cursor", size=size, offset=0, total=total, cursor=given[key], is_before=key == "before")
@@ -245,8 +245,8 @@ def _page_of(
 ) -> Page:
     size_key, position_key = ("size", "number") if family == "number" else ("limit", "offset")
     minimum = 1 if family == "number" else 0
-    size = _whole(given, size_key, limits.page_size, 0, errors)
-    position = _whole(given, position_key, minimum, minimum, errors)
+    size = _whole_number(given, size_key, limits.page_size, 0, errors)
+    position = _whole_number(given, position_key, minimum, minimum, errors)
     offset = (position - 1) * size if family == "number" else position
     errors.extend(_size_faults(f"page[{size_key}]", size, limits))
     if size == 0 and position > minimum:
@@ -255,7 +255,7 @@ def _page_of(
     return Page(family=family, size=size, offset=offset, total=_total(given, limits, errors))
 
 
-def _whole(given: dict[str, str], key: str, default: int, minimum: int, errors: list[ApiError]) -> int:
+def _whole_number(given: dict[str, str], key: str, default: int, minimum: int, errors: list[ApiError]) -> int:
     text = given.get(key)
     if text is None:
         return default

@@ -79,14 +79,14 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
             if name == "filter" or name.startswith("filter["):
                 key.append((name, _filter_form(name, value, vals, limits)))
             elif name in POSITIONS:
-                position, minimum = _whole(value), POSITIONS[name]
+                position, minimum = _whole_number(value), POSITIONS[name]
                 key.append(name)
             elif name in CURSORS:
                 cursor_text, cursor = value, decode_cursor(value) if value else None
                 key.append((name, None if cursor is None else tuple([one is None for one in cursor.values])))
             elif name in SIZES:
                 key.append((name, value))
-                size = _whole(value)
+                size = _whole_number(value)
             elif not is_ignored(name):
                 key.append((name, value))
     except (_NoForm, JsonFault, ValueFault):
@@ -100,7 +100,7 @@ def split_values(pairs: tuple[tuple[str, str], ...], limits: Limits) -> Asked | 
     return Asked(tuple(key), vals, offset, cursor_text, cursor)
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
         raise _NoForm
     return int(text)

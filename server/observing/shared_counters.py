@@ -206,7 +206,9 @@ def _add_rows(sums: dict[Key, list[float]], rows: Iterable[Row], which: Collecti
     for key, retention, numbers in rows:
         if retention in which:
             before = sums.get(key)
-            sums[key] = numbers if before is None else [a + b for a, b in zip(before, numbers, strict=True)]
+            sums[key] = (
+                numbers if before is None else [total + number for total, number in zip(before, numbers, strict=True)]
+            )
     return sums
 
 

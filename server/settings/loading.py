@@ -58,7 +58,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], config: str | 
     Raises SettingsError with all faults: values, unknown keys, a file that can't be read, contradictions.
     """
     path, keys = _read_config(config, environ)
-    given = {s.name: _find(s, flags, environ, keys, path) for s in SETTINGS}
+    given = {setting.name: _find(setting, flags, environ, keys, path) for setting in SETTINGS}
     values: dict[str, object] = {}
     faults = _unknown_keys(keys, path)
     for setting in SETTINGS:
