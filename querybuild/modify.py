@@ -25,7 +25,7 @@ VALUES_TOGETHER = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12
 rows of 8 columns take half the time of 12 single rows, and 40 a tenth less than these."""
 
-_FEWER = 6
+_SIZE_DIVISOR = 6
 """If there are too few rows for such a statement, a smaller one is used, whose size is divided by this number."""
 
 ROW, KEYS = Slot("row"), Slot("keys")
@@ -172,7 +172,7 @@ def rows_together(plan: WritePlan) -> list[int]:
     sizes, size = [], VALUES_TOGETHER // max(1, len(plan.assignments))
     while size > 1:
         sizes.append(size)
-        size //= _FEWER
+        size //= _SIZE_DIVISOR
     return [*sizes, 1]
 
 

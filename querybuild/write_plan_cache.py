@@ -45,7 +45,7 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
 
 
 def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = NO_CHECKS) -> Form | None:
-    """Return the form of a valid change, or None if its slots have more than the values of the document."""
+    """Return the form of a valid change, or None if it sends read-only attributes: those have other slots."""
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]

@@ -32,7 +32,7 @@ class Answer(Generic[Result]):
     fail. Then the writes may be committed before it is made."""
 
     def shown(self, place: int) -> Node | None:
-        """Return what the statement of the write at this place returns of its row."""
+        """Return the columns that the statement of a write returns. place: the index of the write."""
         return None
 
     def begin(self) -> None:

@@ -1,7 +1,7 @@
 """Decides how the writes of a request run: as a single statement, in batches, or in sequence.
 
-A single statement is its own transaction. Other writes run in one transaction: neighbours whose plans are equal are
-sent as one batch if one statement is all of each, and others run one after another.
+A single statement is its own transaction. Otherwise all writes run in one transaction. Neighbours with equal plans are
+sent as a batch if each of them is one statement. Others run one after another.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool
 
 
 def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:
-    """Return the id of the written resource, or its lid if it has no id yet. A new resource may have both. ids: the
-    ids of resources that have a lid."""
+    """Return the id of the written resource, or its lid if it has no id yet. A new resource may have an id and a
+    lid. ids: the ids of resources that have a lid."""
     change = write.change
     lid = Lid(write.resource.type, change.lid or "")
     return change.id if change.id is not None else ids.get(lid) or lid

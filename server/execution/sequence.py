@@ -78,7 +78,7 @@ class _Sequence:
         for target in statements.targets:
             await self._check_target(target)
         if statements.is_limited:
-            # What is hidden is decided before the row is written, which may change it.
+            # The write may hide related rows, or show them. So they are looked for before.
             await self._lock_related(row_id, is_limited=True)
         if statements.row is not None:
             outcome = await self._write_row(row_id)
@@ -86,7 +86,7 @@ class _Sequence:
                 return outcome
             row_id, row = outcome.id, outcome.row
         await self._write_links(row_id)
-        # A term that is computed in SQL may count what is linked.
+        # Links may change attributes that SQL computes. Then the row has to be read again.
         return WrittenRow(row_id, None if plan.links else row)
 
     async def _lock_owner(self) -> None:

@@ -100,7 +100,7 @@ class Transaction:
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
         if after is not None:
-            # It may change the rows once more.
+            # The hook may change the rows, so they are read after it.
             shown = None
         writes, planned = await self._plan(writes)
         self.planned += planned
@@ -149,7 +149,7 @@ class Transaction:
         self, before: Callable[[Writing, list[Change]], Awaitable[Sequence[Change] | None]], sent: list[Change]
     ) -> list[Change]:
         """Return the changes that custom code makes of those that were sent."""
-        # A transaction may be tried again, with what was sent and not with what custom code has made of it.
+        # A retry must begin with the changes that were sent, so custom code gets a copy.
         changes = await self._run_custom(before, copy.deepcopy(sent))
         if changes is None:
             changes = sent
@@ -192,8 +192,8 @@ class Transaction:
     async def _run_alike(
         self, group: Sequence[PlannedWrite], shown: Node | None, statements: WriteStatements
     ) -> Sequence[Row] | None:
-        """Run writes with the same plan as a batch, and return their rows. Returns None if one of them fails, because
-        the driver does not tell which: then none was written, and they have to run in sequence."""
+        """Run writes with the same plan as a batch, and return their rows. Returns None if one of them fails: then
+        none was written. The driver does not report which one failed, so they have to run in sequence."""
         statement = statements.row
         assert statement is not None
         values = [self._arguments(write).of(statement) for write in group]

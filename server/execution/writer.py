@@ -141,7 +141,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         try:
             result = await self.client.run(self.database.write(run, committing=self.client.shield))
         except Missing as error:
-            # Of several writes an earlier one may have removed it.
+            # With several writes, an earlier one may have removed the row.
             if len(writes) == 1 and await self._is_there(error):
                 raise error.cancelled() from error
             raise
@@ -151,7 +151,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 raise
             return await self._run_transaction(writes, answer, is_sequence_exhausted=True)
         except asyncpg.PostgresError as error:
-            # Of a deferred constraint, at the commit; or of a statement that only locks or reads.
+            # A deferred constraint failed at the commit, or a statement that only locks or reads.
             planned = last.planned if last is not None else []
             translated = translate_commit_error(error, planned, self.engine)
             if isinstance(translated, (ApiError, HTTPError)):
@@ -165,8 +165,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         return result
 
     async def _is_there(self, missing: Missing) -> bool:
-        """Whether the row is there again now that nothing was written: a trigger has hidden it from its view, and then
-        cancelled the write."""
+        """Whether the row exists after the rollback. Then a trigger has hidden it from its view, and has cancelled the
+        write."""
         there, values = missing.absent.there, missing.absent.values
         if there is None:
             return False
@@ -176,7 +176,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
 
 _UNDONE = (asyncpg.DivisionByZeroError, asyncpg.FeatureNotSupportedError)
-"""The division of our own; and tables with rules, which WITH does not write."""
+"""Errors after which a write runs in a transaction: our own division by zero, which says that a trigger has cancelled
+the write, and tables with rules, which WITH cannot write."""
 
 
 async def _after_commit(resource: Resource, written: list[Written]) -> None:
