@@ -2,13 +2,11 @@
 
 from pypika import Table, functions
 
-from querybuild.arrays import array
-from querybuild.catalog import Catalog, CatalogError
-from querybuild.errors import ApiError, BadRequest
-from querybuild.hooks import Hooks, Written
-from querybuild.operators import JSONB_CONTAINS
-from querybuild.query import Change, Identifier, LinkageChange
-from querybuild.resource import (
+from querybuild.declarations.arrays import array
+from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.hooks import Hooks, Written
+from querybuild.declarations.operators import JSONB_CONTAINS
+from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
     Attribute,
@@ -19,8 +17,8 @@ from querybuild.resource import (
     ToMany,
     ToOne,
 )
-from querybuild.terms import Template
-from querybuild.types import (
+from querybuild.declarations.terms import Template
+from querybuild.declarations.types import (
     BIGINT,
     BOOL,
     BYTEA,
@@ -43,7 +41,9 @@ from querybuild.types import (
     UUID,
     enum,
 )
-from querybuild.values import ValueFault
+from querybuild.declarations.values import ValueFault
+from querybuild.errors import ApiError, BadRequest
+from querybuild.query import Change, Identifier, LinkageChange
 from server.execution.hooks import Connection, Writing
 from server.handlers.custom import CustomHandler
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Scope
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json
+from querybuild.planning.plan import Scope
 from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
-from querybuild.resource import Resource
-from querybuild.values import JsonFault, ValueFault, dump_json, load_json
 
 Values = list[str | None]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.values import JsonFault, load_json
 from querybuild.errors import ApiError, FilterError, nearest, quoted
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter, Source
-from querybuild.values import JsonFault, load_json
 
 GROUPS = ("and", "or", "not")
 RELATION_OPERATORS = ("any", "has")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from querybuild.resource import Attribute, Id
+from querybuild.declarations.resource import Attribute, Id
 
 Place = str | Attribute | Id
 """The place of a slot's value: a pointer from the decoder, or the attribute or the id of the resource object."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Branch, Node
-from querybuild.resource import Resource, link_of
-from querybuild.rows import Row, key_position, nodes
-from querybuild.types import TEXT, UUID
+from querybuild.declarations.resource import Resource, link_of
+from querybuild.declarations.types import TEXT, UUID
+from querybuild.planning.plan import Branch, Node
+from querybuild.planning.rows import Row, key_position, nodes
 from serializers.steps import Steps, slices
 
 _ENCODER = msgspec.json.Encoder()

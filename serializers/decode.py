@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from querybuild.declarations.values import JsonFault, check_values, load_json
 from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
-from querybuild.values import JsonFault, check_values, load_json
 from serializers.errors import InvalidDocument, MalformedJson
 from serializers.pointers import escape, member_pointer
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Node, ReadPlan
-from querybuild.resource import Attribute, Relationship, Resource
-from querybuild.rows import Row, with_computed
-from querybuild.types import TEXT
-from querybuild.values import JsonFault, load_json
+from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.declarations.types import TEXT
+from querybuild.declarations.values import JsonFault, load_json
+from querybuild.planning.plan import Node, ReadPlan
+from querybuild.planning.rows import Row, with_computed
 from serializers.compound import (
     Level,
     Linkage,

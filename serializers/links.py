@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from querybuild.declarations.resource import Relationship, Resource
 from querybuild.query import Page
-from querybuild.resource import Relationship, Resource
 
 Pairs = tuple[tuple[str, str], ...]
 

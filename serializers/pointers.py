@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from querybuild.changes import PlannedWrite
+from querybuild.declarations.resource import Attribute
 from querybuild.places import Place
-from querybuild.resource import Attribute
+from querybuild.planning.changes import PlannedWrite
 
 MAX_CHARACTERS = 8192
 """The longest pointer in an answer."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
-from querybuild.plan import Node, ReadPlan
-from querybuild.rows import Row
+from querybuild.planning.plan import Node, ReadPlan
+from querybuild.planning.rows import Row
 from serializers.compound import Level, identifier_encoder, levels
 from serializers.encode import HEAD, ResourceEncoder, document_tail
 from serializers.objects import Meta

@@ -14,7 +14,7 @@ import msgspec
 from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.web import Application
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.engine import Engine
 from server.gauges import Gauges
 from server.handlers import (

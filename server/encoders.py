@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from querybuild.cache import BoundedCache
-from querybuild.clauses import reads_other_rows
-from querybuild.plan import Node, ReadPlan, node_of
-from querybuild.resource import Resource
-from querybuild.rows import Row, with_computed
-from querybuild.stream import StreamStatements
+from querybuild.declarations.resource import Resource
+from querybuild.planning.plan import Node, ReadPlan, node_of
+from querybuild.planning.rows import Row, with_computed
+from querybuild.sql.clauses import reads_other_rows
+from querybuild.sql.stream import StreamStatements
 from serializers.encode import DocumentEncoder, ResourceEncoder
 from serializers.streams import StreamEncoder
 from server.statements import ENTRY_BYTES

@@ -12,24 +12,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.attributes import checks_within
 from querybuild.cache import BoundedCache, SecondUseCache
-from querybuild.catalog import Catalog
-from querybuild.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
-from querybuild.clauses import reads_other_rows
+from querybuild.declarations.attributes import checks_within
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
-from querybuild.plan import ReadPlan, Scope, Values, WritePlan
-from querybuild.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planning.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
+from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
+from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
+from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
+from querybuild.planning.rows import nodes
+from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
+from querybuild.planning.write_plan_cache import form_of as form_of_write
 from querybuild.query import Change, Context, Limits, Page, Query
-from querybuild.read_forms import Filled, ReadForm, fill, form_of, split_values
-from querybuild.resource import Relationship, Resource
-from querybuild.rows import nodes
-from querybuild.select import ReadStatements
-from querybuild.stream import StreamStatements
-from querybuild.write_plan_cache import Form, form_key, plan_columns, plan_with_form
-from querybuild.write_plan_cache import form_of as form_of_write
+from querybuild.sql.clauses import reads_other_rows
+from querybuild.sql.select import ReadStatements
+from querybuild.sql.stream import StreamStatements
 from serializers import pointers
 from serializers.encode import DocumentEncoder
 from serializers.links import PageQueries, Pairs, page_queries

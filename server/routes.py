@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from querybuild.catalog import Catalog
-from querybuild.resource import Relationship, Resource
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
 from server.observing.exposition import OPENMETRICS, TEXT

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from querybuild.cache import BoundedCache
-from querybuild.catalog import Catalog
-from querybuild.locks import compile_locks
-from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
-from querybuild.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
-from querybuild.select import ReadStatements, compile_read
-from querybuild.stream import StreamStatements, compile_stream
-from querybuild.stream_plan import plan_stream
+from querybuild.declarations.catalog import Catalog
+from querybuild.planning.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
+from querybuild.planning.stream_plan import plan_stream
+from querybuild.sql.locks import compile_locks
+from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
+from querybuild.sql.select import ReadStatements, compile_read
+from querybuild.sql.stream import StreamStatements, compile_stream
 
 ENTRY_BYTES = 4096
 """The assumed bytes of an entry besides its texts. According to tracemalloc a short read, prepared and compiled, takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from querybuild import planner
+from querybuild.planning import planner
 from server.engine import Engine
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError, raise_all
+from querybuild.planning.changes import PlannedWrite, plan_write
 from querybuild.query import Context, LinkMode, Owner
 from serializers import pointers
 from serializers.decode import decode_resource_document

@@ -142,7 +142,7 @@ PARTS = [
     Part(
         "pypika.terms.Term",
         "get_sql",
-        ("querybuild/terms.py",),
+        ("querybuild/declarations/terms.py",),
         "terms that PyPika lacks; its keyword arguments `with_alias` and `subquery`",
     ),
 ]

@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from tornado.web import HTTPError
 
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Several
-from querybuild.plan import Node
+from querybuild.planning.plan import Node
+from querybuild.planning.rows import Row, nodes
 from querybuild.query import Context
-from querybuild.resource import Resource
-from querybuild.rows import Row, nodes
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite

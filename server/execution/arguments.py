@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.plan import Statement, Values
+from querybuild.planning.plan import Statement, Values
 
 
 class Arguments(msgspec.Struct, frozen=True, eq=False):

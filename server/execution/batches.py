@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from querybuild.changes import PlannedWrite
-from querybuild.modify import Create, WriteStatements
-from querybuild.plan import Node
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import Node
+from querybuild.planning.rows import Row
 from querybuild.query import Lid
-from querybuild.rows import Row
+from querybuild.sql.modify import Create, WriteStatements
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments

@@ -15,13 +15,12 @@ from typing import Any, NoReturn
 import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
+from querybuild.declarations.operators import all_names
+from querybuild.declarations.resource import Resource, link_of
 from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.filters import AskedFilter, placed
-from querybuild.operators import all_names
-from querybuild.plan import Branch, Node, ReadPlan, Statement
-from querybuild.query import Context
-from querybuild.resource import Resource, link_of
-from querybuild.rows import (
+from querybuild.planning.plan import Branch, Node, ReadPlan, Statement
+from querybuild.planning.rows import (
     Row,
     branch_keys,
     joined_rows,
@@ -32,6 +31,7 @@ from querybuild.rows import (
     split_rows,
     with_computed,
 )
+from querybuild.query import Context
 from serializers.errors import AnswerTooLarge
 from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead, ReadShape

@@ -8,10 +8,10 @@ import asyncpg
 import msgspec
 from asyncpg import exceptions as pg
 
-from querybuild.free_ids import FreeIdStatements
-from querybuild.plan import Statement, WritePlan
-from querybuild.resource import Resource
-from querybuild.types import INT
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.types import INT
+from querybuild.planning.plan import Statement, WritePlan
+from querybuild.sql.free_ids import FreeIdStatements
 from server.errors import no_free_id
 from server.execution.arguments import Arguments
 from server.postgres.connection import Connection

@@ -1,6 +1,6 @@
 """Defines the argument that hooks take: the connection inside the transaction, and the headers of the request.
 
-`querybuild/hooks.py` declares hooks; `transaction.py` and `writer.py` run them.
+`querybuild/declarations/hooks.py` declares hooks; `transaction.py` and `writer.py` run them.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.declarations.resource import link_of
 from querybuild.errors import Errors, RequiredLink, raise_all
-from querybuild.modify import LinkStatements
-from querybuild.plan import LinkWrite, Statement
-from querybuild.resource import link_of
-from querybuild.rows import Row
+from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.planning.plan import LinkWrite, Statement
+from querybuild.planning.rows import Row
+from querybuild.sql.modify import LinkStatements
 from serializers.pointers import slot_pointer
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written

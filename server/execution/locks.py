@@ -1,4 +1,4 @@
-"""Locks rows before they are written. The rules are in `querybuild/locks.py`."""
+"""Locks rows before they are written. The rules are in `querybuild/sql/locks.py`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.changes import PlannedWrite, RelatedRow, rows_to_lock
+from querybuild.declarations.resource import own_key_of
 from querybuild.errors import resource_not_found
-from querybuild.plan import LockStrength, Rows, Statement, Values
-from querybuild.resource import own_key_of
+from querybuild.planning.changes import PlannedWrite, RelatedRow, rows_to_lock
+from querybuild.planning.plan import LockStrength, Rows, Statement, Values
 from server.engine import Engine
 from server.postgres.connection import Connection
 
 
 async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:
-    """Lock all rows that several writes of one transaction need to lock, in the order of `querybuild/locks.py`.
+    """Lock all rows that several writes of one transaction need to lock, in the order of `querybuild/sql/locks.py`.
 
     The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
     need FOR KEY SHARE locks need no lock in advance. context: the values of `Context`.

@@ -10,11 +10,11 @@ from typing import Any, assert_never
 
 import msgspec
 
-from querybuild.changes import PlannedWrite
 from querybuild.errors import ApiError, AttributeFault, ResourceNotFound, quoted, raise_all, resource_not_found
-from querybuild.modify import WriteStatements
-from querybuild.plan import Statement, node_of
-from querybuild.rows import Row
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import Statement, node_of
+from querybuild.planning.rows import Row
+from querybuild.sql.modify import WriteStatements
 from serializers.encode import shown_values
 from serializers.pointers import slot_pointer
 from server.errors import NotWritten

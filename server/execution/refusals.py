@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import asyncpg
 from asyncpg import exceptions as pg
 
-from querybuild.changes import PlannedWrite, related_not_found
+from querybuild.declarations.resource import Resource, own_key_of
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
-from querybuild.plan import LinkWrite, WritePlan
-from querybuild.resource import Resource, own_key_of
+from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.planning.plan import LinkWrite, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
 from server.engine import Engine
 from server.errors import BodyValueRefused, Conflict, NotWritten, no_free_id

@@ -10,10 +10,10 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.changes import PlannedWrite, related_not_found
 from querybuild.errors import raise_as, resource_not_found
-from querybuild.modify import TargetStatement, WriteStatements
-from querybuild.rows import Row
+from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.planning.rows import Row
+from querybuild.sql.modify import TargetStatement, WriteStatements
 from serializers.pointers import slot_pointer
 from server.engine import Engine
 from server.execution.arguments import Arguments
@@ -46,7 +46,7 @@ async def run_sequence(
 
 
 class _Sequence:
-    """The statements of one write. The order of the locks is that of `querybuild/locks.py`."""
+    """The statements of one write. The order of the locks is that of `querybuild/sql/locks.py`."""
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ from typing import Any
 
 from asyncpg.cursor import Cursor as Portal
 
-from querybuild.plan import Statement
-from querybuild.rows import Row, branch_keys, with_computed
-from querybuild.stream import Part
+from querybuild.planning.plan import Statement
+from querybuild.planning.rows import Row, branch_keys, with_computed
+from querybuild.sql.stream import Part
 from serializers.errors import AnswerTooLarge, answer_too_large
 from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked

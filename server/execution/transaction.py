@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 from tornado.web import HTTPError
 
-from querybuild.changes import PlannedWrite
+from querybuild.declarations.hooks import Written
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Errors, ResourceNotFound, quoted, raise_all
-from querybuild.free_ids import FreeIdStatements
-from querybuild.hooks import Written
-from querybuild.modify import WriteStatements, rows_together
-from querybuild.plan import LockStrength, Node, Statement, Values, WritePlan
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import LockStrength, Node, Statement, Values, WritePlan
+from querybuild.planning.rows import Row
 from querybuild.query import Change, Context, Lid
-from querybuild.resource import Resource
-from querybuild.rows import Row
+from querybuild.sql.free_ids import FreeIdStatements
+from querybuild.sql.modify import WriteStatements, rows_together
 from serializers.decode import with_id
 from server.engine import Engine, PreparedRows, PreparedWrite
 from server.execution.answers import Answer

@@ -11,11 +11,11 @@ import asyncpg
 import msgspec
 from tornado.web import HTTPError
 
+from querybuild.declarations.hooks import Written
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, raise_as
-from querybuild.hooks import Written
-from querybuild.modify import may_meet_taken_ids
 from querybuild.query import Context
-from querybuild.resource import Resource
+from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER
 from server.engine import Engine, PreparedRows, PreparedWrite

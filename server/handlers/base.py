@@ -16,10 +16,10 @@ from typing import Any
 
 from tornado.web import HTTPError, stream_request_body
 
+from querybuild.declarations.resource import Relationship, Resource
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.query import Context
-from querybuild.resource import Relationship, Resource
-from querybuild.values import ValueFault
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from querybuild.changes import check_method
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Errors, MethodForbidden, nearest, quoted, raise_all, release_frames
-from querybuild.resource import Resource
+from querybuild.planning.changes import check_method
 from serializers.errors import InvalidDocument
 from serializers.operations import (
     AlikeAdds,

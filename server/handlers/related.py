@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import msgspec
 
-from querybuild.changes import check_method
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
+from querybuild.planning.changes import check_method
 from querybuild.query import Change, Owner
-from querybuild.resource import Resource
 from server.engine import PreparedWrite, ReadShape
 from server.handlers.resource import DELETED
 from server.handlers.writing import Writing, WritingHandler

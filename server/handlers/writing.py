@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.changes import written_relationships
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, release_frames
+from querybuild.planning.changes import written_relationships
 from querybuild.query import Change
-from querybuild.resource import Resource
 from serializers.decode import decode_resource_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument

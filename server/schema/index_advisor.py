@@ -21,10 +21,10 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
+from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
 from querybuild.errors import quoted
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of
-from querybuild.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
 from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
 
 SMALL_TABLE_ROWS = 1000

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from querybuild.errors import quoted
 from server.schema.live_tables import KINDS, FoundTables, Table, quote_ident
 

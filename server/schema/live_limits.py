@@ -7,9 +7,9 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.attributes import Limit
-from querybuild.catalog import Catalog
-from querybuild.resource import Attribute
+from querybuild.declarations.attributes import Limit
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute
 from server.schema.live_tables import FoundTables
 
 # Follows each column's type through domains and arrays to its base type. A domain has its own modifier.

@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, nearest, quoted
-from querybuild.plan import ReadPlan, Reference, References, node_of
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.select import compile_read
-from querybuild.types import OPAQUE, ColumnType
+from querybuild.planning.plan import ReadPlan, Reference, References, node_of
+from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits
 from server.schema.live_tables import (

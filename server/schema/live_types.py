@@ -12,9 +12,9 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from querybuild.catalog import Catalog
-from querybuild.resource import Attribute, Resource
-from querybuild.types import OPAQUE, opaque
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.types import OPAQUE, opaque
 
 _NAME = """
 SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from querybuild.catalog import MAKE_READ_ONLY
+from querybuild.declarations.catalog import MAKE_READ_ONLY
+from querybuild.declarations.resource import Link, Relationship, Resource, link_of, own_key_of
 from querybuild.errors import listed, quoted
-from querybuild.resource import Link, Relationship, Resource, link_of, own_key_of
 from server.schema.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}

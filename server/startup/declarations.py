@@ -20,9 +20,9 @@ from types import ModuleType
 
 import msgspec
 
-from querybuild.catalog import Catalog, CatalogError
+from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.resource import Resource
 from querybuild.errors import listed, nearest, quoted
-from querybuild.resource import Resource
 from server.handlers.custom import CustomHandler
 from server.settings import StartError
 

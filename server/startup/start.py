@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 import migrations
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.embedded import postgres as embedded
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line

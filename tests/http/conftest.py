@@ -18,7 +18,7 @@ from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.app import Routes, make_app, make_server
 from server.http.connections import Server
 from server.postgres.connection import Connection

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api
 from tests.http.people import document

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tornado.netutil import bind_sockets
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.app import make_app, make_server
 from server.postgres.database import open_database
 from server.schema.live_schema import read_live_schema

@@ -24,7 +24,7 @@ from bench.requests import BY_NAME, REQUESTS, USERS, Request
 from bench.rows import compact, fingerprint, keep_copies, load_rows, make_users, restore
 from bench.servers import Processes, Rows, Running
 from bench.target import _usable_requests
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.resources import built_in
 from tests.catalog import CATALOG
 from tests.conftest import on_server, with_database

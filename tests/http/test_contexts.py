@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.conditions import context_of
 from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
+from querybuild.planning.conditions import context_of
 from querybuild.query import Context
 from server.engine import Engine
 from server.http.request import Request

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild.planner import MAX_JOINED_ROWS
+from querybuild.planning.planner import MAX_JOINED_ROWS
 from tests.http.conftest import Api, Serve
 from tests.http.expected import NO_DATA, PATHS, Pairs, error, many, one, resource, target
 

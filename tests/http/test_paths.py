@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tornado.ioloop import IOLoop
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Servers, Start
 from tests.http.wire import connected

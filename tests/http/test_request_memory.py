@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.http.http1 import Connection
 from server.http.request import HandlerDelegate
 from tests.http.conftest import MEDIA_TYPE, Api, Start

@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]  # it has no hints of its own
 import pytest
 from msgspec.structs import replace
 
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
 from server.execution import streams
 from server.handlers.reading import ReadingHandler
 from server.postgres import stream_slots

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from querybuild import planner
-from querybuild.catalog import Catalog
+from querybuild.declarations.catalog import Catalog
+from querybuild.planning import planner
 from server.execution import execute, streams
 from server.postgres.connection import Connection
 from server.resources import built_in

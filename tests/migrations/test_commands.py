@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from migrations import BUILT_IN, load, up
-from querybuild.catalog import Catalog
-from querybuild.resource import Resource
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
 from server.postgres.hosts import describe_hosts
 from server.settings import Settings, StartError
 from server.startup.start import prepare_database

@@ -22,10 +22,10 @@ import pytest
 from tornado.netutil import bind_sockets
 
 import migrations
-from querybuild.catalog import Catalog
-from querybuild.conditions import context_of
+from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
+from querybuild.planning.conditions import context_of
 from querybuild.query import Context, Limits
 from server.app import make_app, make_server
 from server.engine import Engine

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from querybuild.attributes import checks_of, read_attribute, read_column
-from querybuild.catalog import Catalog
-from querybuild.values import JsonFault, ValueFault, check_texts, load_json
+from querybuild.declarations.attributes import checks_of, read_attribute, read_column
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.values import JsonFault, ValueFault, check_texts, load_json
 from server.resources import built_in
 from tests import catalog as corner
 from tests.property.values import dump, near, trees

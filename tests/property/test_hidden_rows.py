@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from querybuild.catalog import Catalog
-from querybuild.resource import Resource, ToOne
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource, ToOne
 from server.engine import Engine
 from server.resources import built_in
 from tests import catalog as corner

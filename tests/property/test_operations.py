@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 
-from querybuild.catalog import Catalog
-from querybuild.resource import Resource
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
 from tests import catalog as corner
 from tests.property.rows import HIDDEN
 from tests.property.served import MEDIA_TYPE, Answer, Served, Target, served

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from querybuild.catalog import Catalog
 from querybuild.cursors import encode_cursor
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Several
-from querybuild.resource import Resource
 from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
 from server.resources import built_in
 from server.routes import ON_MANY, ON_ONE, Shape, methods_of

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject, DrawFn, SearchStrategy
 
-from querybuild.operators import operator_names
+from querybuild.declarations.operators import operator_names
 from server.resources import built_in
 from tests import catalog as corner
 from tests.property.filters import PATHS, TYPES

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from querybuild.resource import Attribute
+from querybuild.declarations.resource import Attribute
 
 
 class Token(msgspec.Struct, frozen=True):

@@ -10,9 +10,9 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from querybuild.catalog import Catalog
-from querybuild.operators import operator_names
-from querybuild.resource import Attribute, Relationship, Resource, ToOne
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import operator_names
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
 from tests.property.served import MEDIA_TYPE, Headers
 from tests.property.values import Pairs, dump, near, numbers, texts, trees
 

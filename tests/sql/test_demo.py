@@ -14,8 +14,8 @@ import asyncpg
 import msgspec
 import pytest
 
-from querybuild.changes import read_attribute
-from querybuild.resource import Attribute, Resource, ToOne
+from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.planning.changes import read_attribute
 from server.resources import RESOURCES
 from server.resources.demo import AS_OF, demo_rows, load_demo
 from tests.waiting import until

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.types import ColumnType
+from querybuild.declarations.types import ColumnType
 from server.schema import live_schema
 from server.schema.live_schema import LiveSchema, read_live_schema
 from tests.catalog import CATALOG

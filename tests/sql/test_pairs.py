@@ -9,11 +9,11 @@ from typing import Any
 import asyncpg
 from tornado.ioloop import IOLoop
 
+from querybuild.declarations.operators import OPERATORS
 from querybuild.errors import ApiError
-from querybuild.modify import compile_write
-from querybuild.operators import OPERATORS
-from querybuild.planner import PlannedRead
-from querybuild.select import compile_read
+from querybuild.planning.planner import PlannedRead
+from querybuild.sql.modify import compile_write
+from querybuild.sql.select import compile_read
 from tests.catalog import SAMPLE, SAMPLE_TYPE
 from tests.planning import create, filter_query, read_collection
 

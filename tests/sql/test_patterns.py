@@ -7,7 +7,7 @@ import time
 import asyncpg
 import pytest
 
-from querybuild.patterns import MAX_COST, cost
+from querybuild.declarations.patterns import MAX_COST, cost
 
 COMPILED_SECONDS = 1.0
 """Twenty times what it takes on this machine when nothing else runs."""

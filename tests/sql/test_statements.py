@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 from tornado.ioloop import IOLoop
 
-from querybuild.changes import PlannedWrite
-from querybuild.modify import compile_write
-from querybuild.plan import Scope, Statement
-from querybuild.planner import plan_linkage
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import Scope, Statement
+from querybuild.planning.planner import plan_linkage
 from querybuild.query import Context
-from querybuild.select import compile_read
+from querybuild.sql.modify import compile_write
+from querybuild.sql.select import compile_read
 from tests.catalog import CATALOG, SAMPLE
 from tests.link_statements import JOINS, LINKS
 from tests.page_statements import PAGES

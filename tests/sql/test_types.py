@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.modify import compile_write
-from querybuild.select import compile_read
+from querybuild.sql.modify import compile_write
+from querybuild.sql.select import compile_read
 from serializers.encode import DocumentEncoder
 from tests.catalog import SAMPLE, SAMPLE_TYPE
 from tests.planning import create, read_resource

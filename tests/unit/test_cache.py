@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from querybuild.cache import BoundedCache, SecondUseCache
+from querybuild.declarations.resource import Resource
 from querybuild.errors import SortError
-from querybuild.resource import Resource
 from server.engine import ANYBODY, Engine, PreparedRead, ReadShape
 from server.routes import ON_MANY
 from server.schema.live_schema import LiveSchema

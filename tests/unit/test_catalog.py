@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from querybuild.plan import ColumnRef
+from querybuild.planning.plan import ColumnRef
 from tests.catalog import AUTHOR, CATALOG, COUNTRY, NODE, PROFILE, RESOURCES, attribute_of
 from tests.planning import read_collection
 from waterspout import (

@@ -21,7 +21,7 @@ from querybuild.errors import (
     RequiredLink,
     TypeConflict,
 )
-from querybuild.plan import Rows, WritePlan
+from querybuild.planning.plan import Rows, WritePlan
 from serializers.pointers import slot_pointer
 from tests.catalog import CATALOG, NODE, attribute_of
 from tests.planning import create, delete, refused, update

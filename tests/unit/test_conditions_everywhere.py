@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from querybuild.modify import compile_write
-from querybuild.plan import Branch, Logic, Node, ReadPlan
-from querybuild.select import compile_read
-from querybuild.stream import compile_stream
-from querybuild.stream_plan import plan_stream
+from querybuild.planning.plan import Branch, Logic, Node, ReadPlan
+from querybuild.planning.stream_plan import plan_stream
+from querybuild.sql.modify import compile_write
+from querybuild.sql.select import compile_read
+from querybuild.sql.stream import compile_stream
 from tests.catalog import CATALOG
 from tests.planning import read_collection, update
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import waterspout
+from querybuild.declarations.operators import all_names
+from querybuild.declarations.types import ColumnType
 from querybuild.filters import GROUPS, RELATION_OPERATORS
-from querybuild.operators import all_names
 from querybuild.parse import FAMILIES, PAGE_KEYS
-from querybuild.types import ColumnType
 from server.engine import ANYBODY, Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
 from server.resources import built_in

@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from querybuild.changes import PlannedWrite
-from querybuild.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
-from querybuild.plan import Rows, Slot, Statement, node_of
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import Rows, Slot, Statement, node_of
+from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
 from tests.planning import create, delete, link, read_resource, update

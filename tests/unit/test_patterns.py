@@ -1,11 +1,11 @@
-"""Which regular expressions are too expensive for PostgreSQL to compile: `querybuild/patterns.py`."""
+"""Which regular expressions are too expensive for PostgreSQL to compile: `querybuild/declarations/patterns.py`."""
 
 from __future__ import annotations
 
 import pytest
 
-from querybuild.patterns import MAX_COST, check_pattern, cost
-from querybuild.values import ValueFault
+from querybuild.declarations.patterns import MAX_COST, check_pattern, cost
+from querybuild.declarations.values import ValueFault
 
 
 @pytest.mark.parametrize(

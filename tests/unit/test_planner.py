@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild import plan as plans
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
-from querybuild.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
-from querybuild.rowsets import without_conditions
+from querybuild.planning import plan as plans
+from querybuild.planning.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
+from querybuild.planning.rowsets import without_conditions
 from tests.catalog import ARTICLE, ARTICLE_TAGS, AUTHOR, CATALOG, NODE, TAG, attribute_of
 from tests.planning import Answered, filter_query, limits, read_collection, read_resource, refused
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from querybuild.declarations.resource import RELATIONSHIP_METHODS, RESOURCE_METHODS
 from querybuild.parse import FAMILIES
-from querybuild.resource import RELATIONSHIP_METHODS, RESOURCE_METHODS
 from server.handlers import HANDLERS
 from server.handlers.custom import CustomHandler, defined_methods
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API

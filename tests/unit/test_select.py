@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from querybuild import planner, select
 from querybuild.errors import ApiError
-from querybuild.plan import Scope, Slot
-from querybuild.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
-from querybuild.select import ReadStatements, compile_read
+from querybuild.planning import planner
+from querybuild.planning.plan import Scope, Slot
+from querybuild.planning.planner import MAX_JOINED_ROWS, Context, plan_linkage, plan_related
+from querybuild.sql import select
+from querybuild.sql.select import ReadStatements, compile_read
 from tests.catalog import CATALOG
 from tests.page_statements import PAGES
 from tests.planning import LIMITS, filter_query, parsed, read_collection, read_resource

@@ -11,10 +11,10 @@ from uuid import UUID as Uuid
 
 import pytest
 
-from querybuild.arrays import split_list
-from querybuild.attributes import read_attribute
-from querybuild.types import ColumnType
-from querybuild.values import EndOfDay, JsonFault, ValueFault, dump_json, interval_shown, load_json
+from querybuild.declarations.arrays import split_list
+from querybuild.declarations.attributes import read_attribute
+from querybuild.declarations.types import ColumnType
+from querybuild.declarations.values import EndOfDay, JsonFault, ValueFault, dump_json, interval_shown, load_json
 from tests.catalog import SAMPLE_TYPE, attribute_of
 from waterspout import (
     BIGINT,

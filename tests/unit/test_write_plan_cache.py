@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from querybuild.changes import PlannedWrite, plan_write
 from querybuild.errors import ApiError
+from querybuild.planning.changes import PlannedWrite, plan_write
+from querybuild.planning.write_plan_cache import form_key, form_of, plan_columns, plan_with_form
 from querybuild.query import Change, Context, Owner
-from querybuild.write_plan_cache import form_key, form_of, plan_columns, plan_with_form
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG

@@ -16,9 +16,11 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
-from querybuild.arrays import array
-from querybuild.binds import Binds
-from querybuild.plan import (
+from querybuild.declarations.arrays import array
+from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
+from querybuild.declarations.terms import Template, ordered
+from querybuild.declarations.types import OPAQUE
+from querybuild.planning.plan import (
     FIRST_ALIAS,
     ColumnRef,
     Condition,
@@ -36,9 +38,7 @@ from querybuild.plan import (
     Slot,
     Test,
 )
-from querybuild.resource import Attribute, Link, Resource, own_key_of
-from querybuild.terms import Template, ordered
-from querybuild.types import OPAQUE
+from querybuild.sql.binds import Binds
 
 PATH = Slot("path")
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from querybuild.catalog import Catalog
-from querybuild.plan import (
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
+from querybuild.planning.plan import (
     Branch,
     ColumnRef,
     Condition,
@@ -25,8 +26,7 @@ from querybuild.plan import (
     Rows,
     node_of,
 )
-from querybuild.resource import Resource
-from querybuild.rowsets import (
+from querybuild.planning.rowsets import (
     attached_rows,
     leading_rows,
     rows_with_alias,

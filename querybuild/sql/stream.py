@@ -18,13 +18,13 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Field
 
-from querybuild.binds import Binds
-from querybuild.clauses import column, from_rows, join, table
-from querybuild.plan import Node, Rows, Slot, Statement
-from querybuild.resource import Resource
-from querybuild.select import KEYS, compile_read, matching
-from querybuild.stream_plan import StreamPart, StreamPlan
-from querybuild.terms import Template, equals_any
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.planning.plan import Node, Rows, Slot, Statement
+from querybuild.planning.stream_plan import StreamPart, StreamPlan
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import column, from_rows, join, table
+from querybuild.sql.select import KEYS, compile_read, matching
 
 MAX_ROWS = Slot("max_rows")
 FAST_START = "LIMIT (SELECT NULL::bigint)"

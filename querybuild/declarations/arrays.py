@@ -12,10 +12,10 @@ from typing import Any
 
 from pypika.terms import Term
 
-from querybuild import values
-from querybuild.terms import Template, escaped_braces, unnested
-from querybuild.types import ColumnType
-from querybuild.values import ValueFault
+from querybuild.declarations import values
+from querybuild.declarations.terms import Template, escaped_braces, unnested
+from querybuild.declarations.types import ColumnType
+from querybuild.declarations.values import ValueFault
 
 MAX_DIMENSIONS = 6
 """PostgreSQL's limit for arrays (MAXDIM in src/include/utils/array.h)."""

@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-from querybuild.attributes import NO_CHECKS, Checks, read_attribute
-from querybuild.catalog import Catalog
+from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.values import ValueFault, dump_json
 from querybuild.errors import (
     ApiError,
     AttributeFault,
@@ -31,11 +33,9 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
+from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
+from querybuild.planning.rowsets import open_written, rows_with_alias
 from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
-from querybuild.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.rowsets import open_written, rows_with_alias
-from querybuild.values import ValueFault, dump_json
 
 TARGET = "the target"
 """The alias of a related row beside tables that have their own names. No table has this name."""

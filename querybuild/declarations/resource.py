@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from pypika.terms import Criterion, Term
 
-from querybuild.hooks import Hooks
-from querybuild.types import BIGINT, ID_TYPES, ColumnType, IdType
+from querybuild.declarations.hooks import Hooks
+from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})

@@ -12,14 +12,22 @@ from typing import Any
 
 import msgspec
 
-from querybuild.attributes import NO_CHECKS, Check, Checks, checks_of, read_attribute, read_column, read_once
-from querybuild.catalog import Catalog
-from querybuild.changes import PlannedWrite
+from querybuild.declarations.attributes import (
+    NO_CHECKS,
+    Check,
+    Checks,
+    checks_of,
+    read_attribute,
+    read_column,
+    read_once,
+)
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Resource, own_key_of
+from querybuild.declarations.values import ValueFault
 from querybuild.places import Place
-from querybuild.plan import WritePlan
+from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.plan import WritePlan
 from querybuild.query import Change, Lid, LinkageChange
-from querybuild.resource import Attribute, Resource, own_key_of
-from querybuild.values import ValueFault
 
 
 class Form(msgspec.Struct, frozen=True, eq=False):

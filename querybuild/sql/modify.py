@@ -13,13 +13,23 @@ import msgspec
 from pypika import Parameter, PostgreSQLQuery, Table
 from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
 
-from querybuild.binds import Binds
-from querybuild.clauses import column, columns, from_rows, link_table, one_of, table
-from querybuild.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.plan import Assignment, LinkWrite, LockStrength, Node, Rows, Slot, Statement, WritePlan, node_of
-from querybuild.resource import Link, Resource, link_of
-from querybuild.terms import Template, equals_any, escaped_braces
-from querybuild.types import BIGINT, INT
+from querybuild.declarations.resource import Link, Resource, link_of
+from querybuild.declarations.terms import Template, equals_any, escaped_braces
+from querybuild.declarations.types import BIGINT, INT
+from querybuild.planning.plan import (
+    Assignment,
+    LinkWrite,
+    LockStrength,
+    Node,
+    Rows,
+    Slot,
+    Statement,
+    WritePlan,
+    node_of,
+)
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import column, columns, from_rows, link_table, one_of, table
+from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 
 VALUES_TOGETHER = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.operators import OperatorRow
+from querybuild.declarations.operators import OperatorRow
+from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource
 from querybuild.query import ChangeKind, LinkMode
-from querybuild.resource import Attribute, Link, Operator, Relationship, Resource
 
 FIRST_ALIAS = "t0"
 """The alias of the main rows of a statement."""

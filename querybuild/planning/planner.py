@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import msgspec
 
-from querybuild.catalog import Catalog
-from querybuild.conditions import ConditionPlanner, ReadValue
-from querybuild.counting import counted_by
 from querybuild.cursors import decode_cursor, list_name, mark_of
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import AskedFilter, asked_filters, vals_of
-from querybuild.plan import (
+from querybuild.planning.conditions import ConditionPlanner, ReadValue
+from querybuild.planning.counting import counted_by
+from querybuild.planning.plan import (
     FIRST_ALIAS,
     NO_REFERENCES,
     Branch,
@@ -30,12 +32,10 @@ from querybuild.plan import (
     Values,
     node_of,
 )
+from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
+from querybuild.planning.rowsets import open_owners, open_related, with_conditions
+from querybuild.planning.sorts import SortPlanner
 from querybuild.query import Context, Limits, Page, Query
-from querybuild.resource import Attribute, Relationship, Resource, own_key_of
-from querybuild.rows import MAX_COLUMNS, joined_width, nodes, row_width
-from querybuild.rowsets import open_owners, open_related, with_conditions
-from querybuild.sorts import SortPlanner
-from querybuild.values import ValueFault
 
 LAST_OFFSET = 2**63 - 1
 

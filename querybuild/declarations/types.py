@@ -17,9 +17,9 @@ import msgspec
 from pypika import functions
 from pypika.terms import Function, Term
 
-from querybuild import values
-from querybuild.terms import Template, escaped_braces, unnested
-from querybuild.values import ValueFault
+from querybuild.declarations import values
+from querybuild.declarations.terms import Template, escaped_braces, unnested
+from querybuild.declarations.values import ValueFault
 
 
 class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):

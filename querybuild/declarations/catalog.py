@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declaration_types import wrong_types
-from querybuild.errors import listed, nearest, quoted
-from querybuild.hooks import Hooks, accepts_arguments, is_async
-from querybuild.resource import (
+from querybuild.declarations.declaration_types import wrong_types
+from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
+from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
     Attribute,
@@ -29,7 +28,8 @@ from querybuild.resource import (
     link_of,
     own_key_of,
 )
-from querybuild.types import ID_TYPES, is_bound_of
+from querybuild.declarations.types import ID_TYPES, is_bound_of
+from querybuild.errors import listed, nearest, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
 """JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""

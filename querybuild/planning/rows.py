@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from querybuild.plan import Branch, Node, ReadPlan, sources_of
-from querybuild.resource import own_key_of
+from querybuild.declarations.resource import own_key_of
+from querybuild.planning.plan import Branch, Node, ReadPlan, sources_of
 
 MAX_COLUMNS = 1600
 """The limit for the columns of a result. PostgreSQL's own limit is 1,664."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from querybuild.plan import (
+from querybuild.planning.plan import (
     ColumnRef,
     Condition,
     CustomTest,

@@ -5,13 +5,13 @@ It must not know: SQL text, rows, HTTP.
 
 from __future__ import annotations
 
-from querybuild.catalog import Catalog
-from querybuild.conditions import ConditionPlanner
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource, ToOne
+from querybuild.declarations.types import OPAQUE
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
-from querybuild.plan import ColumnRef, OrderKey, Rows
+from querybuild.planning.conditions import ConditionPlanner
+from querybuild.planning.plan import ColumnRef, OrderKey, Rows
 from querybuild.query import Limits, SortKey
-from querybuild.resource import Relationship, Resource, ToOne
-from querybuild.types import OPAQUE
 
 
 class SortPlanner:

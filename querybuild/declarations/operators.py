@@ -15,11 +15,11 @@ import msgspec
 from pypika import functions
 from pypika.terms import Criterion, Term
 
-from querybuild.patterns import check_pattern
-from querybuild.resource import Attribute, Operator
-from querybuild.terms import Template, equals_any
-from querybuild.types import BYTEA, JSON, JSONB, ColumnType
-from querybuild.values import ValueFault, json_of
+from querybuild.declarations.patterns import check_pattern
+from querybuild.declarations.resource import Attribute, Operator
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.types import BYTEA, JSON, JSONB, ColumnType
+from querybuild.declarations.values import ValueFault, json_of
 
 MAX_PATTERN = 200
 """How many characters a regular expression may have."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import msgspec
 from pypika import Table
 
-from querybuild.clauses import table
-from querybuild.plan import Statement
-from querybuild.resource import Resource
+from querybuild.declarations.resource import Resource
+from querybuild.planning.plan import Statement
+from querybuild.sql.clauses import table
 
 QUOTE = '"'
 

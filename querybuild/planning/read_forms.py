@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from querybuild.conditions import NULL_TEXT, ReadValue
 from querybuild.cursors import Cursor, decode_cursor, mark_of
+from querybuild.declarations.values import JsonFault, ValueFault, load_json
 from querybuild.filters import GROUPS, RELATION_OPERATORS, AskedFilter
 from querybuild.parse import is_ignored
-from querybuild.plan import ReadPlan, Values
-from querybuild.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
+from querybuild.planning.conditions import NULL_TEXT, ReadValue
+from querybuild.planning.plan import ReadPlan, Values
+from querybuild.planning.planner import FAR_OFFSET, LAST_OFFSET, PlannedRead
 from querybuild.query import Limits, Page
-from querybuild.values import JsonFault, ValueFault, load_json
 
 POSITIONS = {"page[number]": 1, "page[offset]": 0}
 """Parameters for the position of a page, and the lowest value of each."""

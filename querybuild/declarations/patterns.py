@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from querybuild.values import ValueFault
+from querybuild.declarations.values import ValueFault
 
 MAX_COST = 5_000
 """The limit for the cost. Of 1,300 patterns below it that were built to be as slow as possible, the worst took

@@ -11,10 +11,22 @@ from typing import Any, assert_never
 
 import msgspec
 
-from querybuild.catalog import Catalog
-from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, IdIs, InScope, LinkRows, Logic, Pair, Rows, Test
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
+from querybuild.planning.plan import (
+    ColumnRef,
+    Condition,
+    CustomTest,
+    Exists,
+    IdIs,
+    InScope,
+    LinkRows,
+    Logic,
+    Pair,
+    Rows,
+    Test,
+)
 from querybuild.query import Context
-from querybuild.resource import Relationship, Resource, link_of, own_key_of
 
 ANY_ROW = "row"
 """The alias in the criteria of a context. It is replaced by the alias of the rows."""

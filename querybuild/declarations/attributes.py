@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from querybuild.resource import Attribute
-from querybuild.values import JsonFault, ValueFault, check_texts, str_of
+from querybuild.declarations.resource import Attribute
+from querybuild.declarations.values import JsonFault, ValueFault, check_texts, str_of
 
 Check = Callable[[Attribute, Any, Any], None]
 """Takes an attribute, the sent value and the native value. Raises ValueFault."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from querybuild.arrays import split_list
-from querybuild.catalog import Catalog
+from querybuild.declarations.arrays import split_list
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import OperatorRow, all_names, element_type, find_operator, operator_names
+from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
+from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
-from querybuild.operators import OperatorRow, all_names, element_type, find_operator, operator_names
-from querybuild.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
+from querybuild.planning.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
 from querybuild.query import Context, Criteria, FieldFilter, FilterNode, Group, Limits, RelationFilter
-from querybuild.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
-from querybuild.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
-from querybuild.values import JsonFault, ValueFault, dump_json, load_json, str_of
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
 """Returns the condition on the column at the end of a path."""

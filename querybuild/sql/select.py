@@ -20,8 +20,11 @@ from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Term
 
-from querybuild.binds import Binds
-from querybuild.clauses import (
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
+from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import (
     column,
     columns,
     cursor_columns,
@@ -36,9 +39,6 @@ from querybuild.clauses import (
     table,
     where,
 )
-from querybuild.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
-from querybuild.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
-from querybuild.terms import Template, equals_any
 
 KEYS = Slot("keys")
 

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 
 from pypika import PostgreSQLQuery
 
-from querybuild.binds import Binds
-from querybuild.clauses import one_of, table
-from querybuild.plan import LockStrength, Rows, Slot, Statement
-from querybuild.terms import Template, equals_any
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.planning.plan import LockStrength, Rows, Slot, Statement
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import one_of, table
 
 
 def compile_locks(

@@ -1,0 +1,1 @@
+"""Declarations of resources, and what they are made of: types, operators, attributes."""

@@ -1,0 +1,1 @@
+"""Compiles plans into SQL."""
