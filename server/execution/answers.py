@@ -77,7 +77,9 @@ class ReadBack(Answer[tuple[Any, ReadResult]]):
         [outcome] = outcomes
         read = self._read
         if outcome.row is not None:
-            rows: list[Sequence[Row]] = [[outcome.row], *([] for _ in list(nodes(read.plan.node))[1:])]
+            rows: list[Sequence[Row]] = [[outcome.row]]
+            if read.plan.node.branches:
+                rows += [[] for _ in list(nodes(read.plan.node))[1:]]
             result = result_of(read, rows)
         else:
             assert connection is not None
