@@ -298,7 +298,8 @@ class OperationErrorDocument(msgspec.Struct):
 
 
 def encode_operation_error(operations: Sequence[Operation], errors: Sequence[ErrorObject]) -> bytes:
-    """Encode the errors of the first operation that failed, or those of the whole request, as service.md defines it."""
+    """Encode the errors of the first operation that has one. If no error points to an operation, encode them as those
+    of the whole request. Source: service.md, "Atomic operations route"."""
     locations = [_location(error) for error in errors]
     first = min((index for index, _ in locations if index is not None), default=None)
     operation = None if first is None or first >= len(operations) else operations[first]
