@@ -10,7 +10,6 @@ from querybuild.errors import ApiError
 from querybuild.planning.changes import check_method
 from querybuild.query import Change, Owner
 from server.engine import PreparedWrite, ReadShape
-from server.handlers.resource import DELETED
 from server.handlers.writing import Writing, WritingHandler
 
 
@@ -35,7 +34,7 @@ class RelatedHandler(WritingHandler):
 
     async def delete(self) -> None:
         check_method(self.target, "delete")
-        await self.run(self._parse_delete, self._plan_related, self.execute_unread, self._encode_deleted)
+        await self.run(self._parse_delete, self._plan_related, self.execute_unread, self.encode_deleted)
 
     def _parse_create(self, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
@@ -61,6 +60,3 @@ class RelatedHandler(WritingHandler):
         """Return the write of the related resource. Its transaction finds the id and plans it."""
         path_id = self.path_id(self.resource)
         return self.engine.prepare_related_write(self.resource, self.relationship, path_id, change, self.context)
-
-    async def _encode_deleted(self, *_: object) -> None:
-        self.finish_document(DELETED)

@@ -9,9 +9,7 @@ from querybuild.planning.changes import check_method
 from querybuild.query import Change
 from serializers.decode import with_id
 from server.engine import ReadShape
-from server.handlers.writing import Writing, WritingHandler, message_document
-
-DELETED = message_document("Object successfully deleted")
+from server.handlers.writing import WritingHandler
 
 
 class ResourceHandler(WritingHandler):
@@ -22,12 +20,13 @@ class ResourceHandler(WritingHandler):
 
     async def patch(self) -> None:
         check_method(self.resource, "update")
-        await self.run(self._parse_update, self._plan_update, self.execute_write, self.encode_written)
+        plan = partial(self.plan_read_back, self.resource)
+        await self.run(self._parse_update, plan, self.execute_write, self.encode_written)
 
     async def delete(self) -> None:
         check_method(self.resource, "delete")
         plan = partial(self.plan_write, self.resource)
-        await self.run(self._parse_delete, plan, self.execute_unread, self._encode_deleted)
+        await self.run(self._parse_delete, plan, self.execute_unread, self.encode_deleted)
 
     def _parse_update(self, errors: list[ApiError]) -> Change | None:
         assert self.route is not None
@@ -35,14 +34,7 @@ class ResourceHandler(WritingHandler):
         change = self.decode_resource("update", errors)
         return None if change is None else with_id(change, self.route.id, errors)
 
-    def _plan_update(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
-        write = self.plan_write(self.resource, change, errors)
-        return self.with_read(write, self.shape_of(self.resource, change), errors)
-
     def _parse_delete(self, _: list[ApiError]) -> Change:
         assert self.route is not None
         self.path_id(self.resource)
         return Change(kind="delete", type=None, id=self.route.id)
-
-    async def _encode_deleted(self, *_: object) -> None:
-        self.finish_document(DELETED)

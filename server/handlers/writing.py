@@ -27,6 +27,9 @@ def message_document(message: str) -> bytes:
     return msgspec.json.encode(MetaDocument({"message": message}))
 
 
+DELETED = message_document("Object successfully deleted")
+
+
 class Writing(msgspec.Struct, frozen=True, eq=False):
     """A write, and the read that answers it."""
 
@@ -73,11 +76,16 @@ class WritingHandler(ReadingHandler):
         """Answer with the resource that was written."""
         await self.finish_written(self.document(writing.read, written[1], {}))
 
+    async def encode_deleted(self, *_: object) -> None:
+        """Answer that a resource was deleted."""
+        self.finish_document(DELETED)
+
     async def answer_create(self, resource: Resource, parse: Parse[Change | None]) -> None:
         """Create a resource and answer with it."""
-        await self.run(parse, partial(self._plan_create, resource), self.execute_write, self._encode_created)
+        await self.run(parse, partial(self.plan_read_back, resource), self.execute_write, self._encode_created)
 
-    def _plan_create(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> Writing | None:
+    def plan_read_back(self, resource: Resource, change: Change | None, errors: list[ApiError]) -> Writing | None:
+        """Return the write of a resource, with the read of this resource that answers it. Appends to errors."""
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)
 
