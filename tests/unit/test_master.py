@@ -183,11 +183,18 @@ def await_answers(running: Program, number: int) -> None:
         running.line("answers 1 .")
 
 
+def await_start(running: Program) -> None:
+    """Wait until the first generation is the current one and its three workers have answered. A worker answers before
+    the master knows it, and a reload before that stops the first generation."""
+    running.line(READY)
+    await_answers(running, 3)
+
+
 def end_halfway(fail: Callable[[int, Callable[[signal.Signals], None]], None]) -> list[str]:
     """Let the second generation fail when two of its three workers have replaced workers of the first generation, and
     wait until the first generation has three workers again. Returns all lines."""
     with program(HALFWAY, settings="return Settings(workers=3)") as (running, send):
-        await_answers(running, 3)
+        await_start(running)
         send(signal.SIGHUP)
         _, pid = generation(running)
         running.line("answers 2 1")
@@ -226,7 +233,7 @@ answer_by(number, count, 3, reports, parent_pipe, work)
 def test_a_worker_that_keeps_restarting_replaces_one_worker() -> None:
     """The other workers go on answering until the new generation has failed."""
     with program(RELAPSE, settings="return Settings(workers=3)") as (running, send):
-        await_answers(running, 3)
+        await_start(running)
         send(signal.SIGHUP)
         running.line(f"{REFUSED}: generation 2 ended with exit code 1")
         await_answers(running, 4)
@@ -248,7 +255,7 @@ answer_by(number, count, 3, reports, parent_pipe, work)
 
 def test_a_generation_without_a_predecessor_starts_all_workers() -> None:
     with program(ORPHANED, settings="return Settings(workers=3)") as (running, send):
-        await_answers(running, 3)
+        await_start(running)
         send(signal.SIGHUP)
         found = {running.line("answers 2 (.)")[1] for _ in range(3)}
         assert found == {"0", "1", "2"}
