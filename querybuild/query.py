@@ -5,7 +5,6 @@ It must not know: columns, tables, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -29,27 +28,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: int
     max_json_depth: int
     max_json_values: int
-
-
-class Criteria(msgspec.Struct, frozen=True, eq=False):
-    """The conditions that rows must meet for some principals, whatever their requests ask for. by_type: by the JSON:API
-    type of the rows, as `rowsets.open_rows` takes them. They are compared by identity, because they are part of the
-    keys of cached plans."""
-
-    by_type: Mapping[str, Any] = {}
-
-
-NO_CRITERIA = Criteria()
-
-
-class Context(msgspec.Struct, frozen=True):
-    """Who sends the request. It will contain the principal, the tenant and the time. All planning gets it.
-
-    criteria: a plan depends on them. values: those for their slots. A plan does not depend on these, so all requests
-    with the same criteria share it."""
-
-    criteria: Criteria = NO_CRITERIA
-    values: tuple[Any, ...] = ()
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -20,13 +20,15 @@ from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
+from querybuild.planning.context import Context
 from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
-from querybuild.query import Change, Context, Limits, Page, Query
+from querybuild.principal import Principal
+from querybuild.query import Change, Limits, Page, Query
 from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
@@ -166,6 +168,10 @@ class Engine:
         self.statements = Statements(make_cache)
         self.encoders = Encoders(self.base_url, make_cache)
 
+    def context_of(self, principal: Principal) -> Context:
+        """Return the context of the requests of a principal."""
+        return Context(principal=principal)
+
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:
         """All caches by their names. Each has the same share of `statement_cache_bytes`."""
@@ -180,7 +186,7 @@ class Engine:
 
     def prepare_read(self, shape: ReadShape, query_string: str, context: Context) -> PreparedRead:
         """Return the read of this query string. Raises ApiError, or Several, for its errors."""
-        key = (shape, context.criteria, query_string)
+        key = (shape, context.access, query_string)
         prepared = self._plans.prepared_reads.get(key)
         if prepared is None:
             prepared = self._prepare(shape, query_string, context)
@@ -229,7 +235,7 @@ class Engine:
             return None
         self.plan_write(resource, adds.first, context, errors)
         key = form_key(adds.first, resource)
-        form = None if errors or key is None else self._plans.forms.get((key, context.criteria))
+        form = None if errors or key is None else self._plans.forms.get((key, context.access))
         columns = None if form is None else plan_columns(form, adds.attributes, adds.linked)
         if form is None or columns is None or not self.statements.of_write(form.plan, None).is_repeatable:
             return None
@@ -238,13 +244,13 @@ class Engine:
     def plan_write(self, resource: Resource, change: Change, context: Context, errors: list[ApiError]) -> PlannedWrite:
         """Return the plan of a change with its values. Appends to errors."""
         key = form_key(change, resource)
-        form = None if key is None else self._plans.forms.get((key, context.criteria))
+        form = None if key is None else self._plans.forms.get((key, context.access))
         if form is not None and (alike := plan_with_form(change, form)) is not None:
             return alike
         known = len(errors)
         planned = plan_write(change, resource, self.catalog, context, pointers, errors, self.checks)
         if key is not None and form is None and len(errors) == known:
-            self._keep_form((key, context.criteria), change, planned)
+            self._keep_form((key, context.access), change, planned)
         return planned
 
     def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
@@ -256,7 +262,7 @@ class Engine:
         errors = Errors()
         pairs = split_pairs(query_string, errors)
         asked = None if errors else split_values(pairs, self.limits)
-        key = None if asked is None else (shape, context.criteria, asked.key)
+        key = None if asked is None else (shape, context.access, asked.key)
         known = None if key is None else self._plans.read_forms.get(key)
         if known is not None and asked is not None and (filled := fill(known[0], asked)) is not None:
             return _prepared(pairs, filled, known[0].filters, known[1])

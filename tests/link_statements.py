@@ -10,7 +10,8 @@ import msgspec
 
 from querybuild.errors import ApiError, raise_all
 from querybuild.planning.changes import PlannedWrite, plan_write
-from querybuild.query import Context, LinkMode, Owner
+from querybuild.planning.context import Context
+from querybuild.query import LinkMode, Owner
 from serializers import pointers
 from serializers.decode import decode_resource_document
 from tests.catalog import CATALOG

@@ -16,8 +16,9 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError, Several, raise_all
 from querybuild.parse import FAMILIES, parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, plan_write
+from querybuild.planning.context import Context
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_resource
-from querybuild.query import Change, Context, Limits, LinkMode, Query
+from querybuild.query import Change, Limits, LinkMode, Query
 from serializers import pointers
 from serializers.decode import decode_linkage_document, decode_resource_document, with_id
 from serializers.encode import DocumentEncoder

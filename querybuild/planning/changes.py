@@ -33,9 +33,10 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
+from querybuild.planning.context import Context
 from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.planning.rowsets import open_written, rows_with_alias
-from querybuild.query import Change, ChangeKind, Context, Identifier, Lid, LinkageChange, Owner
+from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
 """The alias of a related row beside tables that have their own names. No table has this name."""

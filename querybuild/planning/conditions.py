@@ -16,9 +16,10 @@ from querybuild.declarations.resource import Attribute, Operator, Relationship, 
 from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
+from querybuild.planning.context import Access, Context
 from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
 from querybuild.planning.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
-from querybuild.query import Context, Criteria, FieldFilter, FilterNode, Group, Limits, RelationFilter
+from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
 """Returns the condition on the column at the end of a path."""
@@ -350,7 +351,7 @@ def context_of(
     The steps of these filters see all rows: the criteria of other resources do not apply to them."""
     planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
     criteria = {name: planner.criteria(nodes, catalog.by_type[name]) for name, nodes in filters.items()}
-    return Context(Criteria(criteria), tuple(planner.values))
+    return Context(Access(read=criteria), tuple(planner.values))
 
 
 def steps_of(condition: Condition) -> int:

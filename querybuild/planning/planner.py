@@ -16,6 +16,7 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import AskedFilter, asked_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner, ReadValue
+from querybuild.planning.context import Context
 from querybuild.planning.counting import counted_by
 from querybuild.planning.plan import (
     FIRST_ALIAS,
@@ -35,7 +36,7 @@ from querybuild.planning.plan import (
 from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
 from querybuild.planning.rowsets import open_owners, open_related, with_conditions
 from querybuild.planning.sorts import SortPlanner
-from querybuild.query import Context, Limits, Page, Query
+from querybuild.query import Limits, Page, Query
 
 LAST_OFFSET = 2**63 - 1
 
@@ -260,7 +261,7 @@ class _ReadPlanner:
 
     def _page(self, page: Page) -> Page:
         """Return the page. If the context may hide rows, its total is exact, because an estimate counts them."""
-        is_exact = page.total == "estimated" and self.context.criteria.by_type
+        is_exact = page.total == "estimated" and self.context.access.read
         return msgspec.structs.replace(page, total="exact") if is_exact else page
 
     def _first_rows(self) -> int:

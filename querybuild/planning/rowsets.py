@@ -13,6 +13,7 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
+from querybuild.planning.context import Context
 from querybuild.planning.plan import (
     ColumnRef,
     Condition,
@@ -26,7 +27,6 @@ from querybuild.planning.plan import (
     Rows,
     Test,
 )
-from querybuild.query import Context
 
 ANY_ROW = "row"
 """The alias in the criteria of a context. It is replaced by the alias of the rows."""
@@ -41,7 +41,7 @@ def open_rows(
     through: LinkRows | None = None,
 ) -> Rows:
     """Return the rows of a resource that the context allows a request to read."""
-    criteria = context.criteria.by_type.get(resource.type, ())
+    criteria = context.access.read.get(resource.type, ())
     if criteria:
         criteria = with_alias(criteria, ANY_ROW, alias)
     return Rows(resource, alias, parent, pairs, through, criteria)
@@ -55,7 +55,7 @@ def open_written(resource: Resource, context: Context) -> Rows:
 
 def hides(resource: Resource, context: Context) -> bool:
     """Return whether the context may hide rows of the resource."""
-    return resource.type in context.criteria.by_type
+    return resource.type in context.access.read
 
 
 def open_related(

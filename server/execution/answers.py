@@ -10,9 +10,9 @@ from tornado.web import HTTPError
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Several
+from querybuild.planning.context import Context
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
-from querybuild.query import Context
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite

@@ -19,6 +19,7 @@ from querybuild.declarations.operators import all_names
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.errors import PageError, listed, quoted, resource_not_found
 from querybuild.filters import AskedFilter, placed
+from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, Node, ReadPlan, Statement
 from querybuild.planning.rows import (
     Row,
@@ -31,7 +32,6 @@ from querybuild.planning.rows import (
     split_rows,
     with_computed,
 )
-from querybuild.query import Context
 from serializers.errors import AnswerTooLarge
 from serializers.steps import SHORT_ROWS
 from server.engine import Engine, PreparedRead, ReadShape

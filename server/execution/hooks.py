@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from querybuild.query import Context
+from querybuild.planning.context import Context
 
 
 class Connection(Protocol):

@@ -17,9 +17,10 @@ from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, Errors, ResourceNotFound, quoted, raise_all
 from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.context import Context
 from querybuild.planning.plan import LockStrength, Node, Statement, Values, WritePlan
 from querybuild.planning.rows import Row
-from querybuild.query import Change, Context, Lid
+from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_together
 from serializers.decode import with_id

@@ -14,7 +14,7 @@ from tornado.web import HTTPError
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, raise_as
-from querybuild.query import Context
+from querybuild.planning.context import Context
 from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER

@@ -19,7 +19,7 @@ from tornado.web import HTTPError, stream_request_body
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
-from querybuild.query import Context
+from querybuild.planning.context import Context
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,

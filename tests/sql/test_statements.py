@@ -9,9 +9,9 @@ import asyncpg
 from tornado.ioloop import IOLoop
 
 from querybuild.planning.changes import PlannedWrite
+from querybuild.planning.context import Context
 from querybuild.planning.plan import Scope, Statement
 from querybuild.planning.planner import plan_linkage
-from querybuild.query import Context
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from tests.catalog import CATALOG, SAMPLE

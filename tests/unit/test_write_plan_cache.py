@@ -10,8 +10,9 @@ import pytest
 
 from querybuild.errors import ApiError
 from querybuild.planning.changes import PlannedWrite, plan_write
+from querybuild.planning.context import Context
 from querybuild.planning.write_plan_cache import form_key, form_of, plan_columns, plan_with_form
-from querybuild.query import Change, Context, Owner
+from querybuild.query import Change, Owner
 from serializers import pointers
 from serializers.decode import Decoder
 from tests.catalog import CATALOG

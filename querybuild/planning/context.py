@@ -1,0 +1,55 @@
+"""Defines the context of a request: who sends it, and what this principal may do.
+
+All planning gets it. Only `rowsets.py` asks it for conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.access import Action
+from querybuild.planning.plan import Condition
+from querybuild.principal import ANONYMOUS, Principal
+
+Criteria = Mapping[str, tuple[Condition, ...]]
+"""By the JSON:API type of the rows, the conditions that each row meets, whatever the request asks for. Their alias is
+`rowsets.ANY_ROW`."""
+
+NO_CRITERIA: Criteria = MappingProxyType({})
+
+
+class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What some principals may do. Many principals share one. It is part of the keys of cached plans, and is compared
+    by identity.
+
+    read: the rows that may be read. Any other row does not exist for them.
+    update, delete: the rows that may be updated and deleted, of those that may be read.
+    check_create, check_update: what a row must meet after it is created or updated.
+    refused: the types and actions that no rule allows them.
+    """
+
+    read: Criteria = NO_CRITERIA
+    update: Criteria = NO_CRITERIA
+    delete: Criteria = NO_CRITERIA
+    check_create: Criteria = NO_CRITERIA
+    check_update: Criteria = NO_CRITERIA
+    refused: frozenset[tuple[str, Action]] = frozenset()
+
+
+EVERYTHING = Access()
+"""Everything that the declarations allow."""
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Who sends a request, and what this principal may do.
+
+    access: a plan depends on it. values: those for its slots. A plan does not depend on these, so all requests with the
+    same access share it."""
+
+    access: Access = EVERYTHING
+    values: tuple[Any, ...] = ()
+    principal: Principal = ANONYMOUS

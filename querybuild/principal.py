@@ -1,0 +1,37 @@
+"""Defines the principal: who sends a request.
+
+It must not know: HTTP, tokens, declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Who sends a request.
+
+    subject: a stable name, unique for the issuer. Empty for who sends no credentials.
+    issuer: who vouches for the subject, such as the `iss` of a token.
+    roles, scopes: as texts.
+    claims: the JSON object of the token.
+    """
+
+    subject: str = ""
+    issuer: str = ""
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+    claims: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the request has no credentials."""
+        return self is ANONYMOUS
+
+
+ANONYMOUS = Principal()
+"""The principal of a request without credentials. There is only this one."""
