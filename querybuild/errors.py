@@ -12,7 +12,9 @@
     │   └── RequiredLink          a write that would remove a required link
     ├── ResourceNotFound          the resource of the path, or of an operation, does not exist
     ├── BadRequest                raised by custom code
-    └── MethodForbidden           a write that the declaration does not allow
+    ├── MethodForbidden           a write that the declaration does not allow
+    ├── Forbidden                 the rules of access do not allow it to this principal
+    └── Unauthenticated           they do not allow it to anybody without credentials
 
 It must not know: status, code and title. They are one table in `server/errors.py`. Faults of the server are not an
 ApiError; they stay AssertionError or RuntimeError.
@@ -23,6 +25,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
+
+from querybuild.principal import Principal
 
 MAX_ERRORS = 100
 """The most errors that one answer reports."""
@@ -153,6 +157,22 @@ class ResourceNotFound(ApiError):
 
 class MethodForbidden(ApiError):
     """The declaration does not allow this write."""
+
+
+class Forbidden(ApiError):
+    """The rules of access do not allow this to the principal."""
+
+
+class Unauthenticated(ApiError):
+    """The rules of access do not allow this to anybody without credentials, or the credentials are not accepted."""
+
+
+def not_allowed(principal: Principal, what: str, *, pointer: str | None = None) -> Forbidden | Unauthenticated:
+    """Return the error for what the rules of access do not allow. what: a sentence that says what is not allowed. It
+    must not depend on rows that are hidden from the principal."""
+    if principal.is_anonymous:
+        return Unauthenticated(f"{what} Send credentials.", pointer=pointer)
+    return Forbidden(what, pointer=pointer)
 
 
 class Errors(list[ApiError]):

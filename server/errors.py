@@ -233,6 +233,9 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.RelatedNotFound: ErrorRow(404, "related_not_found", "Related Resource Not Found"),
     query_errors.RequiredLink: ErrorRow(403, "required_link", "Required Link"),
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
+    # access
+    query_errors.Unauthenticated: ErrorRow(401, "unauthenticated", "Unauthenticated"),
+    query_errors.Forbidden: ErrorRow(403, "forbidden", "Forbidden"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
     NoFreeId: ErrorRow(409, "conflict", "Conflict"),
     NotWritten: ErrorRow(409, "not_written", "Not Written"),
