@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import assert_never
+from typing import Any, assert_never
 
 from pypika import Field, PostgreSQLQuery, Table
 from pypika import functions as sql_functions
@@ -51,6 +51,22 @@ def table(resource: Resource, alias: str | None = None) -> Table:
 def link_table(link: Link, alias: str | None = None) -> Table:
     """Return a link table."""
     return Table(link.table, schema=link.schema, alias=alias)
+
+
+def into(rows: Table) -> Any:
+    """Return `INSERT INTO "users"`. For PyPika's type hints, `columns`, `set` and `returning` of this are a Field, as
+    for any name of a table's column."""
+    return PostgreSQLQuery.into(rows)
+
+
+def delete_from(rows: Table) -> Any:
+    """Return `DELETE FROM "users"`."""
+    return PostgreSQLQuery.from_(rows).delete()
+
+
+def update_of(rows: Table) -> Any:
+    """Return `UPDATE "users"`."""
+    return PostgreSQLQuery.update(rows)
 
 
 def column(alias: str, name: str) -> Field:

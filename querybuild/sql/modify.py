@@ -1,4 +1,4 @@
-"""Compiles a WritePlan to INSERT, UPDATE and DELETE and to the statements of links.
+"""Compiles a WritePlan to INSERT, UPDATE and DELETE.
 
 It must not know: values. `locks.py` explains which rows are locked.
 """
@@ -10,15 +10,14 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from pypika import Parameter, PostgreSQLQuery, Table
-from pypika.terms import Criterion, ExistsCriterion, Function, NullValue, Term
+from pypika import Parameter, PostgreSQLQuery
+from pypika.terms import Criterion, Term
 
-from querybuild.declarations.resource import Link, Resource, link_of
-from querybuild.declarations.terms import Template, equals_any, escaped_braces
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.terms import Template, escaped_braces
 from querybuild.declarations.types import BIGINT, INT
 from querybuild.planning.plan import (
     Assignment,
-    LinkWrite,
     LockStrength,
     Node,
     Rows,
@@ -28,8 +27,9 @@ from querybuild.planning.plan import (
     node_of,
 )
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import column, columns, from_rows, link_table, one_of, table
+from querybuild.sql.clauses import columns, delete_from, into, one_of, table, update_of
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
+from querybuild.sql.links import ROW, LinkStatements, compile_link
 
 VALUES_TOGETHER = 320
 """How many values one INSERT of several rows writes: so few that the statement is short enough to be kept prepared. 12
@@ -38,25 +38,7 @@ rows of 8 columns take half the time of 12 single rows, and 40 a tenth less than
 _SIZE_DIVISOR = 6
 """If there are too few rows for such a statement, a smaller one is used, whose size is divided by this number."""
 
-ROW, KEYS = Slot("row"), Slot("keys")
 _KEY_SHARE = LockStrength.KEY_SHARE.clause
-_NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
-
-
-class LinkStatements(msgspec.Struct, frozen=True):
-    """The statements that write the links of one relationship. Each is None if the mode does not need it.
-
-    lock: locks the related rows, in the order of their ids. Returns (id, key or null).
-    detach: removes links.
-    attach: creates links.
-    is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
-    """
-
-    lock: Statement | None
-    detach: Statement | None
-    attach: Statement | None
-    is_detached: Statement | None = None
-    is_attached: Statement | None = None
 
 
 class TargetStatement(msgspec.Struct, frozen=True):
@@ -130,27 +112,12 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         targets=targets,
         is_limited=plan.is_limited or (shown is not None and bool(shown.targets)),
         free_ids=_free_ids(plan, shown) if may_meet_taken_ids(plan) else None,
-        links=tuple(_link_statements(link) for link in plan.links),
+        links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
     if statements.row is None or statements.free_ids or not statements.is_repeatable:
         return statements
     return msgspec.structs.replace(statements, alone=_alone(plan, shown, statements.row))
-
-
-# For PyPika's type hints, `columns`, `set` and `returning` of these are a Field, as for any name of a table's column.
-
-
-def _into(rows: Table) -> Any:
-    return PostgreSQLQuery.into(rows)
-
-
-def _delete_from(rows: Table) -> Any:
-    return PostgreSQLQuery.from_(rows).delete()
-
-
-def _update_of(rows: Table) -> Any:
-    return PostgreSQLQuery.update(rows)
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
@@ -171,7 +138,7 @@ def _insert(plan: WritePlan, shown: Node | None) -> Statement:
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     """Return an INSERT. rows: for each row the values of the assignments."""
     columns = [assignment.column for assignment in plan.assignments] or [plan.resource.id.column]
-    query = _into(table(plan.resource)).columns(*columns).insert(*[tuple(row or [Template("DEFAULT")]) for row in rows])
+    query = into(table(plan.resource)).columns(*columns).insert(*[tuple(row or [Template("DEFAULT")]) for row in rows])
     if may_meet_taken_ids(plan):
         query = query.on_conflict(plan.resource.id.column).do_nothing()
     return query
@@ -245,7 +212,7 @@ def _update(plan: WritePlan, shown: Node | None) -> Statement:
     """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
-    query = _update_of(rows)
+    query = update_of(rows)
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
         query = query.set(rows.field(assignment.column), _joined(assignment, value))
@@ -256,7 +223,7 @@ def _delete(plan: WritePlan, shown: Node | None) -> Statement:
     """Compile `DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
-    query = _delete_from(rows).where(_is_row(plan, binds))
+    query = delete_from(rows).where(_is_row(plan, binds))
     return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
@@ -367,123 +334,3 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
     locked = escaped_braces(query.get_sql() + _KEY_SHARE)
     return Template("COALESCE((" + locked + "),{})", value)
-
-
-def _link_statements(link: LinkWrite) -> LinkStatements:
-    through = link_of(link.relationship)
-    return _foreign_key(link) if through is None else _through(link, through)
-
-
-def _foreign_key(link: LinkWrite) -> LinkStatements:
-    """Return the statements for a key in the related rows."""
-    return LinkStatements(
-        lock=_lock_related(link),
-        detach=None if link.mode == "add" else _detach(link),
-        attach=None if link.mode == "remove" else _attach(link),
-    )
-
-
-def _lock_related(link: LinkWrite) -> Statement:
-    """Lock the named rows. A replacement also locks the linked rows. A removal only locks the named rows that are
-    linked, with AND instead of OR.
-
-    `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR NO KEY UPDATE`
-    """
-    binds, rows = Binds(), table(link.target)
-    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
-    query = PostgreSQLQuery.from_(rows).select(id_column, key)
-    meant = equals_any(id_column, binds.request(link.slot))
-    if link.mode != "add":
-        joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
-        meant = Template(joined, meant, key, binds(ROW))
-    query = query.where(one_of(link.rows, meant, binds))
-    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots)
-
-
-def _detach(link: LinkWrite) -> Statement:
-    """Remove locked rows from their owner: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
-    binds, rows = Binds(), table(link.target)
-    query = _update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
-    query = query.where(equals_any(rows.field(link.target.id.column), binds(KEYS)))
-    return Statement(query.get_sql(), binds.slots)
-
-
-def _attach(link: LinkWrite) -> Statement:
-    """Compile `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
-    binds, rows = Binds(), table(link.target)
-    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
-    query = _update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
-    return Statement(query.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW))).get_sql(), binds.slots)
-
-
-def _through(link: LinkWrite, through: Link) -> LinkStatements:
-    """Return the statements for a link table."""
-    return LinkStatements(
-        lock=None if link.mode == "remove" else _lock_linked(link),
-        detach=None if link.mode == "add" else _unlink(link, through),
-        attach=None if link.mode == "remove" else _make_links(link, through),
-        is_detached=None if link.mode == "add" else _find_left(link, through),
-        is_attached=None if link.mode == "remove" else _find_missing(link, through),
-    )
-
-
-def _lock_linked(link: LinkWrite) -> Statement:
-    """Compile `SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
-    binds, rows = Binds(), table(link.target)
-    id_column = rows.field(link.target.id.column)
-    query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
-    meant = equals_any(id_column, binds.request(link.slot))
-    query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
-    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
-
-
-def _unlink(link: LinkWrite, through: Link) -> Statement:
-    """Compile `DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
-    binds, links = Binds(), link_table(through)
-    query = _delete_from(links)
-    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
-
-
-def _find_left(link: LinkWrite, through: Link) -> Statement:
-    """Compile `SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
-    binds, links = Binds(), link_table(through)
-    query = PostgreSQLQuery.from_(links).select(1).limit(1)
-    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
-
-
-def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
-    """Add the condition that a link is one of those to remove."""
-    links = link_table(through)
-    query = query.where(links.field(through.source) == binds(ROW))
-    target_id, named = links.field(through.target), binds.request(link.slot)
-    leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
-    query = query.where(leaves)
-    visible = link.visible
-    if visible is None:
-        return query
-    is_target = Template("{}={}", column(visible.alias, link.target.id.column), column(through.table, through.target))
-    return query.where(ExistsCriterion(from_rows(visible, binds).select(1).where(is_target)))
-
-
-def _make_links(link: LinkWrite, through: Link) -> Statement:
-    """Compile `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO
-    NOTHING`"""
-    binds, links = Binds(), link_table(through)
-    source = Template("{}::" + _sql_type(link.resource), binds(ROW))
-    targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
-    query = _into(links).columns(through.source, through.target).select(source, targets)
-    return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
-
-
-def _find_missing(link: LinkWrite, through: Link) -> Statement:
-    """Compile `SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE
-    "post_id"=$1)) LIMIT 1`"""
-    binds, links = Binds(), link_table(through)
-    query = PostgreSQLQuery.from_(links).select(links.field(through.target))
-    there = query.where(links.field(through.source) == binds(ROW)).get_sql()
-    targets = binds.request(link.slot).get_sql() + "::" + _sql_type(link.target) + "[]"
-    return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
-
-
-def _sql_type(resource: Resource) -> str:
-    return resource.id.type.sql_names[0]

@@ -14,7 +14,7 @@ from querybuild.errors import Errors, RequiredLink, raise_all
 from querybuild.planning.changes import PlannedWrite, related_not_found
 from querybuild.planning.plan import LinkWrite, Statement
 from querybuild.planning.rows import Row
-from querybuild.sql.modify import LinkStatements
+from querybuild.sql.links import LinkStatements
 from serializers.pointers import slot_pointer
 from server.execution.arguments import Arguments
 from server.execution.refusals import not_written

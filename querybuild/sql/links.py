@@ -1,0 +1,159 @@
+"""Compiles the statements that write the links of a row: keys of the related rows, or rows of a link table.
+
+It must not know: values. `locks.py` explains which rows are locked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from pypika import PostgreSQLQuery
+from pypika.terms import ExistsCriterion, Function, NullValue
+
+from querybuild.declarations.resource import Link, Resource, link_of
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import column, delete_from, from_rows, into, link_table, one_of, table, update_of
+
+ROW, KEYS = Slot("row"), Slot("keys")
+_KEY_SHARE = LockStrength.KEY_SHARE.clause
+_NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
+
+
+class LinkStatements(msgspec.Struct, frozen=True):
+    """The statements that write the links of one relationship. Each is None if the mode does not need it.
+
+    lock: locks the related rows, in the order of their ids. Returns (id, key or null).
+    detach: removes links.
+    attach: creates links.
+    is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
+    """
+
+    lock: Statement | None
+    detach: Statement | None
+    attach: Statement | None
+    is_detached: Statement | None = None
+    is_attached: Statement | None = None
+
+
+def compile_link(link: LinkWrite) -> LinkStatements:
+    """Compile the write of a link."""
+    through = link_of(link.relationship)
+    return _foreign_key(link) if through is None else _through(link, through)
+
+
+def _foreign_key(link: LinkWrite) -> LinkStatements:
+    """Return the statements for a key in the related rows."""
+    return LinkStatements(
+        lock=_lock_related(link),
+        detach=None if link.mode == "add" else _detach(link),
+        attach=None if link.mode == "remove" else _attach(link),
+    )
+
+
+def _lock_related(link: LinkWrite) -> Statement:
+    """Lock the named rows. A replacement also locks the linked rows. A removal only locks the named rows that are
+    linked, with AND instead of OR.
+
+    `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR NO KEY UPDATE`
+    """
+    binds, rows = Binds(), table(link.target)
+    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
+    query = PostgreSQLQuery.from_(rows).select(id_column, key)
+    meant = equals_any(id_column, binds.request(link.slot))
+    if link.mode != "add":
+        joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
+        meant = Template(joined, meant, key, binds(ROW))
+    query = query.where(one_of(link.rows, meant, binds))
+    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots)
+
+
+def _detach(link: LinkWrite) -> Statement:
+    """Remove locked rows from their owner: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
+    binds, rows = Binds(), table(link.target)
+    query = update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
+    query = query.where(equals_any(rows.field(link.target.id.column), binds(KEYS)))
+    return Statement(query.get_sql(), binds.slots)
+
+
+def _attach(link: LinkWrite) -> Statement:
+    """Compile `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
+    binds, rows = Binds(), table(link.target)
+    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
+    query = update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
+    return Statement(query.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW))).get_sql(), binds.slots)
+
+
+def _through(link: LinkWrite, through: Link) -> LinkStatements:
+    """Return the statements for a link table."""
+    return LinkStatements(
+        lock=None if link.mode == "remove" else _lock_linked(link),
+        detach=None if link.mode == "add" else _unlink(link, through),
+        attach=None if link.mode == "remove" else _make_links(link, through),
+        is_detached=None if link.mode == "add" else _find_left(link, through),
+        is_attached=None if link.mode == "remove" else _find_missing(link, through),
+    )
+
+
+def _lock_linked(link: LinkWrite) -> Statement:
+    """Compile `SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
+    binds, rows = Binds(), table(link.target)
+    id_column = rows.field(link.target.id.column)
+    query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
+    meant = equals_any(id_column, binds.request(link.slot))
+    query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
+    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
+
+
+def _unlink(link: LinkWrite, through: Link) -> Statement:
+    """Compile `DELETE FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2)`"""
+    binds, links = Binds(), link_table(through)
+    query = delete_from(links)
+    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
+
+
+def _find_left(link: LinkWrite, through: Link) -> Statement:
+    """Compile `SELECT 1 FROM "post_tags" WHERE "post_id"=$1 AND "tag_id"<>ALL($2) LIMIT 1`"""
+    binds, links = Binds(), link_table(through)
+    query = PostgreSQLQuery.from_(links).select(1).limit(1)
+    return Statement(_leaving(query, link, through, binds).get_sql(), binds.slots)
+
+
+def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
+    """Add the condition that a link is one of those to remove."""
+    links = link_table(through)
+    query = query.where(links.field(through.source) == binds(ROW))
+    target_id, named = links.field(through.target), binds.request(link.slot)
+    leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
+    query = query.where(leaves)
+    visible = link.visible
+    if visible is None:
+        return query
+    is_target = Template("{}={}", column(visible.alias, link.target.id.column), column(through.table, through.target))
+    return query.where(ExistsCriterion(from_rows(visible, binds).select(1).where(is_target)))
+
+
+def _make_links(link: LinkWrite, through: Link) -> Statement:
+    """Compile `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO
+    NOTHING`"""
+    binds, links = Binds(), link_table(through)
+    source = Template("{}::" + _sql_type(link.resource), binds(ROW))
+    targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
+    query = into(links).columns(through.source, through.target).select(source, targets)
+    return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
+
+
+def _find_missing(link: LinkWrite, through: Link) -> Statement:
+    """Compile `SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE
+    "post_id"=$1)) LIMIT 1`"""
+    binds, links = Binds(), link_table(through)
+    query = PostgreSQLQuery.from_(links).select(links.field(through.target))
+    there = query.where(links.field(through.source) == binds(ROW)).get_sql()
+    targets = binds.request(link.slot).get_sql() + "::" + _sql_type(link.target) + "[]"
+    return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
+
+
+def _sql_type(resource: Resource) -> str:
+    return resource.id.type.sql_names[0]
