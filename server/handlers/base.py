@@ -20,6 +20,7 @@ from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
 from querybuild.planning.context import Context
+from querybuild.principal import ANONYMOUS
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,
@@ -40,7 +41,7 @@ from server.http.answering import Exchange, http_date
 from server.http.headers import Headers
 from server.http.negotiation import ANY, MEDIA_TYPE, MediaType, check_accept, check_content_type
 from server.http.request import Request
-from server.limits.clients import client_key, current_client
+from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
 from server.routes import NOT_ALLOWED, Route
@@ -113,6 +114,8 @@ class Handler(Receiving):
         if method == "OPTIONS":
             return
         self.context = self.engine.authenticate(self.request)
+        if self.context.principal is not ANONYMOUS:
+            self._count_for_principal()
         check_accept(", ".join(headers.by_name.get("Accept", ())), self._method.answers)
         if method in WRITES:
             self._prepare_write()
@@ -132,6 +135,17 @@ class Handler(Receiving):
             running.begin(self)
         else:
             self._waits_for_body = True
+
+    def _count_for_principal(self) -> None:
+        """Count the request for its principal, and not for its address any more: clients behind one address do not use
+        each other's shares, and one client with many addresses has one share. Raises TooManyRequests."""
+        client = principal_key(self.context.principal, self.client)
+        if client == self.client:
+            return
+        if self._running.is_at_client_limit(client):
+            raise too_many_requests()
+        self._running.move(self, client)
+        current_client.set(client)
 
     def body_arrived(self) -> None:
         """Count the request, because all of its body has arrived."""

@@ -173,6 +173,14 @@ class Running:
         else:
             del self._at_work_by_client[request.client]
 
+    def move(self, request: RunningRequest, client: str) -> None:
+        """Count the request for another client, because its principal is known now."""
+        is_at_work = request.is_at_work
+        self.end(request)
+        request.client = client
+        if is_at_work:
+            self.begin(request)
+
     def discard(self, request: RunningRequest) -> None:
         """Stop tracking the request: the response has been sent, or the connection is closed."""
         self.end(request)

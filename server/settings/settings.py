@@ -400,9 +400,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_requests_per_client: Annotated[
         Positive | None,
         Meta(
-            description="Connections to PostgreSQL that the requests of one client (an address) may hold at once; each "
-            "worker has its share, at least one. Further requests wait, and are a 429 after acquire_timeout_seconds. "
-            "Without it half of pool_size, and all of it while none of the client's requests takes 0.05 s."
+            description="Connections to PostgreSQL that the requests of one client may hold at once: of the subject of "
+            "a token, else of an address; each worker has its share, at least one. Further requests wait, and are a "
+            "429 after acquire_timeout_seconds. Without it half of pool_size, and all of it while none of the client's "
+            "requests takes 0.05 s."
         ),
         LOAD,
     ] = None

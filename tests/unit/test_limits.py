@@ -9,8 +9,10 @@ import resource
 import msgspec
 import pytest
 
+from querybuild.principal import ANONYMOUS, Principal
 from server.errors import OutcomeUnknown, RequestTimeout
 from server.limits import per_worker
+from server.limits.clients import principal_key
 from server.limits.per_worker import (
     MIN_CONNECTIONS,
     OWN_DESCRIPTORS,
@@ -244,6 +246,33 @@ def test_one_client_has_at_most_half(max_requests: int, client_limit: int) -> No
     for one in requests:
         running.end(one)
     assert running._at_work_by_client == {}
+
+
+def test_a_request_moves_to_its_principal() -> None:
+    """Whether it is at work already or not."""
+    running, at_work, arriving = Running(4), Request(), Request()
+    running.begin(at_work)
+    for one in (at_work, arriving):
+        running.move(one, "ann")
+    running.begin(arriving)
+    assert (running.at_work, running._at_work_by_client) == (2, {"ann": 2})
+    assert (running.is_at_client_limit("ann"), running.is_at_client_limit("10.0.0.1")) == (True, False)
+    for one in (at_work, arriving):
+        running.end(one)
+    assert (running.at_work, running._at_work_by_client) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("principal", "key"),
+    [
+        (Principal(subject="ann", issuer="https://login"), "https://login\0ann"),
+        (Principal(subject="10.0.0.1"), "\x0010.0.0.1"),
+        (Principal(roles=frozenset({"editor"})), "10.0.0.1"),
+        (ANONYMOUS, "10.0.0.1"),
+    ],
+)
+def test_the_client_of_a_principal(principal: Principal, key: str) -> None:
+    assert principal_key(principal, "10.0.0.1") == key
 
 
 def test_streams_do_not_count_as_others() -> None:
