@@ -161,3 +161,48 @@ def _directive(text: str) -> str:
     if name.lower() in _SECONDS and (value is None or re.fullmatch("[0-9]+", value) is None):
         raise ValueError(f"{name} wants a number of seconds: {name}=60")
     return text
+
+
+_URL = re.compile(r"https?://([A-Za-z0-9._~:/\[\]!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(\?[!-~]*)?")
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
+
+
+def web_url(text: str) -> str:
+    """Check the URL of a document or an endpoint (RFC 3986, 3)."""
+    expected = "expected a URL such as https://login.example.org/keys, without user name, password and fragment"
+    try:
+        has_host = _URL.fullmatch(text) is not None and bool(urlsplit(text).hostname) and urlsplit(text).port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ValueError(f"{expected}, not {text!r}")
+    return text
+
+
+def issuer(text: str) -> str:
+    """Check an issuer (RFC 8414, 2), which is compared as it is: a slash at its end counts."""
+    if "?" in text:
+        raise ValueError(f"an issuer has no query: {text!r}")
+    return web_url(text)
+
+
+def web_url_or_path(text: str) -> str:
+    """Check a URL, or return a path as it is. The start reads the file."""
+    return web_url(text) if "://" in text else text
+
+
+def auth_algorithms(text: str) -> str:
+    """Check names of signature algorithms (RFC 7518, 3.1, RFC 8037), separated by commas.
+
+    >>> auth_algorithms("RS256, ES256")
+    'RS256,ES256'
+    """
+    names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
+    known = (*_ALGORITHMS, *_SECRET_ALGORITHMS)
+    unknown = [one for one in names if one not in known]
+    if unknown:
+        raise ValueError(f"expected names out of {', '.join(known)}, with commas between; not {unknown[0]!r}")
+    if len({one in _SECRET_ALGORITHMS for one in names}) > 1:
+        raise ValueError("HS256, HS384 and HS512 are not accepted together with algorithms of public keys")
+    return ",".join(names)

@@ -42,6 +42,8 @@ PORT = About("Listening", takes_restart=True)
 DATA = About("Data")
 MIGRATIONS = About("Migrations", is_of_commands=True)
 FRONT = "Browsers, caches and proxies"
+ACCESS = "Authentication"
+AUTHENTICATION = About(ACCESS)
 CONNECTIONS = About("Connections to PostgreSQL")
 CONNECTING = About("Connections to PostgreSQL", is_of_commands=True)
 LISTS = About("Lists and includes")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from server.settings.access import access_contradictions
 from server.settings.groups import PREFIX, Setting, shown
 from server.settings.settings import (
     CONFIG_VARIABLE,
@@ -175,6 +176,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"max_url_bytes ({settings.max_url_bytes}) must be below "
             f"max_header_bytes ({settings.max_header_bytes}), which counts the URL too"
         )
+    yield from access_contradictions(settings)
 
 
 def as_toml(loaded: Loaded) -> str:

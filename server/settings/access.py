@@ -1,0 +1,146 @@
+"""Defines the settings that say who may use the server: the tokens that it accepts, and who may read its metrics."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta
+
+from server.settings import checks
+from server.settings.front import FrontSettings
+from server.settings.groups import ACCESS, AUTHENTICATION, About, Text
+
+
+class AccessSettings(FrontSettings, frozen=True, kw_only=True):
+    """The settings of authentication, after those of the front. `Settings` has both."""
+
+    auth_issuer: Annotated[
+        str | None,
+        Meta(
+            description="The issuer of the tokens, as in their iss. Its keys are found by OpenID Connect discovery or "
+            "RFC 8414, unless auth_jwks or auth_secret_file has them. Without this and those, and without "
+            "auth_introspection_url, nobody is asked for a token."
+        ),
+        About(ACCESS, metavar="URL", check=checks.issuer),
+    ] = None
+    auth_jwks: Annotated[
+        Text | None,
+        Meta(description="The issuer's public keys: the URL or the file of a JSON Web Key Set (RFC 7517)."),
+        About(ACCESS, metavar="URL|FILE", expected="a URL or a path", check=checks.web_url_or_path),
+    ] = None
+    auth_secret_file: Annotated[
+        Path | None,
+        Meta(
+            description="A file with the secret of tokens with HS256, HS384 or HS512, at least 32, 48 or 64 bytes; a "
+            "line break at its end is not part of it."
+        ),
+        About(ACCESS, metavar="FILE"),
+    ] = None
+    auth_audience: Annotated[
+        Text | None,
+        Meta(description="The name of this server in the aud of tokens. Tokens for other servers are refused."),
+        About(ACCESS, metavar="NAME"),
+    ] = None
+    auth_algorithms: Annotated[
+        Text | None,
+        Meta(
+            description="The signature algorithms to accept, with commas between. Without it RS256, PS256, ES256, "
+            "ES384 and EdDSA, or with auth_secret_file HS256, HS384 and HS512. A key is used only for algorithms of "
+            "its type."
+        ),
+        About(ACCESS, metavar="NAMES", check=checks.auth_algorithms),
+    ] = None
+    auth_leeway_seconds: Annotated[
+        int,
+        Meta(ge=0, le=300, description="How far the clocks of the issuer and of this server may differ."),
+        AUTHENTICATION,
+    ] = 10
+    auth_roles_claim: Annotated[
+        Text,
+        Meta(
+            description="The claim with the roles, a list of texts or one text. Dots lead into objects, as in "
+            "realm_access.roles, unless the token has a claim with that whole name."
+        ),
+        About(ACCESS, metavar="CLAIM"),
+    ] = "roles"
+    auth_keys_hours: Annotated[
+        float,
+        Meta(gt=0, le=720, description="How long keys are used while the issuer cannot be reached."),
+        AUTHENTICATION,
+    ] = 24.0
+    auth_introspection_url: Annotated[
+        str | None,
+        Meta(
+            description="Where tokens that are no JWT are asked for (RFC 7662), and all tokens if auth_issuer, "
+            "auth_jwks and auth_secret_file are not set."
+        ),
+        About(ACCESS, metavar="URL", check=checks.web_url),
+    ] = None
+    auth_introspection_client_id: Annotated[
+        Text | None,
+        Meta(description="The name of this server as a client of auth_introspection_url."),
+        About(ACCESS, metavar="NAME"),
+    ] = None
+    auth_introspection_secret_file: Annotated[
+        Path | None,
+        Meta(description="A file with the secret of auth_introspection_client_id."),
+        About(ACCESS, metavar="FILE"),
+    ] = None
+    auth_allow_http: Annotated[
+        bool,
+        Meta(
+            description="Ask the issuer over http, which anybody on the way can read and change. Without it only "
+            "loopback addresses may be http."
+        ),
+        AUTHENTICATION,
+    ] = False
+    auth_admin: Annotated[
+        Text | None,
+        Meta(
+            description="The role or scope that /-/metrics needs on the main port if authentication is configured; "
+            "without it nobody has it there."
+        ),
+        About(ACCESS, metavar="NAME"),
+    ] = None
+
+    @property
+    def takes_jwts(self) -> bool:
+        """Whether there are keys to verify tokens with."""
+        return any((self.auth_issuer, self.auth_jwks, self.auth_secret_file))
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether clients may send tokens."""
+        return self.takes_jwts or self.auth_introspection_url is not None
+
+
+def access_contradictions(settings: AccessSettings) -> Iterator[str]:
+    """Yield a line for each pair of these settings that contradict each other, and for what is missing."""
+    if settings.auth_jwks and settings.auth_secret_file:
+        yield "auth_jwks and auth_secret_file exclude each other: tokens have either public keys or a secret"
+    if settings.takes_jwts and not settings.auth_audience:
+        yield "auth_audience is missing: without it, tokens for other servers of the issuer would be accepted"
+    has_client = [
+        settings.auth_introspection_client_id is not None,
+        settings.auth_introspection_secret_file is not None,
+    ]
+    if settings.auth_introspection_url and not all(has_client):
+        yield "auth_introspection_url needs auth_introspection_client_id and auth_introspection_secret_file"
+    algorithms = settings.auth_algorithms or ""
+    if algorithms and algorithms.startswith("HS") != (settings.auth_secret_file is not None):
+        yield "auth_algorithms: HS256, HS384 and HS512 are for auth_secret_file, and only they"
+    for name in ("auth_issuer", "auth_jwks", "auth_introspection_url"):
+        url = getattr(settings, name) or ""
+        if not settings.auth_allow_http and url.startswith("http://") and not is_loopback(url):
+            yield f"{name} must be https, unless its host is a loopback address or auth_allow_http is set"
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether the host of a URL is this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
