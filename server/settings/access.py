@@ -1,9 +1,10 @@
-"""Defines the settings that say who may use the server: the tokens that it accepts, and who may read its metrics."""
+"""Defines the settings that say who may use the server: the tokens that it accepts, who may read its metrics, and the
+roles of PostgreSQL that requests have."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -104,6 +105,35 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
         ),
         About(ACCESS, metavar="NAME"),
     ] = None
+    row_security: Annotated[
+        Literal["off", "postgresql"],
+        Meta(
+            description="With postgresql, all statements of a request run with a role of PostgreSQL and with claims "
+            "in request.jwt.claims, for databases that have policies of row-level security."
+        ),
+        AUTHENTICATION,
+    ] = "off"
+    auth_role_claim: Annotated[
+        Text,
+        Meta(
+            description="The claim with the role for row_security, one text. Dots lead into objects, as for "
+            "auth_roles_claim."
+        ),
+        About(ACCESS, metavar="CLAIM"),
+    ] = "role"
+    auth_roles_allowed: Annotated[
+        Text | None,
+        Meta(description="The roles that this claim may name, with commas between. Any other is a 403."),
+        About(ACCESS, metavar="ROLES", check=checks.role_names),
+    ] = None
+    auth_anonymous_role: Annotated[
+        Text | None,
+        Meta(
+            description="The role for row_security of requests without credentials, and of tokens without the claim. "
+            "Without it they are a 401 and a 403."
+        ),
+        About(ACCESS, metavar="ROLE", check=checks.role_name),
+    ] = None
 
     @property
     def takes_jwts(self) -> bool:
@@ -135,6 +165,8 @@ def access_contradictions(settings: AccessSettings) -> Iterator[str]:
         url = getattr(settings, name) or ""
         if not settings.auth_allow_http and url.startswith("http://") and not is_loopback(url):
             yield f"{name} must be https, unless its host is a loopback address or auth_allow_http is set"
+    if settings.row_security != "off" and not (settings.auth_roles_allowed or settings.auth_anonymous_role):
+        yield "row_security needs auth_roles_allowed, auth_anonymous_role or both"
 
 
 def is_loopback(url: str) -> bool:

@@ -164,6 +164,7 @@ def _directive(text: str) -> str:
 
 
 _URL = re.compile(r"https?://([A-Za-z0-9._~:/\[\]!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(\?[!-~]*)?")
+MAX_ROLE_BYTES = 63
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 
@@ -206,3 +207,19 @@ def auth_algorithms(text: str) -> str:
     if len({one in _SECRET_ALGORITHMS for one in names}) > 1:
         raise ValueError("HS256, HS384 and HS512 are not accepted together with algorithms of public keys")
     return ",".join(names)
+
+
+def role_names(text: str) -> str:
+    """Check names of roles of PostgreSQL, separated by commas.
+
+    >>> role_names("authenticated, editor")
+    'authenticated,editor'
+    """
+    return ",".join(dict.fromkeys(role_name(one.strip()) for one in text.split(",")))
+
+
+def role_name(name: str) -> str:
+    """Check the name of a role of PostgreSQL, as the catalog has it. `none` is no name: it stands for no role."""
+    if not name or name == "none" or "," in name or len(name.encode()) > MAX_ROLE_BYTES:
+        raise ValueError(f"expected the name of a role, of at most {MAX_ROLE_BYTES} bytes, not {name!r}")
+    return name
