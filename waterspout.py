@@ -2,6 +2,7 @@
 
 from pypika import Table, functions
 
+from querybuild.declarations.access import ANYONE, NOW, SIGNED_IN, SUBJECT, Allow, Claim, Role, Scope
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.hooks import Hooks, Written
@@ -43,11 +44,14 @@ from querybuild.declarations.types import (
 )
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, BadRequest
+from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Identifier, LinkageChange
 from server.execution.hooks import Connection, Writing
 from server.handlers.custom import CustomHandler
 
 __all__ = [
+    "ANONYMOUS",
+    "ANYONE",
     "BIGINT",
     "BOOL",
     "BYTEA",
@@ -59,24 +63,29 @@ __all__ = [
     "JSON",
     "JSONB",
     "JSONB_CONTAINS",
+    "NOW",
     "NUMERIC",
     "NUMERIC_NUMBER",
     "OPAQUE",
     "REAL",
     "RELATIONSHIP_METHODS",
     "RESOURCE_METHODS",
+    "SIGNED_IN",
     "SMALLINT",
+    "SUBJECT",
     "TEXT",
     "TIME",
     "TIMESTAMP",
     "TIMESTAMPTZ",
     "UUID",
+    "Allow",
     "ApiError",
     "Attribute",
     "BadRequest",
     "Catalog",
     "CatalogError",
     "Change",
+    "Claim",
     "Connection",
     "CustomHandler",
     "Hooks",
@@ -85,7 +94,10 @@ __all__ = [
     "Link",
     "LinkageChange",
     "Operator",
+    "Principal",
     "Resource",
+    "Role",
+    "Scope",
     "Table",
     "Template",
     "ToMany",

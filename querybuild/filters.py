@@ -79,6 +79,11 @@ class FilterReader:
         except JsonFault as error:
             self.refuse("", f"The filter is not valid JSON: {error}.")
             return ()
+        return self.tree(parameter, tree)
+
+    def tree(self, parameter: str, tree: Any) -> tuple[FilterNode, ...]:
+        """Parse a filter that is a JSON tree already."""
+        self.parameter = parameter
         return self.items(tree, "", 1)
 
     def simple(self, parameter: str, name: str, op: str, text: str) -> tuple[FilterNode, ...]:

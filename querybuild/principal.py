@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 
-class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """Who sends a request.
 
     subject: a stable name, unique for the issuer. Empty for who sends no credentials.
@@ -35,3 +35,21 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 ANONYMOUS = Principal()
 """The principal of a request without credentials. There is only this one."""
+
+
+def claim_of(claims: Mapping[str, Any], path: str) -> Any:
+    """Return the claim at a path of names, separated by dots, or None. Names may contain dots themselves: the longest
+    name comes first.
+
+    >>> claim_of({"realm_access": {"roles": ["editor"]}}, "realm_access.roles")
+    ['editor']
+    """
+    if path in claims:
+        return claims[path]
+    end = path.rfind(".")
+    while end > 0:
+        inner = claims.get(path[:end])
+        if isinstance(inner, Mapping) and (found := claim_of(inner, path[end + 1 :])) is not None:
+            return found
+        end = path.rfind(".", 0, end)
+    return None

@@ -25,9 +25,10 @@ from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.planning.rows import nodes
+from querybuild.planning.rules import read_rules
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
-from querybuild.principal import Principal
+from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Limits, Page, Query
 from querybuild.sql.clauses import reads_other_rows
 from querybuild.sql.select import ReadStatements
@@ -159,6 +160,7 @@ class Engine:
         self.schema = schema
         self.authenticate = authenticate
         self.checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
+        self._rules = read_rules(self.catalog, self.checks)
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
@@ -169,8 +171,10 @@ class Engine:
         self.encoders = Encoders(self.base_url, make_cache)
 
     def context_of(self, principal: Principal) -> Context:
-        """Return the context of the requests of a principal."""
-        return Context(principal=principal)
+        """Return the context of the requests of a principal. Raises what the functions of the rules raise."""
+        if self._rules is not None:
+            return self._rules.context_of(principal)
+        return ANYBODY if principal is ANONYMOUS else Context(principal=principal)
 
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:

@@ -67,11 +67,35 @@ class Scope(msgspec.Struct, frozen=True):
         return f"scope {self.name}"
 
 
-Audience = Anyone | SignedIn | Role | Scope | Callable[[Principal], bool]
+Declared = Anyone | SignedIn | Role | Scope
+Audience = Declared | Callable[[Principal], bool]
 """For whom a rule is. A function gets the principal, and only depends on it."""
 
 ANYONE = Anyone()
 SIGNED_IN = SignedIn()
+
+
+def has_principal(audience: Audience, principal: Principal) -> bool:
+    """Return whether the audience has the principal. Raises any exception of a function, and TypeError if the function
+    returns no bool: both are faults of custom code, and nothing is allowed then."""
+    if isinstance(audience, Declared):
+        return audience.has(principal)
+    found = audience(principal)
+    if found is not True and found is not False:
+        raise TypeError(f"the {audience_name(audience)} must return True or False, not {type(found).__name__}")
+    return found
+
+
+def audience_name(audience: Audience) -> str:
+    """Return the name of an audience, for messages."""
+    if isinstance(audience, Declared):
+        return str(audience)
+    return f"function {getattr(audience, '__name__', type(audience).__name__)}"
+
+
+def audiences_of(declared: Audience | tuple[Audience, ...]) -> tuple[Audience, ...]:
+    """Return the audiences of `read_by` or `write_by`."""
+    return tuple(declared) if isinstance(declared, tuple | list) else (declared,)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -123,7 +147,7 @@ class Allow:
         self.to = to
         self.actions = actions
         self.rows = rows
-        self.check = rows if check is None else check
+        self.check = check
         self.assign = assign or {}
 
     def allows(self, action: Action) -> bool:

@@ -24,6 +24,7 @@ from querybuild.declarations.values import ValueFault, json_of
 MAX_PATTERN = 200
 """How many characters a regular expression may have."""
 
+Arity = Literal["one", "list", "pair"]
 Applies = Callable[[Attribute], bool]
 
 
@@ -36,7 +37,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     name: str
     aliases: tuple[str, ...] = ()
-    arity: Literal["one", "list", "pair"] = "one"
+    arity: Arity = "one"
     applies: Applies
     criterion: Callable[..., Criterion]
     on_null: Callable[[Term], Criterion] | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.access import Allow
 from querybuild.declarations.hooks import Hooks
 from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
 
@@ -233,7 +234,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     schema: the schema of the table, which every statement contains; without it, the table is in the database's default
     schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
     allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
-    deleted rows. hooks: custom code around its writes.
+    deleted rows. hooks: custom code around its writes. access: the rules for who may do what with which rows.
     """
 
     type: str
@@ -248,6 +249,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     in_operations: bool = True
     soft_delete: bool = False
     hooks: Hooks = Hooks()
+    access: tuple[Allow, ...] = ()
 
     @property
     def id_type(self) -> IdType:

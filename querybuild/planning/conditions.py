@@ -6,19 +6,19 @@ The aliases of a read are also chosen here, for filters and for sorts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.operators import OperatorRow, all_names, element_type, find_operator, operator_names
+from querybuild.declarations.operators import Arity, OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
 from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
-from querybuild.planning.context import Access, Context
+from querybuild.planning.context import Context
 from querybuild.planning.plan import ColumnRef, Condition, CustomTest, Exists, Logic, Rows, Slot, Test
-from querybuild.planning.rowsets import ANY_ROW, hides, open_related, open_rows, with_conditions
+from querybuild.planning.rowsets import hides, open_related, open_rows, with_conditions
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter
 
 MakeCondition = Callable[[ColumnRef], Condition | None]
@@ -41,21 +41,13 @@ separately."""
 
 
 class ConditionPlanner:
-    """Plans the conditions of one request. It chooses the aliases t0, t1, ... and collects the values.
+    """Plans the conditions of one request. It chooses the aliases t0, t1, ... and collects the values."""
 
-    is_of_context: it plans the criteria of a context. Then the aliases are "criterion 0", "criterion 1", ..., because
-    these criteria are also used in statements that write, where tables have no alias. No table has such a name.
-    """
+    alias_prefix = "t"
+    source: Literal["request", "context"] = "request"
+    """The source of the slots."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        context: Context,
-        limits: Limits,
-        errors: list[ApiError],
-        *,
-        is_of_context: bool = False,
-    ) -> None:
+    def __init__(self, catalog: Catalog, context: Context, limits: Limits, errors: list[ApiError]) -> None:
         self.catalog = catalog
         self.context = context
         self.limits = limits
@@ -63,10 +55,9 @@ class ConditionPlanner:
         self.values: list[Any] = []
         # For each converted val: its index in the request, and the function that converts it.
         self.readers: list[tuple[int, ReadValue]] = []
-        self._is_of_context = is_of_context
         self._alias_count = 0
         self._step_depth = 0
-        self._step_count = 0
+        self.step_count = 0
         # Whether null and false have different results for the condition that is being planned. They have below a
         # `not`, but not in the WHERE of an EXISTS.
         self._is_negated = False
@@ -82,12 +73,12 @@ class ConditionPlanner:
 
     def _counted(self, rows: Rows) -> Rows:
         """Count the steps of the criteria like those of the filter, because PostgreSQL plans them together."""
-        self._step_count += sum(map(steps_of, rows.criteria))
+        self.step_count += sum(map(steps_of, rows.criteria))
         return rows
 
     def _alias(self) -> str:
         self._alias_count += 1
-        return f"{'criterion ' if self._is_of_context else 't'}{self._alias_count - 1}"
+        return f"{self.alias_prefix}{self._alias_count - 1}"
 
     def slot(self, value: Any) -> int:
         """Add a value. Return the index of its slot."""
@@ -98,12 +89,6 @@ class ConditionPlanner:
         """Plan filter nodes that are combined with AND. Invalid ones are appended to the errors and left out."""
         planned = [self.condition(node, resource, alias) for node in nodes]
         return tuple(condition for condition in planned if condition is not None)
-
-    def criteria(self, nodes: tuple[FilterNode, ...], resource: Resource) -> tuple[Condition, ...]:
-        """Plan the criteria of a resource. Their steps are counted from zero: those of other resources are in other
-        places of a statement."""
-        self._step_count = 0
-        return self.plan(nodes, resource, ANY_ROW)
 
     def condition(self, node: FilterNode, resource: Resource, alias: str) -> Condition | None:
         """Plan a filter node. Return None if it is invalid."""
@@ -170,7 +155,7 @@ class ConditionPlanner:
         first: Relationship | None = None
         for name, other in zip(path.split(".")[:-1], field.split(".")[:-1], strict=False):
             relationship = resource.relationship(name)
-            if name != other or relationship is None or not relationship.filterable:
+            if name != other or relationship is None or not self.may_follow(relationship):
                 return None
             first = first or relationship
             if relationship.is_to_many:
@@ -237,8 +222,8 @@ class ConditionPlanner:
             return None
         rows = self.related(resource, alias, relationship)
         self._step_depth += 1
-        self._step_count += 1
-        is_separate = self._step_count > MAX_JOINED_STEPS
+        self.step_count += 1
+        is_separate = self.step_count > MAX_JOINED_STEPS
         was_negated, self._is_negated = self._is_negated, False
         conditions = inner(rows)
         self._is_negated = was_negated
@@ -249,7 +234,15 @@ class ConditionPlanner:
         if name == "id":
             return self.catalog.id_of(resource)
         attribute = resource.attribute(name)
-        return attribute if attribute is not None and attribute.is_filterable else None
+        return attribute if attribute is not None and self.may_compare(attribute) else None
+
+    def may_compare(self, attribute: Attribute) -> bool:
+        """Return whether filters may use the attribute."""
+        return attribute.is_filterable
+
+    def may_follow(self, relationship: Relationship) -> bool:
+        """Return whether filters may go over the relationship."""
+        return relationship.filterable
 
     def _to_one_named(self, name: str, resource: Resource) -> ToOne | None:
         """Return the to-one that `group` or `group_id` refers to."""
@@ -263,12 +256,12 @@ class ConditionPlanner:
         self, node: FieldFilter | RelationFilter, name: str, resource: Resource, *, is_last: bool = False
     ) -> Relationship | None:
         relationship = resource.relationship(name)
-        if relationship is not None and relationship.filterable:
+        if relationship is not None and self.may_follow(relationship):
             return relationship
-        known = [relation.name for relation in resource.relationships if relation.filterable]
+        known = [relation.name for relation in resource.relationships if self.may_follow(relation)]
         what = "relationship"
         if is_last:
-            attributes = [found.name for found in resource.attributes if found.is_filterable]
+            attributes = [found.name for found in resource.attributes if self.may_compare(found)]
             known = ["id", *attributes, *known]
             what = "attribute or relationship"
         detail = f"{resource.type} has no {what} {quoted(name)}.{nearest(name, known)}"
@@ -292,20 +285,24 @@ class ConditionPlanner:
             return None
         try:
             if not isinstance(operator, OperatorRow):
-                [slot] = self._slots(node, _custom_reader(operator, attribute, self.limits, is_text=node.is_text))
+                reader = _custom_reader(operator, attribute, self.limits, is_text=node.is_text)
+                [slot] = self.slots(node, reader, attribute, "one")
                 return CustomTest(operator, left, slot)
             return self._against_value(node, operator, left)
         except ValueFault as error:
-            shown = quoted(node.val) if node.is_text else shortened(dump_json(node.val))
+            shown = quoted(node.val) if node.is_text else self.shown(node.val)
             self._refuse(node, f"the value for {quoted(node.name)} must be {error}, not {shown}.")
             return None
 
-    def _slots(self, node: FieldFilter, read: ReadValue) -> tuple[Slot, ...]:
+    def shown(self, val: Any) -> str:
+        """Return a val for an error."""
+        return shortened(dump_json(val))
+
+    def slots(self, node: FieldFilter, read: ReadValue, attribute: Attribute, arity: Arity) -> tuple[Slot, ...]:
         """Convert the val of the filter. Return the slots of its values. Raises ValueFault."""
         values = read(node.val)
         self.readers.append((node.index, read))
-        source: Literal["request", "context"] = "context" if self._is_of_context else "request"
-        return tuple([Slot(source, self.slot(value)) for value in values])
+        return tuple([Slot(self.source, self.slot(value)) for value in values])
 
     def _against_field(
         self, node: FieldFilter, row: OperatorRow, left: ColumnRef, path: str, resource: Resource, alias: str
@@ -329,7 +326,8 @@ class ConditionPlanner:
         if row.only_null(attribute):
             self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
             return None
-        return Test(row, left, "value", self._slots(node, _reader(row, attribute, self.limits, is_text=node.is_text)))
+        reader = _reader(row, attribute, self.limits, is_text=node.is_text)
+        return Test(row, left, "value", self.slots(node, reader, attribute, row.arity))
 
     def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:
         names = operator_names(attribute)
@@ -341,17 +339,6 @@ class ConditionPlanner:
 
     def _refuse(self, node: FieldFilter | RelationFilter, detail: str) -> None:
         self.errors.append(fault(node.source, detail))
-
-
-def context_of(
-    filters: Mapping[str, tuple[FilterNode, ...]], catalog: Catalog, limits: Limits, errors: list[ApiError]
-) -> Context:
-    """Return a context whose criteria are filters. filters: by resource type. Appends FilterError to errors.
-
-    The steps of these filters see all rows: the criteria of other resources do not apply to them."""
-    planner = ConditionPlanner(catalog, Context(), limits, errors, is_of_context=True)
-    criteria = {name: planner.criteria(nodes, catalog.by_type[name]) for name, nodes in filters.items()}
-    return Context(Access(read=criteria), tuple(planner.values))
 
 
 def steps_of(condition: Condition) -> int:

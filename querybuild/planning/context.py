@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.access import Action
+from querybuild.declarations.resource import Resource
+from querybuild.errors import not_allowed, quoted
 from querybuild.planning.plan import Condition
 from querybuild.principal import ANONYMOUS, Principal
 
@@ -22,6 +24,17 @@ Criteria = Mapping[str, tuple[Condition, ...]]
 NO_CRITERIA: Criteria = MappingProxyType({})
 
 
+class AssignedField(msgspec.Struct, frozen=True):
+    """A field that a rule sets when a row is created: an attribute, or a to-one with its key in the row.
+
+    index: that of its native value in `Context.values`.
+    is_fixed: whether a client must not send another value. If False, a rule allows the creation without setting it."""
+
+    name: str
+    index: int
+    is_fixed: bool
+
+
 class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What some principals may do. Many principals share one. It is part of the keys of cached plans, and is compared
     by identity.
@@ -30,6 +43,7 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     update, delete: the rows that may be updated and deleted, of those that may be read.
     check_create, check_update: what a row must meet after it is created or updated.
     refused: the types and actions that no rule allows them.
+    assigned: by the JSON:API type, the fields that rules set when a row is created.
     """
 
     read: Criteria = NO_CRITERIA
@@ -38,10 +52,20 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     check_create: Criteria = NO_CRITERIA
     check_update: Criteria = NO_CRITERIA
     refused: frozenset[tuple[str, Action]] = frozenset()
+    assigned: Mapping[str, tuple[AssignedField, ...]] = MappingProxyType({})
 
 
 EVERYTHING = Access()
 """Everything that the declarations allow."""
+
+
+def check_action(resource: Resource, action: Action, context: Context) -> None:
+    """Check that a rule allows the principal this action. Raises Forbidden, Unauthenticated."""
+    access, principal = context.access, context.principal
+    if access.refused and (resource.type, action) in access.refused:
+        done = {"read": "read", "create": "created", "update": "updated", "delete": "deleted"}[action]
+        by = "without credentials" if principal.is_anonymous else "with these credentials"
+        raise not_allowed(principal, f"Resources of type {quoted(resource.type)} may not be {done} {by}.")
 
 
 class Context(msgspec.Struct, frozen=True):

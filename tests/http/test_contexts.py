@@ -13,8 +13,8 @@ from tornado.ioloop import IOLoop
 
 from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
-from querybuild.planning.conditions import context_of
 from querybuild.planning.context import Context
+from querybuild.planning.criteria import context_of
 from server.engine import Engine
 from server.http.request import Request
 from tests.first_rows import set_first_rows

@@ -25,8 +25,8 @@ import migrations
 from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
-from querybuild.planning.conditions import context_of
 from querybuild.planning.context import Context
+from querybuild.planning.criteria import context_of
 from querybuild.query import Limits
 from server.app import make_app, make_server
 from server.engine import Engine

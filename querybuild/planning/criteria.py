@@ -1,0 +1,171 @@
+"""Plans criteria: filters whose values may come from the principal. What comes in: filter nodes. What goes out:
+conditions, and for each of their values where it comes from.
+
+Their values have slots of the source `context`, so all principals share the statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.access import Claim, Now, PrincipalValue, Subject
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import Arity
+from querybuild.declarations.resource import Attribute, Relationship, Resource
+from querybuild.declarations.values import JsonFault, ValueFault, check_text, dump_json, load_json
+from querybuild.errors import ApiError, shortened
+from querybuild.planning.conditions import ConditionPlanner, ReadValue
+from querybuild.planning.context import Access, Context
+from querybuild.planning.plan import Condition, Slot
+from querybuild.planning.rowsets import ANY_ROW
+from querybuild.principal import Principal, claim_of
+from querybuild.query import FieldFilter, FilterNode, Limits
+
+_NEVER_TEXT = frozenset({"number", "numeric", "bool"})
+"""The families of types whose JSON values are no strings."""
+
+
+class Missing(ValueFault):
+    """The principal does not have the value."""
+
+
+class PrincipalRead(msgspec.Struct, frozen=True, eq=False):
+    """Values that come from the principal. slot: that of the first one. val: as a filter has it, with the values of the
+    principal still open. read: converts it. is_date: whether the time of the request is a date."""
+
+    slot: int
+    val: Any
+    read: ReadValue
+    is_date: bool = False
+
+    @property
+    def has_now(self) -> bool:
+        """Whether the values depend on the time of the request."""
+        return _contains(self.val, Now)
+
+    def values(self, principal: Principal, now: datetime) -> list[Any]:
+        """Return the values for the slots. Raises ValueFault if one is missing or does not fit."""
+        return self.read(_filled(self.val, principal, now.date().isoformat() if self.is_date else _instant(now)))
+
+
+def _instant(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _contains(val: Any, kinds: Any) -> bool:
+    match val:
+        case list():
+            return any(_contains(item, kinds) for item in val)
+        case dict():
+            return any(_contains(item, kinds) for item in val.values())
+        case _:
+            return isinstance(val, kinds)
+
+
+def _filled(val: Any, principal: Principal, now: str) -> Any:
+    """Return the val with the values of the principal. Raises ValueFault."""
+    match val:
+        case Now():
+            return now
+        case Subject():
+            return _json_value(principal.subject or None)
+        case Claim(path=path):
+            return _json_value(claim_of(principal.claims, path))
+        case list():
+            return [_filled(item, principal, now) for item in val]
+        case dict():
+            return {name: _filled(item, principal, now) for name, item in val.items()}
+        case _:
+            return val
+
+
+def _json_value(value: Any) -> Any:
+    """Return the value of a claim as the filter of a request would have it. Raises ValueFault."""
+    if value is None:
+        raise Missing("a value that the principal has")
+    try:
+        if type(value) is str:
+            check_text(value)
+            return value
+        return load_json(dump_json(value))
+    except (JsonFault, TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise Missing(f"a JSON value ({type(error).__name__})") from error
+
+
+class CriteriaPlanner(ConditionPlanner):
+    """Plans the criteria of contexts. They may use all attributes that have a column and all relationships, and see all
+    rows.
+
+    The aliases are "criterion 0", "criterion 1", ..., because criteria are also used in statements that write, where
+    tables have no alias. No table has such a name. reads: the values that come from the principal.
+    """
+
+    alias_prefix = "criterion "
+    source = "context"
+
+    def __init__(self, catalog: Catalog, limits: Limits, errors: list[ApiError]) -> None:
+        super().__init__(catalog, Context(), limits, errors)
+        self.reads: list[PrincipalRead] = []
+
+    def criteria(self, nodes: tuple[FilterNode, ...], resource: Resource) -> tuple[Condition, ...]:
+        """Plan the criteria of a resource. Their steps are counted from zero: those of other resources are in other
+        places of a statement."""
+        self.step_count = 0
+        return self.plan(nodes, resource, ANY_ROW)
+
+    def may_compare(self, attribute: Attribute) -> bool:
+        return attribute.compute is None
+
+    def may_follow(self, relationship: Relationship) -> bool:
+        return True
+
+    def slots(self, node: FieldFilter, read: ReadValue, attribute: Attribute, arity: Arity) -> tuple[Slot, ...]:
+        if not comes_from_principal(node.val):
+            return super().slots(node, read, attribute, arity)
+        self.reads.append(principal_read(len(self.values), node.val, read, attribute, arity))
+        return tuple([Slot("context", self.slot(None)) for _ in range(2 if arity == "pair" else 1)])
+
+    def shown(self, val: Any) -> str:
+        return shortened(repr(val)) if comes_from_principal(val) else super().shown(val)
+
+
+def comes_from_principal(val: Any) -> bool:
+    """Return whether the val of a filter has values of the principal."""
+    return _contains(val, PrincipalValue)
+
+
+def principal_read(slot: int, val: Any, read: ReadValue, attribute: Attribute, arity: Arity) -> PrincipalRead:
+    """Return the values that come from the principal, after all checks that need no principal: of constants beside
+    them, and of their types. Raises ValueFault."""
+    column_type = attribute.type.element or attribute.type
+    if _contains(val, Now) and column_type.family != "date":
+        raise ValueFault("a value of its type, and NOW is one of date, timestamp and timestamptz")
+    if _contains(val, Subject) and column_type.family in _NEVER_TEXT:
+        try:
+            read({"one": "1", "list": ["1"], "pair": ["1", "1"]}[arity])
+        except ValueFault as error:
+            raise ValueFault(f"{error}, and a subject is a text") from error
+    if isinstance(val, list):
+        for item in val:
+            if not comes_from_principal(item):
+                read([item, item] if arity == "pair" else [item])
+        if arity == "pair" and len(val) != 2:
+            read(val)
+    elif isinstance(val, Subject | Now) and arity != "one" and attribute.type.element is None:
+        raise ValueFault("a list")
+    return PrincipalRead(slot, val, read, column_type.name == "date")
+
+
+def context_of(
+    filters: Mapping[str, tuple[FilterNode, ...]], catalog: Catalog, limits: Limits, errors: list[ApiError]
+) -> Context:
+    """Return a context whose criteria are filters. filters: by resource type. Appends FilterError to errors.
+
+    The steps of these filters see all rows: the criteria of other resources do not apply to them."""
+    planner = CriteriaPlanner(catalog, limits, errors)
+    criteria = {name: planner.criteria(nodes, catalog.by_type[name]) for name, nodes in filters.items()}
+    return Context(Access(read=criteria), tuple(planner.values))
