@@ -93,6 +93,10 @@ Fitting = frozenset[RuleFilter | RuleAssign]
 """The filters whose values the principal has."""
 
 
+_Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...]]
+"""What is known of a principal: the access, the values of its context, and those of them that depend on the time."""
+
+
 class Rules:
     """The rules of a catalog. Raises CatalogError for filters and values that do not fit the declarations.
 
@@ -117,23 +121,23 @@ class Rules:
             if part is not None and part.reads
         ]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
-        self._contexts: WeakKeyDictionary[Principal, tuple[Context, tuple[PrincipalRead, ...]]] = WeakKeyDictionary()
+        # Without the principals themselves, which would never go otherwise.
+        self._known: WeakKeyDictionary[Principal, _Known] = WeakKeyDictionary()
 
     def context_of(self, principal: Principal) -> Context:
         """Return the context of the requests of a principal. Raises what the functions of the rules raise."""
-        known = self._contexts.get(principal)
+        known = self._known.get(principal)
         if known is None:
-            known = self._contexts[principal] = self._made(principal)
-        context, timed = known
-        if not timed:
-            return context
-        values, now = list(context.values), datetime.now(UTC)
-        for read in timed:
-            _put(values, read, principal, now)
-        return Context(context.access, tuple(values), principal)
+            known = self._known[principal] = self._made(principal)
+        access, values, timed = known
+        if timed:
+            now, timely = datetime.now(UTC), list(values)
+            for read in timed:
+                _put(timely, read, principal, now)
+            values = tuple(timely)
+        return Context(access, values, principal)
 
-    def _made(self, principal: Principal) -> tuple[Context, tuple[PrincipalRead, ...]]:
-        """Return the context of a principal, and the values in it that depend on the time."""
+    def _made(self, principal: Principal) -> _Known:
         has = tuple([has_principal(audience, principal) for audience in self._audiences])
         values, now = list(self._values), datetime.now(UTC)
         fits, timed = list[bool](), list[PrincipalRead]()
@@ -148,7 +152,7 @@ class Rules:
             timed += [read for read in part.reads if is_fitting and read.has_now]
         key = has, tuple(fits)
         access = self._accesses.get_or_make(key, lambda: self._access(*key), lambda _: 1)
-        return Context(access, tuple(values), principal), tuple(timed)
+        return access, tuple(values), tuple(timed)
 
     def _access(self, has: Sequence[bool], fits: Sequence[bool]) -> Access:
         missing = {part for (_, part), is_fitting in zip(self._read_parts, fits, strict=True) if not is_fitting}
