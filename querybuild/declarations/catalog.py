@@ -28,12 +28,15 @@ from querybuild.declarations.resource import (
     link_of,
     own_key_of,
 )
+from querybuild.declarations.rule_faults import key_faults, rule_faults
 from querybuild.declarations.types import ID_TYPES, is_bound_of
 from querybuild.errors import listed, nearest, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
 """JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""
 _PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
+_RIGHTS = ("read_by", "write_by")
+"""Arguments that `rule_faults.py` checks."""
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
@@ -210,13 +213,13 @@ def _type_faults(resource: Resource) -> Iterator[str]:
     yield from (f"{where}id: {fault}" for fault in wrong_types(resource.id))
     for attribute in resource.attributes:
         label = f"{where}attribute {quoted(str(attribute.name))}: "
-        yield from (label + fault for fault in wrong_types(attribute, but=("of", "compute")))
+        yield from (label + fault for fault in wrong_types(attribute, but=("of", "compute", *_RIGHTS)))
         yield from (label + fault for fault in _names_faults(attribute.of))
         for operator in attribute.operators if isinstance(attribute.operators, tuple | list) else ():
             yield from (f"{label}an operator: {fault}" for fault in wrong_types(operator))
     for relationship in resource.relationships:
         label = f"{where}relationship {quoted(str(relationship.name))}: "
-        yield from (label + fault for fault in wrong_types(relationship))
+        yield from (label + fault for fault in wrong_types(relationship, but=_RIGHTS))
         if link := link_of(relationship):
             yield from (f"{label}`through`: {fault}" for fault in wrong_types(link))
 
@@ -241,7 +244,21 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
         for relationship in resource.relationships:
             for fault in _relationship_faults(catalog, resource, relationship, skipped):
                 yield f"{where}relationship {quoted(relationship.name)}: {fault}"
+        yield from (where + fault for fault in rule_faults(resource))
+        yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
         yield from (where + fault for fault in _path_faults(catalog, resource))
+
+
+def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[str, str, Resource]]:
+    """Yield the keys in the rows of a resource, declared here or on the other side: the column, the relationship, and
+    the resource that the key refers to."""
+    for own in filter(None, map(own_key_of, resource.relationships)):
+        if own.target in catalog.by_type:
+            yield own.column_name, own.name, catalog.target(own)
+    for other in catalog:
+        for one in other.relationships:
+            if one.foreign_key and one.target == resource.type:
+                yield one.foreign_key, one.name, other
 
 
 def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:

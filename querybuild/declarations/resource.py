@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.access import Allow
+from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import Hooks
 from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
 
@@ -64,6 +64,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     readable, creatable, updatable, filterable, sortable: what a request may do with it.
     match: whether the operator `match` is allowed on a text.
     operators: custom operators, besides those of the type.
+    read_by, write_by: for whom it exists, and who may write it.
     """
 
     name: str
@@ -88,6 +89,8 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     sortable: bool = True
     match: bool = True
     operators: tuple[Operator, ...] = ()
+    read_by: Audience | tuple[Audience, ...] = ANYONE
+    write_by: Audience | tuple[Audience, ...] = ANYONE
 
     @property
     def column_name(self) -> str:
@@ -150,6 +153,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     required: whether it must be sent on create (default: if it is not nullable).
     methods: which of read, add, replace, remove are allowed; a to-one only has read and replace.
     includable, filterable: whether include, and filters and sorts, may use it.
+    read_by: for whom it exists. write_by: who of these may write it.
     """
 
     name: str
@@ -161,6 +165,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     methods: frozenset[str] = RELATIONSHIP_METHODS
     includable: bool = True
     filterable: bool = True
+    read_by: Audience | tuple[Audience, ...] = ANYONE
+    write_by: Audience | tuple[Audience, ...] = ANYONE
 
     @property
     def is_to_many(self) -> bool:
@@ -188,7 +194,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
 
     foreign_key: the column of the other table with the id of this resource.
     through: instead, a link table.
-    methods, includable, filterable: as for ToOne.
+    methods, includable, filterable, read_by, write_by: as for ToOne.
     """
 
     name: str
@@ -198,6 +204,8 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     methods: frozenset[str] = RELATIONSHIP_METHODS
     includable: bool = True
     filterable: bool = True
+    read_by: Audience | tuple[Audience, ...] = ANYONE
+    write_by: Audience | tuple[Audience, ...] = ANYONE
 
     @property
     def is_to_many(self) -> bool:

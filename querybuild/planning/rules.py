@@ -293,7 +293,7 @@ def _tree(value: object) -> Any:
     """Return a filter or a value of a rule as the tree of a JSON text, with the values of the principal in it. Raises
     ValueFault."""
     match value:
-        case None | bool() | int() | Decimal() | Claim() | Subject() | Now():
+        case None | bool() | int() | Decimal() | Subject() | Now() | Claim(path=str()):
             return value
         case str():
             try:
