@@ -8,6 +8,7 @@ status, code and title of each class.
     │   └── ForeignOrigin, UnknownHost, PreconditionUnsupported, ReadOnlyServer
     ├── Overload               too many requests in progress, or the request took too long
     │   └── Overloaded, TooManyRequests, RequestTimeout
+    ├── AuditUnavailable, AuditFailed   the audit log cannot be written
     ├── ResourceNotFound       the resource of the path does not exist; defined there
     └── DatabaseAnswer         the database refused a valid request, or could not answer it
         ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids
@@ -116,6 +117,14 @@ def too_many_requests() -> TooManyRequests:
 
 class RequestTimeout(Overload):
     """The request took too long."""
+
+
+class AuditUnavailable(ApiError):
+    """The audit log cannot be written, so nothing was done."""
+
+
+class AuditFailed(ApiError):
+    """The write was done, but the audit log could not be written afterwards."""
 
 
 class DatabaseAnswer(ApiError):
@@ -260,6 +269,8 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     TooManyRequests: ErrorRow(429, "too_many_requests", "Too Many Requests"),
     Overloaded: ErrorRow(503, "overloaded", "Overloaded"),
     RequestTimeout: ErrorRow(504, "request_timeout", "Request Timeout"),
+    AuditUnavailable: ErrorRow(503, "audit_unavailable", "Audit Log Unavailable"),
+    AuditFailed: ErrorRow(503, "audit_failed", "Audit Log Failed"),
     # database
     Unavailable: ErrorRow(503, "unavailable", "Database Unavailable"),
     Busy: ErrorRow(503, "busy", "Busy"),
@@ -368,7 +379,7 @@ def _code_of(title: str) -> str:
 def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, MethodNotAllowed):
         return [("Allow", ", ".join(error.allow))]
-    if isinstance(error, (Unavailable, Overloaded, TooManyRequests)):
+    if isinstance(error, (Unavailable, Overloaded, TooManyRequests, AuditUnavailable)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 import msgspec
@@ -15,6 +15,7 @@ from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, raise_as
 from querybuild.planning.context import Context
+from querybuild.planning.rows import Row
 from querybuild.sql.modify import may_meet_taken_ids
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER
@@ -47,13 +48,15 @@ class Client(Protocol):
 
 
 class Writer(msgspec.Struct, frozen=True, eq=False):
-    """Runs the writes of one request."""
+    """Runs the writes of one request. on_commit: called with the ids of the written rows, when the writes are
+    committed."""
 
     database: Database
     engine: Engine
     context: Context
     headers: Mapping[str, str]
     client: Client
+    on_commit: Callable[[Sequence[Any]], None] | None = None
 
     async def run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes, and return the result of the answer.
@@ -65,6 +68,8 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             single = single_statement(writes, shown, self.engine)
             outcomes = None if single is None else await self._run_single(single, answer)
             if outcomes is not None:
+                if self.on_commit is not None:
+                    self.on_commit([outcome.id for outcome in outcomes])
                 await answer.add(range(len(writes)), outcomes, None)
                 return answer.finish()
         return await self._run_transaction(writes, answer)
@@ -73,8 +78,10 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
         bare = self.engine.encoders.bare(rows.plan.resource)
+        created: Sequence[Row] | None = None
 
         async def run(connection: Connection) -> list[bytes] | None:
+            nonlocal created
             transaction = Transaction(connection, self.engine, self.context, self.headers)
             try:
                 created = await transaction.create_rows(rows, bare.node)
@@ -87,13 +94,16 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
             return objects
 
         try:
-            return await self.client.run(self.database.write(run, committing=self.client.shield))
+            objects = await self.client.run(self.database.write(run, committing=self.client.shield))
         except (Conflict, DatabaseForbids, DatabaseRule):
             return None
         except Exception as error:
             if is_refusal(error):
                 return None
             raise
+        if self.on_commit is not None and created is not None:
+            self.on_commit([row[0] for row in created])
+        return objects
 
     async def _run_single(self, single: Single, answer: Answer[Result]) -> list[WrittenRow] | None:
         """Return the outcomes, or None if nothing was written and the writes have to run in a transaction: a trigger
@@ -160,8 +170,13 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         except (Conflict, DatabaseForbids, DatabaseRule) as error:
             answer.refused(error, range(len(writes)))
             raise
-        for resource, written in last.written if last is not None else ():
-            await _after_commit(resource, written)
+        batches = last.written if last is not None else []
+        try:
+            if self.on_commit is not None:
+                self.on_commit([one.id for _, batch in batches for one in batch])
+        finally:
+            for resource, written in batches:
+                await _after_commit(resource, written)
         return result
 
     async def _is_there(self, missing: Missing) -> bool:

@@ -118,7 +118,7 @@ class Handler(Receiving):
             self._count_for_principal()
         check_accept(", ".join(headers.by_name.get("Accept", ())), self._method.answers)
         if method in WRITES:
-            self._prepare_write()
+            self.prepare_write()
 
     def _begin_work(self) -> None:
         """Check the limits. A request counts for them when all of it has arrived. Raises Overloaded,
@@ -168,7 +168,8 @@ class Handler(Receiving):
         self.exchange.end_after_answer()
         self.finish()
 
-    def _prepare_write(self) -> None:
+    def prepare_write(self) -> None:
+        """Make the checks of writes. Raises RequestFault, Overloaded."""
         headers, settings = self.request.headers, self.engine.settings
         if settings.read_only:
             raise ReadOnlyServer("This server only answers reads.")
@@ -372,6 +373,7 @@ class Handler(Receiving):
 
     def _answer_error(self, error: BaseException) -> None:
         if isinstance(error, ClientGone):
+            self.record_failure(error)
             self._end_unsent(CLIENT_GONE)
             return
         if self._headers_written:
@@ -385,6 +387,7 @@ class Handler(Receiving):
         try:
             made = self.error_answer(error)
             self._log_fault(made, error)
+            self.record_failure(error)
         except Exception as fault:
             # The client must get an answer even if the error cannot be shown, such as one of custom code.
             made = answer(fault, self.request_id)
@@ -410,6 +413,9 @@ class Handler(Receiving):
         if not self._finished:
             self.set_status(status, "")
             self.telemetry.end(self)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Record a write that was refused or has failed, if the handler has an audit log."""
 
     def error_answer(self, error: BaseException) -> ErrorAnswer:
         """Return the answer for an exception."""

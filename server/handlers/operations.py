@@ -12,7 +12,16 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, Errors, MethodForbidden, nearest, quoted, raise_all, release_frames
+from querybuild.errors import (
+    SHOWN_CHARACTERS,
+    ApiError,
+    Errors,
+    MethodForbidden,
+    nearest,
+    quoted,
+    raise_all,
+    release_frames,
+)
 from querybuild.planning.changes import check_method
 from serializers.errors import InvalidDocument
 from serializers.operations import (
@@ -29,8 +38,11 @@ from server.engine import PreparedRows, PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.answers import Objects, set_pointer
 from server.execution.batches import MOST_TOGETHER
-from server.handlers.writing import WritingHandler
+from server.handlers.writing import Target, WritingHandler
 from server.http.negotiation import ATOMIC, MEDIA_TYPE
+
+KINDS = {"add": "create", "update": "update", "remove": "delete"}
+"""What each operation is in the audit log."""
 
 EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 
@@ -54,6 +66,7 @@ class OperationsHandler(WritingHandler):
     """Runs a list of operations in one transaction."""
 
     _operations: list[Operation] | None = None
+    _listed: Listed | None = None
 
     async def post(self) -> None:
         await self.run(self._parse, self._plan, self._execute_writes, self._encode)
@@ -62,7 +75,16 @@ class OperationsHandler(WritingHandler):
         self._operations = []
         body = self.take_body()
         values = load_operations(body, self.engine.limits, self.engine.settings.max_operations)
-        return Listed(values, alike_adds(values, body) if len(values) > MOST_TOGETHER else None)
+        self._listed = Listed(values, alike_adds(values, body) if len(values) > MOST_TOGETHER else None)
+        return self._listed
+
+    def targets(self) -> list[Target]:
+        """Return what the operations write, as far as they are decoded."""
+        if self._operations:
+            return [_target(one) for one in self._operations]
+        if self._listed is not None and self._listed.adds is not None:
+            return [Target("create", self._listed.adds.first.type)] * len(self._listed.values)
+        return [Target()]
 
     def _plan(self, listed: Listed, errors: list[ApiError]) -> Planned:
         rows = None if listed.adds is None else self._plan_rows(listed.adds)
@@ -154,3 +176,16 @@ class OperationsHandler(WritingHandler):
             return msgspec.structs.replace(made, headers=(*made.headers, ("Content-Type", EXTENDED)))
         body = encode_operation_error(self._operations, error_objects(error, self.request_id))
         return ErrorAnswer(422, (("Content-Type", "application/json"),), body, is_fault=False)
+
+
+def _target(operation: Operation) -> Target:
+    """Return what an operation writes. An operation with errors only has its kind."""
+    change = operation.change
+    if change is None:
+        return Target("update" if operation.is_linkage else KINDS.get(operation.op))
+    relationship = next(iter(change.relationships)) if operation.is_linkage else None
+    return Target(change.kind, _shown(change.type), _shown(change.id), relationship)
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else text[:SHOWN_CHARACTERS]

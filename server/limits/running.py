@@ -26,10 +26,12 @@ class ClientGone(Exception):
 
 class CancelScope:
     """The work of one request, which is cancelled when the client goes or the request times out. No transaction and no
-    lock outlives its request. is_shielded: whether a commit has begun, so that the work is not cancelled any more."""
+    lock outlives its request. is_shielded: whether a commit has begun, so that the work is not cancelled any more.
+    is_unsure: whether a statement was cancelled that may have been committed."""
 
     def __init__(self) -> None:
         self.is_shielded = False
+        self.is_unsure = False
         # More than one when custom code runs several tasks at once.
         self._tasks: set[asyncio.Task[Any]] = set()
         # Makes the exception that `run` raises. A stored exception would keep its frames alive, and they refer to this.
@@ -79,6 +81,7 @@ class CancelScope:
         """Cancel the work: `run` raises what `make_error` returns."""
         if self._tasks:
             self._make_error = make_error
+            self.is_unsure = self._is_statement
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()

@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
-            "time": _iso_time(record.created),
+            "time": iso_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": os.getpid(),
@@ -188,7 +188,7 @@ def _journal_line(handler: RequestHandler, now: float, pid: int) -> str:
 def _json_line(handler: RequestHandler, now: float, pid: int) -> str:
     request, milliseconds = handler.request, _milliseconds(handler)
     fields = {
-        "time": _iso_time(now),
+        "time": iso_time(now),
         "level": "info",
         "logger": access.name,
         "pid": pid,
@@ -236,5 +236,6 @@ def _local_time(second: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
 
 
-def _iso_time(seconds: float) -> str:
+def iso_time(seconds: float) -> str:
+    """Return a time since the epoch as in RFC 3339, in UTC and with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

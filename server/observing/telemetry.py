@@ -20,6 +20,7 @@ from tornado.web import RequestHandler
 
 from server.errors import causes
 from server.observing import metrics
+from server.observing.audit import AuditLog
 from server.observing.logs import AccessLog, CurrentRequest, access, current, log_format
 from server.observing.metrics import Meter, Metric
 from server.observing.shared_counters import SharedCounters
@@ -56,7 +57,7 @@ class ObservedHandler(RequestHandler):
 
 class Telemetry:
     """Records what happens in one worker. Create it when the worker does not fork any more. generation: of the
-    settings and declarations."""
+    settings and declarations. audit: None without the setting `audit_log`."""
 
     def __init__(self, settings: Settings, counters: SharedCounters | None = None, generation: int = 1) -> None:
         """Raises StartError."""
@@ -64,6 +65,7 @@ class Telemetry:
         self.meter = Meter(self.counters.segment())
         self.tracer = _tracer() if settings.tracing else None
         self._access = AccessLog(log_format(settings))
+        self.audit = None if settings.audit_log is None else AuditLog(settings.audit_log)
         slow = settings.slow_statement_seconds
         self._slow_seconds = float("inf") if slow == "off" else slow
         self.meter.put(metrics.WORKERS_ENDED, 1.0)
@@ -75,6 +77,8 @@ class Telemetry:
         """Finish, because the worker stops in order."""
         self.meter.put(metrics.WORKERS_ENDED, 0.0)
         self._access.write()
+        if self.audit is not None:
+            self.audit.close()
         if self.tracer is not None:
             self.tracer.close()
 

@@ -17,6 +17,7 @@ import uvloop
 from migrations import MigrationError
 from server.limits.balance import Balance
 from server.limits.per_worker import check_descriptors
+from server.observing.audit import check_audit_log
 from server.observing.logs import configure_logging
 from server.observing.shared_counters import SharedCounters
 from server.processes import workers
@@ -59,6 +60,7 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
     listening = inherited.listening
     url = _database_url(inherited, settings)
     check_descriptors(settings)
+    check_audit_log(settings)
     if listening.admin and settings.admin_port is None:
         # The socket came from a socket unit, which defines the port.
         settings = msgspec.structs.replace(settings, admin_port=0)

@@ -375,6 +375,14 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         ),
         LOGGING,
     ] = None
+    audit_log: Annotated[
+        Text | None,
+        Meta(
+            description="A file for the audit log, or - for standard output: one JSON line for each written resource, "
+            "with who has written it. While it cannot be written, writes are a 503. Without it there is no audit log."
+        ),
+        About("Logs and timings", metavar="FILE"),
+    ] = None
     slow_statement_seconds: Annotated[
         Literal["off"] | Seconds,
         Meta(description="From which duration a SQL statement is logged as slow, never with its values."),
