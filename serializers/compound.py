@@ -65,11 +65,11 @@ def single_level(root: Node, rows: Sequence[Row]) -> list[Level]:
     return [Level(root, rows, None, (), [])]
 
 
-def levels(root: Node, rows: Sequence[Sequence[Row]], in_steps: bool) -> Steps[list[Level]]:
+def levels(root: Node, rows: Sequence[Sequence[Row]], step_rows: int) -> Steps[list[Level]]:
     """Return the level of the primary resources, then those of the included ones, in pre-order. rows: the rows of each
     node, in pre-order."""
     found: list[Level] = []
-    yield from _add_level(root, rows[0], None, iter(rows[1:]), found, in_steps)
+    yield from _add_level(root, rows[0], None, iter(rows[1:]), found, step_rows)
     return found
 
 
@@ -79,66 +79,66 @@ def _add_level(
     ids: list[bytes] | None,
     below: Iterator[Sequence[Row]],
     found: list[Level],
-    in_steps: bool,
+    step_rows: int,
 ) -> Steps[None]:
     level = Level(node, rows, ids, tuple([branch.relationship.name for branch in node.branches]), [])
     found.append(level)
     for branch in node.branches:
         by = _by_own_key if branch.relationship.is_own_key else _by_parent
-        children = yield from by(node, branch, rows, next(below), in_steps)
+        children = yield from by(node, branch, rows, next(below), step_rows)
         level.linkage.append(children.linkage)
         if branch.is_included:
-            yield from _add_level(branch.node, children.rows, children.ids, below, found, in_steps)
+            yield from _add_level(branch.node, children.rows, children.ids, below, found, step_rows)
 
 
 def _by_own_key(
-    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], in_steps: bool
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], step_rows: int
 ) -> Steps[Children]:
     """The related rows of a relationship whose key is in the parent row."""
     identifier = identifier_encoder(branch.node.resource)
     position = key_position(node, branch)
     linkage: Linkage = []
     named: dict[Any, None] = {}
-    for chunk in slices(rows, in_steps):
+    for chunk in slices(rows, step_rows):
         keys = [row[position] for row in chunk]
         linkage += [b"null" if key is None else identifier(key) for key in keys]
         named.update(dict.fromkeys(keys))
-        if in_steps:
+        if step_rows:
             yield
     by_id = {child[0]: child for child in children}
-    if in_steps:
+    if step_rows:
         yield
     return Children(linkage, [by_id[key] for key in named if key in by_id], None)
 
 
 def _by_parent(
-    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], in_steps: bool
+    node: Node, branch: Branch, rows: Sequence[Row], children: Sequence[Row], step_rows: int
 ) -> Steps[Children]:
     """The related rows of a relationship whose rows carry the id of their parent."""
     groups: dict[Any, list[Row]] = {row[0]: [] for row in rows}
-    if in_steps:
+    if step_rows:
         yield
     position = branch.node.position_of_parent
-    for chunk in slices(children, in_steps):
+    for chunk in slices(children, step_rows):
         for child in chunk:
             groups[child[position]].append(child)
-        if in_steps:
+        if step_rows:
             yield
     ordered: list[Row] = []
     ids: list[bytes] = []
     linkage: Linkage = []
     encode_ids = id_encoder(branch.node.resource)
-    for chunk_of_groups in slices(list(groups.values()), in_steps):
+    for chunk_of_groups in slices(list(groups.values()), step_rows):
         members = list(chain.from_iterable(chunk_of_groups))
         member_ids: list[bytes] = []
-        for chunk in slices(members, in_steps):
+        for chunk in slices(members, step_rows):
             member_ids += encode_ids([row[0] for row in chunk])
-            if in_steps:
+            if step_rows:
                 yield
         linkage += _linkage(branch, list(map(len, chunk_of_groups)), member_ids)
         ordered += members
         ids += member_ids
-        if in_steps:
+        if step_rows:
             yield
     if link_of(branch.relationship) is None:
         return Children(linkage, ordered, ids)
@@ -160,18 +160,18 @@ def _linkage(branch: Branch, counts: Sequence[int], ids: Sequence[bytes]) -> Lin
     return linkage
 
 
-def merge(found: list[Level], in_steps: bool) -> Steps[list[Merged]]:
+def merge(found: list[Level], step_rows: int) -> Steps[list[Merged]]:
     """Return each resource once, at the place where it is first seen. The primary resources come first, even if an
     include leads back to them."""
     by_identity: dict[tuple[Resource, Any], Merged] = {}
     for level in found:
         resource = level.node.resource
         links = zip(*level.linkage, strict=True) if level.linkage else [()] * len(level.rows)
-        for chunk in slices(list(zip(level.rows, links, strict=True)), in_steps):
+        for chunk in slices(list(zip(level.rows, links, strict=True)), step_rows):
             for row, linkage in chunk:
                 entry = by_identity.setdefault((resource, row[0]), Merged(level.node, row, {}))
                 entry.links.update(zip(level.linked, linkage, strict=True))
-            if in_steps:
+            if step_rows:
                 yield
     return list(by_identity.values())
 

@@ -36,7 +36,18 @@ from serializers.compound import (
 from serializers.errors import answer_too_large
 from serializers.links import quote_segment, related_path, relationship_path, resource_path
 from serializers.objects import JSONAPI, Meta
-from serializers.steps import ALL, Steps, needs_steps, piece_slices, row_slices, run_steps, slices
+from serializers.steps import (
+    ALL,
+    ALONE,
+    ONE_STEP,
+    Pace,
+    Steps,
+    needs_steps,
+    piece_slices,
+    row_slices,
+    run_steps,
+    slices,
+)
 
 _ENCODER = msgspec.json.Encoder()
 Document = bytes | Steps[list[bytes]]
@@ -227,14 +238,15 @@ class DocumentEncoder:
         meta: Meta | None = None,
         received_bytes: int = 0,
         max_bytes: int = sys.maxsize,
+        pace: Pace = ALONE,
     ) -> Document:
         """Return the document, or for a long one its steps. rows: the rows of each node in pre-order. received_bytes:
-        how much PostgreSQL sent for them. max_bytes: the limit of the document.
+        how much PostgreSQL sent for them. max_bytes: the limit of the document. pace: of the steps.
 
         Raises AnswerTooLarge, and so do the steps.
         """
-        if needs_steps(rows, received_bytes):
-            return self._in_steps(rows, links, meta, received_bytes, max_bytes)
+        if needs_steps(rows, received_bytes, pace):
+            return self._in_steps(rows, links, meta, received_bytes, max_bytes, pace)
         document = self.encode(rows, links, meta)
         if len(document) > max_bytes:
             raise answer_too_large(max_bytes)
@@ -243,9 +255,9 @@ class DocumentEncoder:
     def encode(self, rows: Sequence[Sequence[Row]], links: dict[str, str], meta: Meta | None = None) -> bytes:
         """Return the whole document, encoded in one step."""
         node = self._plan.node
-        found = run_steps(levels(node, rows, in_steps=False)) if node.branches else single_level(node, rows[0])
+        found = run_steps(levels(node, rows, ONE_STEP)) if node.branches else single_level(node, rows[0])
         if self._is_merged:
-            primary, included = run_steps(self._merged(found, 0, _ByteBudget(sys.maxsize), in_steps=False))
+            primary, included = run_steps(self._merged(found, 0, _ByteBudget(sys.maxsize), ONE_STEP))
         else:
             primary, *others = [
                 [b",".join(self._encoder(level.node, level.linked).encode(level.rows, level.linkage, level.ids))]
@@ -263,13 +275,14 @@ class DocumentEncoder:
         meta: Meta | None,
         received_bytes: int,
         max_bytes: int,
+        pace: Pace,
     ) -> Steps[list[bytes]]:
-        found = yield from levels(self._plan.node, rows, in_steps=True)
+        found = yield from levels(self._plan.node, rows, pace.step_rows)
         budget = _ByteBudget(max_bytes)
         if self._is_merged:
-            primary, included = yield from self._merged(found, received_bytes, budget, in_steps=True)
+            primary, included = yield from self._merged(found, received_bytes, budget, pace.step_rows)
         else:
-            primary, included = yield from self._unmerged(found, received_bytes, budget)
+            primary, included = yield from self._unmerged(found, received_bytes, budget, pace.step_rows)
         parts = self._parts(rows[0], primary, included, links, meta)
         if sum(map(len, parts)) > max_bytes:
             raise answer_too_large(max_bytes)
@@ -289,7 +302,7 @@ class DocumentEncoder:
         if plan.is_linkage:
             included = [*primary, *included] if plan.includes_primary else included
             identifier = identifier_encoder(plan.node.resource)
-            chunks = slices(rows, in_steps=True)
+            chunks = slices(rows, ALONE.step_rows)
             primary = [b",".join([identifier(row[0]) for row in chunk]) for chunk in chunks if chunk]
         parts = [HEAD, b"[", *_with_commas(primary), b"]"] if plan.is_collection else [HEAD, *(primary or [b"null"])]
         if plan.has_included:
@@ -298,14 +311,14 @@ class DocumentEncoder:
         return parts
 
     def _unmerged(
-        self, found: list[Level], received_bytes: int, budget: _ByteBudget
+        self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[tuple[list[bytes], list[bytes]]]:
         """The primary resource objects and the included ones. Each item is several objects joined."""
         joined = []
         for level in found:
             encoder = self._encoder(level.node, level.linked)
             own = []
-            for part in row_slices(level.rows, received_bytes, in_steps=True):
+            for part in row_slices(level.rows, received_bytes, step_rows):
                 ids = None if level.ids is None else level.ids[part]
                 encoded = encoder.encode(level.rows[part], [column[part] for column in level.linkage], ids)
                 budget.take(encoded)
@@ -315,20 +328,20 @@ class DocumentEncoder:
         return joined[0], list(chain.from_iterable(joined[1:]))
 
     def _merged(
-        self, found: list[Level], received_bytes: int, budget: _ByteBudget, in_steps: bool
+        self, found: list[Level], received_bytes: int, budget: _ByteBudget, step_rows: int
     ) -> Steps[tuple[list[bytes], list[bytes]]]:
         """The same if levels must be merged. Objects that show the same fields are encoded together."""
-        resources = yield from merge(found, in_steps)
+        resources = yield from merge(found, step_rows)
         by_encoder: dict[ResourceEncoder, list[int]] = {}
         numbered = enumerate(resources)
-        for chunk in slices(resources, in_steps):
+        for chunk in slices(resources, step_rows):
             for index, resource in islice(numbered, len(chunk)):
                 by_encoder.setdefault(self._encoder(resource.node, tuple(resource.links)), []).append(index)
             yield
         objects = [b""] * len(resources)
         for encoder, indexes in by_encoder.items():
             rows = [resources[index].row for index in indexes]
-            for part in row_slices(rows, received_bytes, in_steps):
+            for part in row_slices(rows, received_bytes, step_rows):
                 links = [resources[index].links.values() for index in indexes[part]]
                 linkage = [list(column) for column in zip(*links, strict=True)]
                 encoded = encoder.encode(rows[part], linkage)

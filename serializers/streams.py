@@ -16,7 +16,7 @@ from querybuild.planning.rows import Row
 from serializers.compound import Level, identifier_encoder, levels
 from serializers.encode import HEAD, ResourceEncoder, document_tail
 from serializers.objects import Meta
-from serializers.steps import run_steps
+from serializers.steps import ONE_STEP, run_steps
 
 Linked = Sequence[Container[Any] | None]
 """For each branch of a node, the ids of the resources that show its linkage. None means all resources."""
@@ -55,7 +55,7 @@ def _objects(node: Node, base_url: str) -> BatchEncoder:
         return encoders[linked]
 
     def objects(rows: Sequence[Sequence[Row]], linked: Linked) -> bytes:
-        [level] = run_steps(levels(node, rows, in_steps=False))
+        [level] = run_steps(levels(node, rows, ONE_STEP))
         if all(ids is None for ids in linked):
             return b",".join(encoder_for(level.linked).encode(level.rows, level.linkage, level.ids))
         return b",".join(_encode_by_linkage(level, linked, encoder_for))

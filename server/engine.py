@@ -37,6 +37,7 @@ from serializers import pointers
 from serializers.encode import DocumentEncoder
 from serializers.links import PageQueries, Pairs, page_queries
 from serializers.operations import AlikeAdds
+from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
 from server.encoders import EncoderCaches, Encoders
 from server.http.request import Request
@@ -118,6 +119,11 @@ class PreparedRead(msgspec.Struct, frozen=True, eq=False):
     def is_unpaginated(self) -> bool:
         """Whether the request is for all rows, without pages."""
         return self.plan.is_collection and self.page.size == 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a long answer is expected, by the size of the page."""
+        return self.plan.is_collection and not 0 < self.page.size < SHARED.short_rows
 
 
 class PreparedStream(msgspec.Struct, frozen=True, eq=False):

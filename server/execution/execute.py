@@ -33,7 +33,7 @@ from querybuild.planning.rows import (
     with_computed,
 )
 from serializers.errors import AnswerTooLarge
-from serializers.steps import SHORT_ROWS
+from serializers.steps import ALONE
 from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import TooManyIncluded, TooManyRows, ValueRefused
 from server.execution.arguments import Arguments
@@ -62,6 +62,11 @@ class ReadResult(msgspec.Struct, frozen=True):
     is_estimated: bool
     has_more: bool
     received_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many rows there are in all nodes."""
+        return sum(map(len, self.rows))
 
 
 _MUST_STREAM = ReadResult([], None, False, True)
@@ -470,13 +475,13 @@ async def _branches(
         elif statement is not None and keys:
             limit = included.max_rows(branch, len(keys))
             children = await connection.fetch_at_most(statement.sql, sent.of(statement, keys=keys), limit)
-        if len(children) > SHORT_ROWS:
+        if len(children) > ALONE.short_rows:
             pause_collector()
             # Each loop over all rows takes milliseconds, so other requests get a turn between the loops.
             await asyncio.sleep(0)
         included.add(branch, children)
         found.append(children)
-        if len(children) > SHORT_ROWS:
+        if len(children) > ALONE.short_rows:
             await asyncio.sleep(0)
         below = row_width(branch.node, branch)
         await _branches(connection, branch.node, children, below, statements, found, included, sent)

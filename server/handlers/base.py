@@ -78,6 +78,7 @@ class Handler(Receiving):
     resource: Resource
     context: Context
     is_at_work = False
+    is_long = False
     client = ""
     is_stream = False
     """Whether the answer is a stream, which has its own timeout."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from tornado.iostream import StreamClosedError
@@ -22,6 +22,7 @@ from serializers.encode import Document
 from serializers.errors import AnswerTooLarge
 from serializers.links import cursor_links, page_count, page_links, with_query
 from serializers.objects import Meta
+from serializers.steps import ALONE, SHARED, Pace, Steps, release_rows
 from server.engine import PreparedRead, ReadShape
 from server.errors import StatementTimeout, TooManyStreams
 from server.execution.arguments import Arguments
@@ -36,6 +37,8 @@ from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
 
 log = logging.getLogger("server")
+
+Result = TypeVar("Result")
 
 PAUSE_SECONDS = 0.005
 """How long a stream pauses after each piece if other requests are in progress. A piece takes less than half of this
@@ -74,6 +77,8 @@ class ReadingHandler(PipelineHandler):
         return Reading(shape, prepared, Arguments(prepared.values, self.context.values, path_id))
 
     async def _execute_read(self, reading: Reading) -> ReadResult:
+        if reading.prepared.is_long:
+            self._running.expect_long(self)
         try:
             read = execute_read(self.database, reading.prepared, reading.sent, self.engine)
             return await self.cancel_scope.run(read)
@@ -90,8 +95,9 @@ class ReadingHandler(PipelineHandler):
         if reading.shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         try:
-            document = self.document(prepared, result, links, max_bytes=self.engine.settings.max_answer_bytes)
-            pieces = None if isinstance(document, bytes) else await self.cancel_scope.run(run_steps(document))
+            pace = await self._pace(result)
+            document = self.document(prepared, result, links, None, self.engine.settings.max_answer_bytes, pace)
+            pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
                 error.parameter = _parameter_to_reduce(prepared)
@@ -101,8 +107,25 @@ class ReadingHandler(PipelineHandler):
         self.tell_caches()
         if pieces is not None:
             await self.finish_pieces(pieces)
+            await run_steps(release_rows(result.rows, pace.step_rows), self._is_waited_for)
         elif isinstance(document, bytes):
             self.finish_document(document)
+
+    async def _pace(self, result: ReadResult) -> Pace:
+        """Return how long the steps of this answer may take. If it is not short, requests that have arrived meanwhile
+        are counted first."""
+        if result.count <= SHARED.short_rows:
+            return ALONE
+        self._running.expect_long(self)
+        await self.cancel_scope.run(asyncio.sleep(0))
+        return SHARED if self._running.has_short else ALONE
+
+    async def _run_steps(self, steps: Steps[Result]) -> Result:
+        """Run steps that end if the client goes."""
+        return await self.cancel_scope.run(run_steps(steps, self._is_waited_for))
+
+    def _is_waited_for(self) -> bool:
+        return self._running.has_short
 
     async def _answer_stream(self, prepared: PreparedRead, sent: Arguments, links: dict[str, str]) -> None:
         stream = self.engine.prepare_stream(prepared)
@@ -164,7 +187,7 @@ class ReadingHandler(PipelineHandler):
             raise ClientGone from None
         finally:
             self._reader.since = None
-        if self._running.has_others:
+        if self._running.has_short:
             await self._pause()
 
     async def _pause(self) -> None:
@@ -200,6 +223,7 @@ class ReadingHandler(PipelineHandler):
         links: dict[str, str],
         meta: Meta | None = None,
         max_bytes: int = sys.maxsize,
+        pace: Pace = ALONE,
     ) -> Document:
         """Return the document of a read. links, meta: those that the document has besides `self` and the pages."""
         assert self.route is not None
@@ -207,7 +231,7 @@ class ReadingHandler(PipelineHandler):
         encode = prepared.ready.encoder.document
         if not prepared.plan.is_collection:
             own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
-            return encode(result.rows, own | links, meta, result.received_bytes, max_bytes)
+            return encode(result.rows, own | links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
@@ -219,14 +243,15 @@ class ReadingHandler(PipelineHandler):
         counted = _page_meta(page, len(result.rows[0]), total)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
-        return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes)
+        return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes, pace)
 
     async def finish_written(self, document: Document, status: int = 200) -> None:
         """Send the answer to a write that has been committed."""
         if isinstance(document, bytes):
             self.finish_document(document, status)
             return
-        pieces = await run_steps(document)
+        self._running.expect_long(self)
+        pieces = await run_steps(document, self._is_waited_for)
         if not self._finished:
             await self.finish_pieces(pieces, status)
 

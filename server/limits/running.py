@@ -107,6 +107,7 @@ class RunningRequest(Protocol):
     """A request, as its handler represents it."""
 
     is_at_work: bool
+    is_long: bool
     client: str
 
     def check_timeouts(self, now: float, began_at: float) -> None:
@@ -124,11 +125,12 @@ class Running:
     """The requests of one worker. A stop waits until the last byte of each response has been sent.
 
     streams: how many requests are streaming. at_work: how many are complete (head and body have arrived) and have no
-    response yet."""
+    response yet. long: how many of these have a long answer, as a stream is."""
 
     def __init__(self, max_requests: int = sys.maxsize, max_body_bytes: int = sys.maxsize) -> None:
         self.streams = 0
         self.at_work = 0
+        self.long = 0
         self._max_requests = max_requests
         self._client_limit = max(1, max_requests // 2)
         self._at_work_by_client: dict[str, int] = {}
@@ -148,9 +150,9 @@ class Running:
         return self.at_work >= self._client_limit <= self._at_work_by_client.get(client, 0)
 
     @property
-    def has_others(self) -> bool:
-        """Whether a request is at work that does not stream."""
-        return self.at_work > self.streams
+    def has_short(self) -> bool:
+        """Whether a request is at work whose answer is not long."""
+        return self.at_work > self.long
 
     def add(self, request: RunningRequest, began_at: float) -> None:
         """Track a request from its first byte on."""
@@ -170,11 +172,20 @@ class Running:
             return
         request.is_at_work = False
         self.at_work -= 1
+        if request.is_long:
+            request.is_long = False
+            self.long -= 1
         left = self._at_work_by_client[request.client] - 1
         if left:
             self._at_work_by_client[request.client] = left
         else:
             del self._at_work_by_client[request.client]
+
+    def expect_long(self, request: RunningRequest) -> None:
+        """Count the answer of the request as long. Long answers make no pauses for each other."""
+        if request.is_at_work and not request.is_long:
+            request.is_long = True
+            self.long += 1
 
     def move(self, request: RunningRequest, client: str) -> None:
         """Count the request for another client, because its principal is known now."""

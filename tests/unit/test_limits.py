@@ -203,6 +203,7 @@ async def test_cancellation_from_outside_is_a_fault() -> None:
 class Request(msgspec.Struct, eq=False):
     client: str = "10.0.0.1"
     is_at_work: bool = False
+    is_long: bool = False
     is_shut_down: bool = False
 
     def check_timeouts(self, now: float, began_at: float) -> None:
@@ -223,14 +224,14 @@ def test_requests_at_work_are_counted() -> None:
     assert (running.at_work, running.is_full) == (0, False)
     for one in requests[:2]:
         running.begin(one)
-    assert (running.at_work, running.is_full, running.has_others) == (2, True, True)
+    assert (running.at_work, running.is_full, running.has_short) == (2, True, True)
     running.end(requests[0])
     running.end(requests[0])
     assert (running.at_work, running.is_full) == (1, False)
     running.discard(requests[0])
     running.discard(requests[1])
     running.discard(requests[1])
-    assert (running.at_work, running.has_others) == (0, False)
+    assert (running.at_work, running.has_short) == (0, False)
 
 
 @pytest.mark.parametrize(("max_requests", "client_limit"), [(1, 1), (2, 1), (5, 2), (1000, 500)])
@@ -275,12 +276,20 @@ def test_the_client_of_a_principal(principal: Principal, key: str) -> None:
     assert principal_key(principal, "10.0.0.1") == key
 
 
-def test_streams_do_not_count_as_others() -> None:
-    running, one = Running(), Request()
-    running.add(one, 0.0)
-    running.begin(one)
-    running.streams = 1
-    assert not running.has_others
+def test_long_answers_do_not_wait_for_each_other() -> None:
+    running, one, other, gone = Running(), Request(), Request(), Request()
+    for request in (one, other):
+        running.add(request, 0.0)
+        running.begin(request)
+    for request in (one, one, gone):
+        running.expect_long(request)
+    assert (running.long, running.has_short) == (1, True)
+    running.expect_long(other)
+    assert (running.long, running.has_short) == (2, False)
+    for request in (one, other):
+        running.discard(request)
+        running.discard(request)
+    assert (running.at_work, running.long) == (0, 0)
 
 
 async def test_drain_waits_for_all_requests() -> None:

@@ -40,6 +40,23 @@ async def test_it_rests_while_steps_run_and_then_works_again() -> None:
     assert gc.isenabled()
 
 
+async def test_short_answers_that_wait_get_turns_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "SHORT_TURN_SECONDS", 0)
+    monkeypatch.setattr(pacing, "TURN_SECONDS", 60)
+    turns, waiting = [], [True, False, True]
+
+    def steps() -> Steps[None]:
+        for number in range(3):
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            yield
+
+    await run_steps(steps(), lambda: waiting.pop(0))
+    assert turns == [0, 1, 2]
+    turns.clear()
+    await run_steps(steps())
+    assert turns == []
+
+
 async def test_a_later_step_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     pause_collector()
     monkeypatch.setattr(pacing, "PAUSE_SECONDS", 60)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from serializers.steps import (
     ALL,
+    ALONE,
     HEAVY_BYTES,
-    SHORT_ROWS,
+    ONE_STEP,
+    SHARED,
     SLICE_BYTES,
-    SLICE_ROWS,
+    Pace,
     Steps,
     needs_steps,
     piece_slices,
+    release_rows,
     row_slices,
     run_steps,
     slices,
@@ -18,31 +23,41 @@ from serializers.steps import (
 
 
 def test_items_in_chunks() -> None:
-    many = 2 * SLICE_ROWS + 1
-    assert [len(some) for some in slices(range(SLICE_ROWS), in_steps=True)] == [SLICE_ROWS]
-    assert [len(some) for some in slices(range(many), in_steps=True)] == [SLICE_ROWS, SLICE_ROWS, 1]
-    assert [len(some) for some in slices(range(many), in_steps=False)] == [many]
+    assert [len(some) for some in slices(range(3), 3)] == [3]
+    assert [len(some) for some in slices(range(7), 3)] == [3, 3, 1]
+    assert [len(some) for some in slices(range(7), ONE_STEP)] == [7]
 
 
-def test_a_document_with_many_rows_or_large_rows_needs_steps() -> None:
-    assert not needs_steps([[(1,)] * SHORT_ROWS, []], HEAVY_BYTES)
-    assert needs_steps([[(1,)] * SHORT_ROWS, [(2,)]], 0)
-    assert needs_steps([[(1,)]], HEAVY_BYTES + 1)
+@pytest.mark.parametrize("pace", [ALONE, SHARED])
+def test_a_document_with_many_rows_or_large_rows_needs_steps(pace: Pace) -> None:
+    rows = [(1,)] * pace.short_rows
+    assert not needs_steps([rows, []], HEAVY_BYTES, pace)
+    assert needs_steps([rows, [(2,)]], 0, pace)
+    assert needs_steps([[(1,)]], HEAVY_BYTES + 1, pace)
 
 
 def test_small_rows_are_divided_by_number() -> None:
-    rows = [(1, "x")] * (SLICE_ROWS + 1)
-    assert list(row_slices(rows[:2], 0, in_steps=True)) == [ALL]
-    assert list(row_slices([], 0, in_steps=True)) == []
-    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES, in_steps=True)] == [SLICE_ROWS, 1]
-    assert list(row_slices(rows, HEAVY_BYTES, in_steps=False)) == [ALL]
+    rows = [(1, "x")] * 4
+    assert list(row_slices(rows[:2], 0, 3)) == [ALL]
+    assert list(row_slices([], 0, 3)) == []
+    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES, 3)] == [3, 1]
+    assert list(row_slices(rows, HEAVY_BYTES, ONE_STEP)) == [ALL]
 
 
 def test_large_rows_are_divided_by_size() -> None:
     """A few rows may have most of the bytes of an answer."""
     wide = (1, "x" * (SLICE_BYTES // 2 + 1))
     rows = [(1, "x")] * 10 + [wide] * 5 + [(1, "x")] * 10
-    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES + 1, in_steps=True)] == [12, 2, 11]
+    assert [len(rows[part]) for part in row_slices(rows, HEAVY_BYTES + 1, 1000)] == [12, 2, 11]
+
+
+def test_rows_are_freed_in_steps() -> None:
+    first, second = [(1,)] * 5, [(2,)]
+    steps = release_rows([first, second, ((3,),)], 2)
+    next(steps)
+    assert (len(first), len(second)) == (3, 1)
+    run_steps(steps)
+    assert (first, second) == ([], [])
 
 
 def test_pieces_have_a_limited_size() -> None:
