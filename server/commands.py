@@ -23,6 +23,7 @@ from migrations import Migration
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.observing.logs import configure_logging
+from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_ids import check_id_rows
@@ -122,7 +123,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
+        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
         faults = schema.faults or await check_id_rows(connection, schema.unenforced_keys)
         suggestions = await index_advisor.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions)

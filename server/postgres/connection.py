@@ -36,6 +36,7 @@ class Connection(asyncpg.Connection):
     custom code has used it, it is fully reset."""
 
     telemetry: Telemetry | None = None
+    meter_class = Meter
     _meter: Meter
     _needs_reset = False
     _is_leaving = False
@@ -90,7 +91,7 @@ class Connection(asyncpg.Connection):
     def on_open(self, telemetry: Telemetry) -> None:
         """Prepare a newly opened connection."""
         self.telemetry = telemetry
-        self._meter = Meter(self)
+        self._meter = self.meter_class(self)
         telemetry.count(metrics.OPENED)
 
     def limit_received(self, max_bytes: int) -> Meter:

@@ -31,10 +31,11 @@ def custom_code(connection: Connection) -> Iterator[None]:
 
 
 class CustomCodeDatabase:
-    """The database of a custom handler, with `read` and `write`."""
+    """The database of a custom handler, with `read` and `write`. It acts as the owner: with `row_security`, too, its
+    statements run with the server's own role, and not with that of the request."""
 
     def __init__(self, database: Database, cancel_scope: CancelScope) -> None:
-        self._database = database
+        self._database = database.acting_as_server()
         self._cancel_scope = cancel_scope
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:

@@ -7,6 +7,7 @@ row or a value pass through, so that `execution/refusals.py` can add a pointer i
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 import time
@@ -19,7 +20,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, raise_as
-from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooManyStreams, Unavailable, too_many_requests
+from querybuild.principal import Principal
+from server.errors import Busy, TooManyStreams, Unavailable, too_many_requests
 from server.limits.clients import current_client
 from server.limits.per_worker import has_spare_connection, max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
@@ -29,19 +31,28 @@ from server.postgres.driver_errors import (
     GONE,
     LOST,
     RETRYABLE,
+    Availability,
+    ConnectionLost,
+    MaybeDone,
+    NeverSent,
+    answer_to,
     describe_loss,
     is_lost,
     is_refused_by_driver,
     is_rolled_back,
     translate,
+    unreachable,
 )
 from server.postgres.hosts import Hosts, keepalive_settings
 from server.postgres.pool import UNUSED_CONNECTION_SECONDS, ConnectionShareUsed, NotOpened, Pool, PoolFigures
 from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
 from server.postgres.probe import FAILURES, Probe
+from server.postgres.row_security.connection import PooledRoleConnection, RoleConnection
+from server.postgres.row_security.roles import RequestRole, Roles
 from server.postgres.rules import raise_rule
 from server.postgres.stream_slots import Reader, StreamShareUsed, StreamSlots
 from server.postgres.temp_files import connector
+from server.postgres.time_limits import timed
 from server.settings import Settings
 
 PREPARED_STATEMENTS = 256
@@ -79,24 +90,16 @@ def _never() -> bool:
     return False
 
 
-class ConnectionLost(Exception):
-    """The connection broke. The statement on it was not executed, and will not be."""
-
-
-class NeverSent(ConnectionLost):
-    """The connection broke before anything was sent."""
-
-
-class MaybeDone(ConnectionLost):
-    """The connection broke while a write was being committed."""
-
-
 class MisplacedWrite(RuntimeError):
     """A write in a read-only transaction: a bug of the code that sent it, not a state of the database."""
 
 
 class Database:
-    """The database of one process: its pool, and the probe of the readiness check."""
+    """The database of one process: its pool, and the probe of the readiness check.
+
+    With `row_security`, statements only run on what `acting_for` and `acting_as_server` return."""
+
+    role: RequestRole | None = None
 
     def __init__(
         self,
@@ -110,7 +113,9 @@ class Database:
         share = max_connections_per_client(settings, pool.get_max_size() - has_spare_connection(settings))
         self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare_connection(settings))
         self._probe = probe
-        self._is_unreachable = False
+        self._availability = Availability()
+        self._roles = Roles(settings) if settings.row_security == "postgresql" else None
+        self.is_assigned = self._roles is None
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
         self._streams = StreamSlots(streams)
         self._stream_seconds = settings.stream_seconds
@@ -119,6 +124,20 @@ class Database:
     def pool_figures(self) -> PoolFigures:
         """Return how many connections are open and how many requests wait."""
         return self._pool.figures()
+
+    def acting_for(self, principal: Principal) -> Database:
+        """Return the database for the statements of a principal. With `row_security` they run with its role. Raises
+        Unauthenticated, Forbidden."""
+        return self if self._roles is None else self._acting_as(self._roles.of(principal))
+
+    def acting_as_server(self) -> Database:
+        """Return the database for statements with the server's own role."""
+        return self if self._roles is None else self._acting_as(None)
+
+    def _acting_as(self, role: RequestRole | None) -> Database:
+        acting = copy.copy(self)
+        acting.role, acting.is_assigned = role, True
+        return acting
 
     async def close(self) -> None:
         """Wait for connections in use, and close all."""
@@ -147,7 +166,7 @@ class Database:
             raise Unavailable("The database does not answer in time; try again.") from error
         except FAILURES as error:
             self.telemetry.record_failure(error)
-            raise _unreachable() from error
+            raise unreachable() from error
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -169,31 +188,23 @@ class Database:
             connection = await self._pool.acquire(self._acquire_timeout_seconds, client)
         except NotOpened as error:
             self.telemetry.record_failure(error)
-            self._log_availability(error)
-            raise _unreachable() from error
+            self._availability.log(error)
+            raise unreachable() from error
         except ConnectionShareUsed as error:
             raise too_many_requests() from error
         except TimeoutError as error:
             raise Busy("All database connections are in use; try again.") from error
         except (*GONE, pg.InterfaceError, pg.PostgresError) as error:
             self.telemetry.record_failure(error)
-            self._log_availability(error)
+            self._availability.log(error)
             if isinstance(error, (pg.PostgresConnectionError, pg.AdminShutdownError, ConnectionResetError)):
                 raise NeverSent from error
             is_full = isinstance(error, pg.TooManyConnectionsError)
-            raise (translate(error) if is_full else _unreachable()) from error
+            raise (translate(error) if is_full else unreachable()) from error
         finally:
             self.telemetry.record_acquire(begin)
-        self._log_availability(None)
+        self._availability.log(None)
         return connection
-
-    def _log_availability(self, error: BaseException | None) -> None:
-        """Log when no connection can be opened, and when one can be opened again."""
-        if error is not None and not self._is_unreachable:
-            log.warning("PostgreSQL cannot be reached: %s", describe_loss(error))
-        elif error is None and self._is_unreachable:
-            log.warning("PostgreSQL is reached again")
-        self._is_unreachable = error is not None
 
     async def read(
         self,
@@ -207,8 +218,8 @@ class Database:
 
         Without a snapshot there is no transaction. This is only for the server's own SELECTs: PostgreSQL would execute
         a write, and a retry would send it twice."""
-        timed = work if timeout_seconds is None else _timed(work, timeout_seconds)
-        return await self._attempts(timed, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
+        limited = work if timeout_seconds is None else timed(work, timeout_seconds)
+        return await self._attempts(limited, "repeatable_read" if is_snapshot else None, is_repeatable=_always)
 
     async def read_unknown(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool) -> Result:
         """Read with a statement of custom code, like `read`: PostgreSQL refuses writes. Raises MisplacedWrite."""
@@ -292,7 +303,8 @@ class Database:
         is_repeatable: Callable[[], bool] = _never,
     ) -> Result:
         """Run the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
-        begun = work if isolation is None else self._in_transaction(work, isolation, committing)
+        assert self.is_assigned, "with row_security, statements need a principal"
+        begun = self._alone(work) if isolation is None else self._in_transaction(work, isolation, committing)
         is_second, attempt = False, 1
         while True:
             try:
@@ -303,7 +315,7 @@ class Database:
             except ConnectionLost as error:
                 # All connections opened before have been retired: the second attempt uses a newer one.
                 if is_second or not (isinstance(error, NeverSent) or is_repeatable()):
-                    raise _answer_to(error) from error.__cause__
+                    raise answer_to(error) from error.__cause__
                 is_second = True
                 continue
             except ApiError:
@@ -363,6 +375,18 @@ class Database:
         except FAILURES:
             return True
 
+    def _alone(self, work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+        """Return work whose statements are their own transactions, with the role of the request."""
+        role = self.role
+        if role is None:
+            return work
+
+        async def acting(connection: Any) -> Result:
+            with connection.acting_as(role):
+                return await work(connection)
+
+        return acting
+
     def _in_transaction(
         self,
         work: Callable[[Connection], Awaitable[Result]],
@@ -373,7 +397,7 @@ class Database:
 
     async def _transaction(
         self,
-        connection: Connection,
+        connection: Any,
         work: Callable[[Connection], Awaitable[Result]],
         isolation: Isolation,
         committing: Callable[[], None] | None,
@@ -386,11 +410,13 @@ class Database:
         except BaseException as error:
             # A cancelled BEGIN may have been executed. asyncpg rolls it back when the connection is released, and warns
             # only about transactions that are not managed.
-            transaction._managed = True  # type: ignore[attr-defined]  # the stubs leave it out
+            transaction._managed = True
             if is_lost(error, connection) and not isinstance(error, TimeoutError):
                 raise NeverSent from error
             raise
         try:
+            if self.role is not None:
+                await connection.set_role(self.role)
             result = await work(connection)
         except BaseException as error:
             if not is_lost(error, connection):
@@ -415,36 +441,6 @@ class Database:
                 await end()
         except (*LOST, pg.InterfaceError):
             retire(connection)
-
-
-def _timed(
-    work: Callable[[Connection], Awaitable[Result]], timeout_seconds: float
-) -> Callable[[Connection], Awaitable[Result]]:
-    """Return the work with a time limit in this process. Setting a timeout in PostgreSQL would take a round trip for
-    each read."""
-
-    async def timed(connection: Connection) -> Result:
-        clock = asyncio.timeout(timeout_seconds)
-        try:
-            async with clock:
-                return await work(connection)
-        except TimeoutError as error:
-            if not clock.expired():
-                raise
-            # The statement is cancelled. The connection can be used again after that.
-            raise StatementTimeout("The database took too long over this filter.") from error
-
-    return timed
-
-
-def _unreachable() -> Unavailable:
-    return Unavailable("The database cannot be reached; try again.")
-
-
-def _answer_to(lost: ConnectionLost) -> ApiError:
-    if isinstance(lost, MaybeDone):
-        return OutcomeUnknown("The connection was lost while the write was being committed: check whether it was done.")
-    return _unreachable()
 
 
 async def open_database(url: str, settings: Settings, size: int, telemetry: Telemetry | None = None) -> Database:
@@ -493,8 +489,10 @@ async def open_alone(url: str, settings: Settings) -> Connection:
 
 
 def _session(settings: Settings) -> dict[str, Any]:
-    name = {"application_name": "waterspout"}
+    name, has_roles = {"application_name": "waterspout"}, settings.row_security == "postgresql"
     if settings.pooler == "transaction":
-        return {"connection_class": PooledConnection, "server_settings": name}
+        pooled = PooledRoleConnection if has_roles else PooledConnection
+        return {"connection_class": pooled, "server_settings": name}
     silence = keepalive_settings(settings.network_timeout_seconds)
-    return {"connection_class": Connection, "server_settings": name | SESSION | timeouts(settings) | silence}
+    own = RoleConnection if has_roles else Connection
+    return {"connection_class": own, "server_settings": name | SESSION | timeouts(settings) | silence}

@@ -1,14 +1,19 @@
-"""Classifies the driver's errors: some are retried, some mean that the database is down, and some that it refuses a
-value. Translates an error into an ApiError if this needs no details of the request. `refusals.py` translates the
-others, with a pointer into the request.
+"""Classifies the driver's errors: some are retried, some mean that the connection or the database is lost, and some
+that it refuses a value. Translates an error into an ApiError if this needs no details of the request. `refusals.py`
+translates the others, with a pointer into the request.
 """
 
 from __future__ import annotations
 
+import logging
+
 from asyncpg import exceptions as pg
 
-from server.errors import Busy, StatementTimeout, TooExpensive, Unavailable, causes
+from querybuild.errors import ApiError
+from server.errors import Busy, OutcomeUnknown, StatementTimeout, TooExpensive, Unavailable, causes
 from server.postgres.connection import Connection, is_open
+
+log = logging.getLogger("server")
 
 RETRYABLE = (
     pg.DeadlockDetectedError,
@@ -126,3 +131,42 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, GONE):
         return Unavailable("The database cannot be reached; try again.")
     return error
+
+
+class ConnectionLost(Exception):
+    """The connection broke. The statement on it was not executed, and will not be."""
+
+
+class NeverSent(ConnectionLost):
+    """The connection broke before anything was sent."""
+
+
+class MaybeDone(ConnectionLost):
+    """The connection broke while a write was being committed."""
+
+
+class Availability:
+    """Logs when no connection can be opened, and when one can be opened again."""
+
+    def __init__(self) -> None:
+        self._is_unreachable = False
+
+    def log(self, error: BaseException | None) -> None:
+        """Log the change, if there is one. error: why no connection could be opened; None if one was opened."""
+        if error is not None and not self._is_unreachable:
+            log.warning("PostgreSQL cannot be reached: %s", describe_loss(error))
+        elif error is None and self._is_unreachable:
+            log.warning("PostgreSQL is reached again")
+        self._is_unreachable = error is not None
+
+
+def unreachable() -> Unavailable:
+    """Return the error if no connection can be opened."""
+    return Unavailable("The database cannot be reached; try again.")
+
+
+def answer_to(lost: ConnectionLost) -> ApiError:
+    """Return the error for a request whose connection was lost."""
+    if isinstance(lost, MaybeDone):
+        return OutcomeUnknown("The connection was lost while the write was being committed: check whether it was done.")
+    return unreachable()

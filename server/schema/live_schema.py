@@ -32,7 +32,9 @@ from server.schema.live_tables import (
     QualifiedName,
     Table,
     find_oids,
+    quote_ident,
     read_table,
+    with_privileges,
 )
 from server.schema.live_types import with_live_types
 from server.schema.live_writes import (
@@ -97,10 +99,12 @@ class LiveSchema(msgspec.Struct, frozen=True):
 
 
 async def read_live_schema(
-    connection: asyncpg.Connection[Any], catalog: Catalog, *, is_read_only: bool = False
+    connection: asyncpg.Connection[Any], catalog: Catalog, *, is_read_only: bool = False, roles: Sequence[str] = ()
 ) -> LiveSchema:
     """Read the live tables, and compare them with the declarations. is_read_only: whether the server refuses all
-    writes, so that nothing has to be writable."""
+    writes, so that nothing has to be writable. roles: those of the requests, if it is not the server's own. Then one of
+    them must be able to read each resource, and no other privileges are checked."""
+    reader = _Reader(connection, roles)
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
     partitions = await connection.fetch(PARTITIONS, known_oids)
@@ -109,6 +113,8 @@ async def read_live_schema(
         tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
     }
     tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
+    if roles:
+        tables = {oid: with_privileges(table) for oid, table in tables.items()}
     found = {name: None if oid is None else tables[oid] for name, oid in oids.items()}
     faults: list[str] = []
     for resource in catalog:
@@ -117,11 +123,11 @@ async def read_live_schema(
             own += _write_faults(catalog, resource, found)
         table = found[resource.schema, resource.table]
         if table is not None and resource.id.column in table.columns:
-            own += await _term_faults(connection, resource)
+            own += await _term_faults(reader, resource)
         # A faulty column would also make the read fail, and its own message is better.
-        faults += own or await _read_faults(connection, resource)
+        faults += own or await _read_faults(reader, resource)
     if not faults:
-        catalog = await with_live_types(connection, catalog, lambda *which: _type_of(connection, *which))
+        catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
@@ -332,8 +338,37 @@ class _Refused(Exception):
     """A statement of a declaration is wrong. The message says why."""
 
 
+class _Reader(msgspec.Struct, frozen=True):
+    """Prepares statements on a connection. roles: which of them to try; without any, the server's own."""
+
+    connection: asyncpg.Connection[Any]
+    roles: Sequence[str]
+
+    async def prepare(self, sql: str, *, is_explained: bool) -> tuple[asyncpg.Attribute, ...]:
+        """Return the columns of a statement. Raises asyncpg's errors."""
+        if not self.roles:
+            return await _prepare(self.connection, sql, is_explained=is_explained)
+        for role in self.roles:
+            try:
+                async with self.connection.transaction():
+                    await self.connection.execute(f"SET LOCAL ROLE {quote_ident(role)}")
+                    return await _prepare(self.connection, sql, is_explained=is_explained)
+            except asyncpg.InsufficientPrivilegeError as error:
+                refused = error
+        raise refused
+
+
+async def _prepare(
+    connection: asyncpg.Connection[Any], sql: str, *, is_explained: bool
+) -> tuple[asyncpg.Attribute, ...]:
+    prepared = await connection.prepare(sql)
+    if is_explained:
+        await _explain(connection, sql)
+    return prepared.get_attributes()
+
+
 async def _read_columns(
-    connection: asyncpg.Connection[Any],
+    reader: _Reader,
     resource: Resource,
     attributes: Sequence[Attribute],
     *,
@@ -350,10 +385,7 @@ async def _read_columns(
     except Exception as error:  # of a declaration's own function
         raise _Refused(f"it raises {type(error).__name__}: {error}") from error
     try:
-        prepared = await connection.prepare(sql)
-        if is_explained:
-            await _explain(connection, sql)
-        return prepared.get_attributes()
+        return await reader.prepare(sql, is_explained=is_explained)
     except _GONE:
         raise
     except asyncpg.PostgresError as error:
@@ -372,26 +404,26 @@ async def _explain(connection: asyncpg.Connection[Any], sql: str) -> None:
             raise
 
 
-async def _read_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
+async def _read_faults(reader: _Reader, resource: Resource) -> list[str]:
     """Return the fault of the list of a resource without query parameters, if there is one."""
     try:
-        await _read_columns(connection, resource, resource.readable_attributes, is_explained=True)
+        await _read_columns(reader, resource, resource.readable_attributes, is_explained=True)
     except _Refused as error:
         return [f"{_label(resource)}it cannot be read: {error}"]
     return []
 
 
-async def _term_faults(connection: asyncpg.Connection[Any], resource: Resource) -> list[str]:
+async def _term_faults(reader: _Reader, resource: Resource) -> list[str]:
     """Return the faults of the attributes that are computed in SQL."""
     computed = [attribute for attribute in resource.attributes if attribute.sql is not None]
-    faults = [(attribute, await _term_fault(connection, resource, attribute)) for attribute in computed]
+    faults = [(attribute, await _term_fault(reader, resource, attribute)) for attribute in computed]
     where = _label(resource)
     return [f"{where}attribute {quoted(attribute.name)}: {fault}" for attribute, fault in faults if fault]
 
 
-async def _type_of(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> int:
+async def _type_of(reader: _Reader, resource: Resource, attribute: Attribute) -> int:
     """Return the oid of the type of the attribute's column or expression. For a domain it is that of its base type."""
-    _, term = await _read_columns(connection, resource, (_without_select(attribute),))
+    _, term = await _read_columns(reader, resource, (_without_select(attribute),))
     return term.type.oid
 
 
@@ -400,13 +432,13 @@ def _without_select(attribute: Attribute) -> Attribute:
     return msgspec.structs.replace(attribute, type=msgspec.structs.replace(attribute.type, select=None))
 
 
-async def _term_fault(connection: asyncpg.Connection[Any], resource: Resource, attribute: Attribute) -> str:
+async def _term_fault(reader: _Reader, resource: Resource, attribute: Attribute) -> str:
     """Return the fault of an attribute that is computed in SQL. Empty if there is none."""
     try:
-        _, term = await _read_columns(connection, resource, (_without_select(attribute),))
+        _, term = await _read_columns(reader, resource, (_without_select(attribute),))
     except _Refused as error:
         return f"its term cannot be read: {error}"
-    name = await connection.fetchval(_TYPE, term.type.oid)
+    name = await reader.connection.fetchval(_TYPE, term.type.oid)
     if attribute.type is OPAQUE or name in _compatible_types(attribute.type):
         return ""
     return f"it is declared as {attribute.type.name}, and its term is {name}, not {listed(attribute.type.sql_names)}"

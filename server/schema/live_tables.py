@@ -209,6 +209,22 @@ async def find_oids(
     return {name: await connection.fetchval(_OID, *name) for name in dict.fromkeys(names)}
 
 
+def with_privileges(table: Table) -> Table:
+    """Return the table as if the role had all privileges on it, for statements that run with other roles."""
+    return msgspec.structs.replace(
+        table,
+        columns={
+            name: msgspec.structs.replace(
+                column, may_select=True, may_insert=True, may_update=True, denied_sequences=()
+            )
+            for name, column in table.columns.items()
+        },
+        may_use_schema=True,
+        may_delete=True,
+        may_lock=True,
+    )
+
+
 async def read_table(connection: asyncpg.Connection[Any], oid: int, constraints: Sequence[asyncpg.Record]) -> Table:
     """Read one table. constraints: rows of CONSTRAINTS, for this table and others."""
     row = await connection.fetchrow(_TABLE, oid)

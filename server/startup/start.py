@@ -21,6 +21,7 @@ from server.embedded import postgres as embedded
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
 from server.postgres.hosts import describe_hosts
+from server.postgres.row_security.roles import roles_of
 from server.postgres.temp_files import check_temp_file_limit
 from server.resources import built_in
 from server.resources.demo import load_demo
@@ -102,7 +103,7 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)
         migrating.check_schema_status(await migrations.status(connection, found), found)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
+        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
         if schema.faults:
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
         for warning in schema.warnings:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -23,14 +26,16 @@ from server.app import Routes, make_app, make_server
 from server.http.connections import Server
 from server.postgres.connection import Connection
 from server.postgres.database import Database, open_alone, open_database
+from server.postgres.row_security.roles import roles_of
 from server.processes.timeouts import enforce_timeouts
 from server.resources import built_in
 from server.schema import live_schema as live_tables
 from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings
 from tests.catalog import CATALOG
-from tests.conftest import on_server, with_database
-from tests.http import rows
+from tests.conftest import memory, on_server, with_database
+from tests.faults.cluster import Cluster
+from tests.http import rows, supabase
 from waterspout import CustomHandler
 
 MEDIA_TYPE = "application/vnd.api+json"
@@ -133,6 +138,7 @@ class Api:
         await asyncio.sleep(0)
 
 
+_shops = itertools.count(1)
 Serve = Callable[..., Api]
 Start = Callable[..., Awaitable[Api]]
 Sent = list[str]
@@ -160,9 +166,10 @@ async def live_schema(url: str, settings: Settings, catalog: Catalog) -> LiveSch
     test."""
     connection = await open_alone(url, settings)
     try:
-        key = (tuple(catalog), live_tables.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
+        roles = roles_of(settings)
+        key = (tuple(catalog), roles, live_tables.MIN_REFERENCE_BYTES, await connection.fetchval(_SCHEMA_MARK))
         if key not in _SCHEMAS:
-            _SCHEMAS[key] = await read_live_schema(connection, catalog)
+            _SCHEMAS[key] = await read_live_schema(connection, catalog, roles=roles)
     finally:
         await connection.close()
     return _SCHEMAS[key]
@@ -292,3 +299,47 @@ def corner_reader(io_loop: IOLoop, corner_reader_port: int, corner_rows_url: str
     api = Api(corner_reader_port, corner_rows_url)
     yield api
     io_loop.run_sync(api.close)
+
+
+@pytest.fixture(scope="session")
+def shop_cluster() -> Iterator[Cluster]:
+    """Yield a PostgreSQL with the roles, tables and policies of `tests/http/supabase.py`, in the database `template`.
+    The role of the embedded one may not create roles."""
+    with tempfile.TemporaryDirectory(prefix="waterspout-test-", dir=memory()) as folder:
+        os.chmod(folder, 0o755)
+        cluster = Cluster(Path(folder, "cluster"))
+        cluster.create()
+        cluster.start()
+        on_server(cluster.url(), "CREATE DATABASE template", supabase.CREATE_ROLES)
+        on_server(cluster.url("template"), supabase.SCHEMA)
+        yield cluster
+        cluster.stop()
+
+
+@pytest.fixture
+def shop_url(shop_cluster: Cluster) -> Iterator[str]:
+    """Yield the URL of a new database with the tables, policies and rows of `tests/http/supabase.py`, for a
+    superuser."""
+    name = f"shop_{next(_shops)}"
+    on_server(shop_cluster.url(), f"CREATE DATABASE {name} TEMPLATE template")
+    yield shop_cluster.url(name)
+    on_server(shop_cluster.url(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def open_shop(start: Start, shop_url: str) -> supabase.Open:
+    """Start servers with row security: `await open_shop(pool_size=1)`; keywords are settings."""
+
+    async def opened(
+        routes: supabase.Routing = (), catalog: Catalog = supabase.CATALOG, url: str | None = None, **settings: Any
+    ) -> supabase.Shop:
+        url = supabase.as_authenticator(url or shop_url)
+        return supabase.Shop(await start(url, catalog, routes, **(supabase.SETTINGS | settings)), shop_url)
+
+    return opened
+
+
+@pytest.fixture
+def shop(io_loop: IOLoop, open_shop: supabase.Open) -> supabase.Shop:
+    """Return a server with row security."""
+    return io_loop.run_sync(open_shop)

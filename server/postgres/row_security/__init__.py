@@ -1,0 +1,1 @@
+"""Runs the statements of a request with its role and its claims (`row_security`)."""

@@ -1,0 +1,82 @@
+"""Decides with which role of PostgreSQL the statements of a request run (`row_security`), and with which claims.
+
+Its names are those of PostgREST and Supabase, whose policies read `request.jwt.claims`. It must not know: connections,
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from querybuild.errors import Forbidden, Unauthenticated
+from querybuild.principal import Principal
+from server.settings import Settings
+
+SET_ROLE = "SELECT pg_catalog.set_config('role',$1,true),pg_catalog.set_config('request.jwt.claims',$2,true)"
+"""Like SET LOCAL ROLE, until the end of the transaction."""
+
+ROLE_CLAIM, SUBJECT_CLAIM = "role", "sub"
+
+
+class RequestRole(msgspec.Struct, frozen=True):
+    """With what the statements of a request run. name: a role of PostgreSQL. claims: a JSON object as text."""
+
+    name: str
+    claims: str
+
+
+def roles_of(settings: Settings) -> tuple[str, ...]:
+    """Return all roles that requests may have. None without `row_security`."""
+    if settings.row_security == "off":
+        return ()
+    names = [*(settings.auth_roles_allowed or "").split(","), settings.auth_anonymous_role or ""]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+class Roles:
+    """The roles of principals, by the settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._claim = settings.auth_role_claim
+        self._anonymous = settings.auth_anonymous_role
+        self._allowed = frozenset((settings.auth_roles_allowed or "").split(","))
+
+    def of(self, principal: Principal) -> RequestRole:
+        """Return the role of a principal. Raises Unauthenticated if there is none for requests without credentials,
+        and Forbidden if there is none for this principal."""
+        named = None if principal.is_anonymous else claim_of(principal.claims, self._claim)
+        if named is None:
+            name = self._anonymous
+        else:
+            name = named if isinstance(named, str) and named in self._allowed else None
+        if name is not None:
+            return RequestRole(name, _claims_text(principal, name))
+        if principal.is_anonymous:
+            raise Unauthenticated("Nothing is allowed here without credentials. Send credentials.")
+        if named is None:
+            raise Forbidden("The credentials have no role, and there is none for credentials without one.")
+        raise Forbidden("The role of the credentials is not allowed here.")
+
+
+def claim_of(claims: Mapping[str, Any], path: str) -> Any:
+    """Return a claim, or None if it is missing. path: its whole name, or names with dots between that lead into
+    objects."""
+    if path in claims:
+        return claims[path]
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _claims_text(principal: Principal, role: str) -> str:
+    """Return the claims with the role, as PostgREST adds it, and with the subject, which a principal of the user's own
+    authentication may have without a claim."""
+    claims = dict(principal.claims)
+    if principal.subject:
+        claims.setdefault(SUBJECT_CLAIM, principal.subject)
+    claims[ROLE_CLAIM] = role
+    return msgspec.json.encode(claims).decode()
