@@ -298,8 +298,9 @@ class Engine:
     def _ready(self, plan: ReadPlan) -> ReadyPlan:
         has_computed = any(node.computed for node, _ in nodes(plan.node))
         has_parts = any(branch.needs_rows for branch in plan.node.branches)
-        # RETURNING sees other rows as they were before the statement.
-        is_one_row = plan.scope is None and not (has_parts or plan.node.targets or reads_other_rows(plan.node))
+        # RETURNING sees other rows as they were before the statement, and a row that may not be read.
+        is_more = has_parts or plan.node.targets or plan.rows.criteria or reads_other_rows(plan.node)
+        is_one_row = plan.scope is None and not is_more
         statements, encoder = self.statements.of_read(plan), self.encoders.of_document(plan)
         return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))
 

@@ -35,7 +35,7 @@ from querybuild.errors import (
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
-from querybuild.planning.rowsets import open_written, rows_with_alias
+from querybuild.planning.rowsets import open_named, open_written, rows_with_alias, without_rights
 from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
@@ -91,19 +91,19 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, str, Any, LockStre
     row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
     exists = row_id is not None and not isinstance(row_id, Lid)
     if exists:
-        yield plan.rows, plan.resource.id.column, row_id, plan.lock_strength
+        yield without_rights(plan.rows), plan.resource.id.column, row_id, plan.lock_strength
     for assignment in plan.assignments:
         owner, owner_id = assignment.owner, write.values[assignment.slot]
         if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
             yield owner, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
         key = link.relationship.foreign_key
-        strength = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE
+        strength, related = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE, without_rights(link.rows)
         for one in write.values[link.slot] if key or link.mode != "remove" else ():
             if not isinstance(one, Lid):
-                yield link.rows, link.target.id.column, one, strength
+                yield related, link.target.id.column, one, strength
         if key and exists and link.mode == "replace":
-            yield link.rows, key, row_id, strength
+            yield related, key, row_id, strength
 
 
 class RelatedRow(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ class RelatedRow(msgspec.Struct, frozen=True):
 def plan_related_row(resource: Resource, relationship: Relationship, catalog: Catalog, context: Context) -> RelatedRow:
     """Plan the row that a write of a related resource is about."""
     target = catalog.target(relationship)
-    return RelatedRow(open_written(resource, context), open_written(target, context), relationship)
+    return RelatedRow(open_named(resource, context), open_named(target, context), relationship)
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:
@@ -189,7 +189,7 @@ class _WritePlanner:
         """Return the result."""
         plan = WritePlan(
             kind=self.change.kind,
-            rows=open_written(self.resource, self.context),
+            rows=open_written(self.resource, self.context, self.change.kind),
             id_slot=id_slot,
             assignments=tuple(self._assignments),
             links=tuple(self._links),
@@ -378,7 +378,9 @@ class _WritePlanner:
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)
-        rows = open_written(target, self.context)
+        # Rows that have the key are updated.
+        has_key = own is None and link_of(relationship) is None
+        rows = open_written(target, self.context, "update") if has_key else open_named(target, self.context)
         ids: dict[Any, str] = {}
         for identifier in linkage.identifiers:
             id_value = self._linked_id(identifier, target, linkage)
@@ -442,7 +444,7 @@ class _WritePlanner:
             self._assignments.append(Assignment(relationship.foreign_key, slot))
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
-        return OwnerRow(open_written(parent, self.context), slot)
+        return OwnerRow(open_named(parent, self.context), slot)
 
     def _through(self, relationship: Relationship, owner: Owner) -> LinkWrite:
         """Return the same link, seen from the new resource."""
@@ -450,7 +452,7 @@ class _WritePlanner:
         slot = self.slot([parent.id_type.read(owner.id)], self.change.pointer)
         self.item_pointers[slot] = (self.change.pointer,)
         inverse = self.catalog.inverse(relationship)
-        return LinkWrite(self.resource, inverse, open_written(parent, self.context), slot, "add", is_detachable=True)
+        return LinkWrite(self.resource, inverse, open_named(parent, self.context), slot, "add", is_detachable=True)
 
     def _check_owner(self, linkage: LinkageChange, owner: Owner) -> None:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:

@@ -56,7 +56,9 @@ class Rows(msgspec.Struct, frozen=True):
     alias: their name in a statement.
     parent: the alias of the rows that they are attached to, or empty.
     pairs: the columns of the parent and of these rows that are equal. Empty if there is a link table between them.
-    criteria: conditions that apply to each row, whatever the request asks for. The context has them.
+    criteria: conditions that apply to each row, whatever the request asks for. The context has them. A row that does
+        not meet them does not exist for the request.
+    rights: for rows that are written, what each must meet besides. Else the write is forbidden.
     conditions: those that the request asks for.
     order: the order in which the rows are read.
     joins: the rows that the order needs.
@@ -70,6 +72,7 @@ class Rows(msgspec.Struct, frozen=True):
     pairs: tuple[Pair, ...] = ()
     through: LinkRows | None = None
     criteria: tuple[Condition, ...] = ()
+    rights: tuple[Condition, ...] = ()
     conditions: tuple[Condition, ...] = ()
     joins: tuple[Rows, ...] = ()
     order: tuple[OrderKey, ...] = ()
@@ -81,6 +84,11 @@ class Rows(msgspec.Struct, frozen=True):
     def all_conditions(self) -> tuple[Condition, ...]:
         """The criteria and the conditions: everything that each row meets, besides the pairs of columns."""
         return (*self.criteria, *self.conditions)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the context may hide some of the rows, or may forbid to write them."""
+        return bool(self.criteria or self.rights or self.conditions)
 
 
 class ColumnRef(msgspec.Struct, frozen=True):
@@ -346,10 +354,12 @@ def _has_statements(node: Node) -> bool:
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """An SQL text, and the slots of its parameters $1, $2, ..."""
+    """An SQL text, and the slots of its parameters $1, $2, ... decides_again: it locks rows by criteria that read other
+    rows, so it is run twice (`locks.py`)."""
 
     sql: str
     slots: tuple[Slot, ...]
+    decides_again: bool = False
 
 
 class LockStrength(IntEnum):
@@ -453,12 +463,12 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether the context may hide rows that the write refers to or changes."""
+        """Whether the context may hide rows that the write refers to or changes, or may forbid to write them."""
         return bool(
-            self.rows.all_conditions
-            or any(link.rows.all_conditions for link in self.links)
+            self.rows.is_limited
+            or any(link.rows.is_limited for link in self.links)
             or any(assignment.target for assignment in self.assignments)
-            or (self.owner is not None and self.owner.rows.all_conditions)
+            or (self.owner is not None and self.owner.rows.is_limited)
         )
 
     @property

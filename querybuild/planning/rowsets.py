@@ -27,6 +27,7 @@ from querybuild.planning.plan import (
     Rows,
     Test,
 )
+from querybuild.query import ChangeKind
 
 ANY_ROW = "row"
 """The alias in the criteria of a context. It is replaced by the alias of the rows."""
@@ -47,10 +48,27 @@ def open_rows(
     return Rows(resource, alias, parent, pairs, through, criteria)
 
 
-def open_written(resource: Resource, context: Context) -> Rows:
-    """Return the rows of a resource that the context allows a request to write or to refer to. Statements that write
-    have no aliases: the alias is the name of the table."""
+def open_named(resource: Resource, context: Context) -> Rows:
+    """Return the rows of a resource that a write may refer to. Statements that write have no aliases: the alias is the
+    name of the table."""
     return open_rows(resource, resource.table, context)
+
+
+def open_written(resource: Resource, context: Context, action: ChangeKind) -> Rows:
+    """Return the rows of a resource that a request may write, with what the context demands of them for the action. A
+    row that is created is none of the rows before."""
+    if action == "create":
+        return Rows(resource, resource.table)
+    rows, access = open_named(resource, context), context.access
+    rights = (access.update if action == "update" else access.delete).get(resource.type, ())
+    if rights:
+        rows = msgspec.structs.replace(rows, rights=with_alias(rights, ANY_ROW, rows.alias))
+    return rows
+
+
+def without_rights(rows: Rows) -> Rows:
+    """Return the rows as they are for a read."""
+    return msgspec.structs.replace(rows, rights=()) if rows.rights else rows
 
 
 def hides(resource: Resource, context: Context) -> bool:
@@ -119,9 +137,9 @@ def attached_rows(rows: Rows, parent: str, pairs: tuple[Pair, ...]) -> Rows:
 
 
 def rows_with_alias(rows: Rows, alias: str) -> Rows:
-    """Return the rows with another alias, without an order."""
+    """Return the rows with another alias, as they are for a read, without an order."""
     criteria, conditions = [with_alias(some, rows.alias, alias) for some in (rows.criteria, rows.conditions)]
-    return _unordered(rows, alias=alias, criteria=criteria, conditions=conditions)
+    return _unordered(rows, alias=alias, criteria=criteria, rights=(), conditions=conditions)
 
 
 def with_alias(conditions: tuple[Condition, ...], alias: str, other: str) -> tuple[Condition, ...]:

@@ -109,8 +109,7 @@ def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
 def reads_other_rows(node: Node) -> bool:
     """Return whether an attribute computed in SQL may read other rows, in a subquery or in a function. RETURNING sees
     these as they were before the statement."""
-    terms = [column_term(FIRST_ALIAS, attribute) for attribute in node.read if attribute.sql is not None]
-    return any(_CALL.search(term.get_sql(quote_char='"')) for term in terms)
+    return any(_is_computed(attribute) for attribute in node.read)
 
 
 _CALL = re.compile(r"\bSELECT\b|[\w\"]\s*\(", re.IGNORECASE)
@@ -335,8 +334,49 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
 
 def one_of(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
     """Return a criterion combined with the criteria and conditions of the rows."""
-    criteria = [criterion(condition, binds) for condition in rows.all_conditions]
+    return _all_of(found, rows.all_conditions, binds)
+
+
+def one_of_writable(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+    """Return a criterion combined with everything that rows meet which may be written."""
+    return _all_of(found, (*rows.all_conditions, *rows.rights), binds)
+
+
+def is_writable(rows: Rows, binds: Binds) -> Iterator[Term]:
+    """Yield a column that says whether a row may be written, if it depends on the row."""
+    if rows.rights:
+        criteria = [criterion(condition, binds) for condition in rows.rights]
+        yield Template("(" + " AND ".join(["({})"] * len(criteria)) + ") IS TRUE", *criteria)
+
+
+def _all_of(found: Criterion, conditions: tuple[Condition, ...], binds: Binds) -> Criterion:
+    criteria = [criterion(condition, binds) for condition in conditions]
     return Template(" AND ".join(["({})"] * (1 + len(criteria))), found, *criteria) if criteria else found
+
+
+def decides_again(rows: Rows) -> bool:
+    """Return whether it depends on other rows which of the rows may be written."""
+    return any(map(_reads_others, (*rows.all_conditions, *rows.rights)))
+
+
+def _reads_others(condition: Condition) -> bool:
+    match condition:
+        case Test(left=left, right=right):
+            columns = [left] if right is None else [left, right]
+            return any(one.rows is not None or _is_computed(one.attribute) for one in columns)
+        case Logic(items=items):
+            return any(map(_reads_others, items))
+        case IdIs():
+            return False
+        case _:
+            return True
+
+
+def _is_computed(attribute: Attribute) -> bool:
+    return (
+        attribute.sql is not None
+        and _CALL.search(column_term(FIRST_ALIAS, attribute).get_sql(quote_char='"')) is not None
+    )
 
 
 def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:

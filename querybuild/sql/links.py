@@ -15,7 +15,18 @@ from querybuild.declarations.resource import Link, Resource, link_of
 from querybuild.declarations.terms import Template, equals_any
 from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import column, delete_from, from_rows, into, link_table, one_of, table, update_of
+from querybuild.sql.clauses import (
+    column,
+    decides_again,
+    delete_from,
+    from_rows,
+    into,
+    is_writable,
+    link_table,
+    one_of,
+    table,
+    update_of,
+)
 
 ROW, KEYS = Slot("row"), Slot("keys")
 _KEY_SHARE = LockStrength.KEY_SHARE.clause
@@ -25,7 +36,8 @@ _NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 class LinkStatements(msgspec.Struct, frozen=True):
     """The statements that write the links of one relationship. Each is None if the mode does not need it.
 
-    lock: locks the related rows, in the order of their ids. Returns (id, key or null).
+    lock: locks the related rows, in the order of their ids. Returns (id, key or null), and whether the row may be
+        updated, if there are rights.
     detach: removes links.
     attach: creates links.
     is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
@@ -58,16 +70,18 @@ def _lock_related(link: LinkWrite) -> Statement:
     linked, with AND instead of OR.
 
     `SELECT "id","owner_id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=$2 ORDER BY "id" FOR NO KEY UPDATE`
+
+    If there are rights, a third column says whether the row may be updated.
     """
     binds, rows = Binds(), table(link.target)
     id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
-    query = PostgreSQLQuery.from_(rows).select(id_column, key)
+    query = PostgreSQLQuery.from_(rows).select(id_column, key, *is_writable(link.rows, binds))
     meant = equals_any(id_column, binds.request(link.slot))
     if link.mode != "add":
         joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
         meant = Template(joined, meant, key, binds(ROW))
     query = query.where(one_of(link.rows, meant, binds))
-    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots)
+    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots, decides_again(link.rows))
 
 
 def _detach(link: LinkWrite) -> Statement:
@@ -104,7 +118,7 @@ def _lock_linked(link: LinkWrite) -> Statement:
     query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
     meant = equals_any(id_column, binds.request(link.slot))
     query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
-    return Statement(query.get_sql() + _KEY_SHARE, binds.slots)
+    return Statement(query.get_sql() + _KEY_SHARE, binds.slots, decides_again(link.rows))
 
 
 def _unlink(link: LinkWrite, through: Link) -> Statement:

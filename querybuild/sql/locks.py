@@ -12,7 +12,11 @@ locked as well:
 3.  A write that removes a row from its owner, from the side of this row, only locks this row. A concurrent replacement
     waits for the row and reads it again.
 4.  A write whose decision depends on the key of a to-one locks both rows, and reads the key again under the lock.
-5.  The order of locks: a row is locked before the rows that refer to it (`Catalog.lock_rank`). Rows of one type are
+5.  A statement that waited for a lock tests its criteria again, with the new values of the locked row. But it sees
+    other rows as they were before: it may mix two states, such as the new team of a row with the old members of this
+    team. So if criteria or rights read other rows, the statement is run twice (`Statement.decides_again`). The second
+    run sees the state after the wait, and the locked rows cannot change any more.
+6.  The order of locks: a row is locked before the rows that refer to it (`Catalog.lock_rank`). Rows of one type are
     locked in the order of their ids. Two tables that a link table connects also have such an order.
 
 A cycle of references has no such order. There, and where a cascade or a trigger locks, PostgreSQL may detect a
@@ -28,7 +32,7 @@ from pypika import PostgreSQLQuery
 from querybuild.declarations.terms import Template, equals_any
 from querybuild.planning.plan import LockStrength, Rows, Slot, Statement
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import one_of, table
+from querybuild.sql.clauses import decides_again, one_of, table
 
 
 def compile_locks(
@@ -45,4 +49,5 @@ def compile_locks(
     tests = [equals_any(found.field(name), binds(Slot("keys", index))) for index, name in enumerate(columns)]
     query = PostgreSQLQuery.from_(found).select(id_column, *[found.field(name) for name in shown])
     query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds)).orderby(id_column)
-    return Statement(query.get_sql() + ("" if strength is None else strength.clause), binds.slots)
+    sql = query.get_sql() + ("" if strength is None else strength.clause)
+    return Statement(sql, binds.slots, strength is not None and decides_again(rows))

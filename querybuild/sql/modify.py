@@ -27,7 +27,17 @@ from querybuild.planning.plan import (
     node_of,
 )
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import columns, delete_from, into, one_of, table, update_of
+from querybuild.sql.clauses import (
+    columns,
+    decides_again,
+    delete_from,
+    into,
+    is_writable,
+    one_of,
+    one_of_writable,
+    table,
+    update_of,
+)
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 
@@ -56,6 +66,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     joined: lock the rows whose ids become keys of the written row, if `lock` is not None.
     lock: locks the written row. None on create, and if the row's own statement is enough.
     there: finds the id of the row to update or delete.
+    has_rights: whether these two return, in their last column, whether the row may be written.
     row: writes the row and returns its id. None if no column of it changes.
     targets: lock the rows that the written keys refer to, if other rows may be hidden.
     is_limited: as in the plan.
@@ -69,6 +80,7 @@ class WriteStatements(msgspec.Struct, frozen=True):
     joined: tuple[Statement, ...]
     lock: Statement | None
     there: Statement | None
+    has_rights: bool
     row: Statement | None
     targets: tuple[TargetStatement, ...]
     is_limited: bool
@@ -102,12 +114,15 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     """Compile a write. shown: the columns that the statement `row` returns. None: only the id."""
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
-    has_lock = is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
+    has_lock = plan.rows.is_limited or (
+        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
+    )
     statements = WriteStatements(
         owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
+        has_rights=bool(plan.rows.rights),
         row=_ROW_STATEMENTS[plan.kind](plan, shown) if not is_update or plan.assignments else None,
         targets=targets,
         is_limited=plan.is_limited or (shown is not None and bool(shown.targets)),
@@ -209,21 +224,22 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
 
 
 def _update(plan: WritePlan, shown: Node | None) -> Statement:
-    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`"""
+    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`. The WHERE also has the criteria
+    and the rights of the rows: no other transaction can slip between looking and writing."""
     binds = Binds()
     rows = table(plan.resource)
     query = update_of(rows)
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
         query = query.set(rows.field(assignment.column), _joined(assignment, value))
-    return Statement(query.where(_is_row(plan, binds)).get_sql() + _returning(plan, shown, binds), binds.slots)
+    return Statement(query.where(_is_writable(plan, binds)).get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
 def _delete(plan: WritePlan, shown: Node | None) -> Statement:
     """Compile `DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
     binds = Binds()
     rows = table(plan.resource)
-    query = delete_from(rows).where(_is_row(plan, binds))
+    query = delete_from(rows).where(_is_writable(plan, binds))
     return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
 
 
@@ -268,27 +284,31 @@ def width_of(plan: WritePlan, shown: Node | None) -> int:
 
 
 def _find_row(plan: WritePlan) -> Statement:
-    """Compile `SELECT "id" FROM "groups" WHERE "id"=$1`"""
+    """Compile `SELECT "id" FROM "groups" WHERE "id"=$1`, with a column that says whether it may be written, if there
+    are rights."""
     binds = Binds()
     rows = table(plan.resource)
-    query = PostgreSQLQuery.from_(rows).select(rows.field(plan.resource.id.column)).where(_is_row(plan, binds))
+    shown = [rows.field(plan.resource.id.column), *is_writable(plan.rows, binds)]
+    query = PostgreSQLQuery.from_(rows).select(*shown).where(_is_row(plan, binds))
     return Statement(query.get_sql(), binds.slots)
 
 
 def _lock_row(plan: WritePlan) -> Statement:
     """Compile `SELECT "groups"."id" FROM "groups" WHERE "id"=$1 FOR NO KEY UPDATE`, with the attributes that must be
-    unchanged."""
+    unchanged, and the column of `_find_row`."""
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
-    query = PostgreSQLQuery.from_(table(plan.resource)).select(*columns(node, plan.resource.table, binds))
-    return Statement(query.where(_is_row(plan, binds)).get_sql() + plan.lock_strength.clause, binds.slots)
+    shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
+    query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
+    return Statement(query.get_sql() + plan.lock_strength.clause, binds.slots, decides_again(plan.rows))
 
 
 def _lock_named(rows: Rows, slot: int) -> Statement:
     """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
     binds, found = Binds(), table(rows.resource)
     query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column))
-    return Statement(query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE, binds.slots)
+    sql = query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE
+    return Statement(sql, binds.slots, decides_again(rows))
 
 
 def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
@@ -308,6 +328,12 @@ def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
     assert plan.id_slot is not None
     return _named(plan.rows, plan.id_slot, binds)
+
+
+def _is_writable(plan: WritePlan, binds: Binds) -> Criterion:
+    assert plan.id_slot is not None
+    id_column = table(plan.resource).field(plan.resource.id.column)
+    return one_of_writable(plan.rows, id_column == binds.request(plan.id_slot), binds)
 
 
 def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:

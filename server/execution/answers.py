@@ -13,6 +13,7 @@ from querybuild.errors import ApiError, Several
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
+from querybuild.planning.rowsets import hides
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
@@ -107,11 +108,14 @@ class Objects(Answer[list[bytes | None]]):
         self._bares = [engine.encoders.bare(write.resource) for write in writes]
         self.begin()
         is_returned = all(bare.is_returned and not bare.node.computed for bare in self._bares)
-        self.is_sure = is_returned and engine.has_room_for_rows
+        # A row that may not be read is not in the answer.
+        self._has_hidden = bool(context.access.read) and any(hides(write.resource, context) for write in writes)
+        self.is_sure = is_returned and not self._has_hidden and engine.has_room_for_rows
 
     def shown(self, place: int) -> Node | None:
         bare = self._bares[place]
-        return bare.node if bare.is_returned and self.writes[place].change.kind != "delete" else None
+        is_shown = bare.is_returned and not self._has_hidden and self.writes[place].change.kind != "delete"
+        return bare.node if is_shown else None
 
     def begin(self) -> None:
         self._objects: list[bytes | None] = []

@@ -20,7 +20,7 @@ from querybuild.sql.modify import Create, WriteStatements
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
 from server.execution.arguments import Arguments
-from server.execution.outcomes import AbsentRow, WrittenRow, written
+from server.execution.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.database import PREPARED_STATEMENT_BYTES
 
 MOST_TOGETHER = 8
@@ -40,7 +40,9 @@ class Single(msgspec.Struct, frozen=True, eq=False):
         the row is absent."""
         if len(self.writes) > 1:
             return [WrittenRow(row[begin], row[begin:end]) for begin, end in pairwise(self.ends)]
-        return [written(AbsentRow(self.writes[0]) if row[0] is None else WrittenRow(row[0], row))]
+        if row[0] is None:
+            raise Missing(AbsentRow(self.writes[0]))
+        return [WrittenRow(row[0], row)]
 
 
 def single_statement(writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine) -> Single | None:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from querybuild.declarations.resource import link_of
-from querybuild.errors import Errors, RequiredLink, raise_all
+from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all
 from querybuild.planning.changes import PlannedWrite, related_not_found
 from querybuild.planning.plan import LinkWrite, Statement
 from querybuild.planning.rows import Row
+from querybuild.principal import Principal
 from querybuild.sql.links import LinkStatements
 from serializers.pointers import slot_pointer
 from server.execution.arguments import Arguments
+from server.execution.locks import fetch_locked
 from server.execution.refusals import not_written
 from server.postgres.connection import Connection
 
@@ -29,8 +31,9 @@ async def write_link(
     sent: Arguments,
     row_id: Any,
     rows: Sequence[Row] | None,
+    principal: Principal,
 ) -> None:
-    """Write one link. rows: the related rows, (id, key or null), if they are locked already."""
+    """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already."""
 
     def values_of(statement: Statement) -> list[Any]:
         return sent.of(statement, keys=leaving if is_linked else _repeated(leaving), row=row_id)
@@ -44,10 +47,12 @@ async def write_link(
         sent = Arguments(request, sent.context, sent.path)
     if rows is None:
         lock = statements.lock
-        rows = [] if lock is None else await connection.fetch(lock.sql, *values_of(lock))
+        rows = [] if lock is None else await fetch_locked(connection, lock, values_of(lock))
     if link.mode != "remove":
         _check_exists(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
+    if link.rows.rights:
+        _check_rights(write, link, rows, row_id, leaving, principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
     # Rows of a link table are not locked, so it is not known whether links will be removed.
@@ -106,6 +111,24 @@ def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], e
     raise_all(errors)
 
 
+def _check_rights(
+    write: PlannedWrite, link: LinkWrite, rows: Sequence[Row], row_id: Any, leaving: Sequence[Any], principal: Principal
+) -> None:
+    """Check that the related rows whose keys change may be updated. Raises Forbidden, Unauthenticated."""
+    leaves = frozenset(leaving)
+    forbidden = [row for row in rows if not row[-1] and (row[0] in leaves or _joins(link, row, row_id))]
+    if forbidden:
+        pointers = dict(zip(write.values[link.slot], write.item_pointers[link.slot], strict=True))
+        named = [pointers[row[0]] for row in forbidden if row[0] in pointers]
+        detail = f"You may not update {link.target.type} {_ids([row[0] for row in forbidden])}."
+        raise not_allowed(principal, detail, pointer=named[0] if named else slot_pointer(write, link.slot))
+
+
+def _joins(link: LinkWrite, row: Row, row_id: Any) -> bool:
+    """Return whether a locked row, (id, key), gets a link. A row that is only locked because it was linked does not."""
+    return link.mode != "remove" and row[1] != row_id
+
+
 def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:
     """Return whether a locked row, (id, key), loses its link."""
     return link.mode != "add" and row[1] == row_id and (row[0] in named) == (link.mode == "remove")
@@ -113,6 +136,9 @@ def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bo
 
 def _required_link(write: PlannedWrite, link: LinkWrite, leaving: Sequence[Any]) -> RequiredLink:
     """Return the error for rows that would lose a key that must not be null."""
-    shown = ", ".join(str(id_value) for id_value in leaving[:5])
-    detail = f"{link.target.type} {shown} would be left without a required relationship: delete or move first."
+    detail = f"{link.target.type} {_ids(leaving)} would be left without a required relationship: delete or move first."
     return RequiredLink(detail, pointer=slot_pointer(write, link.slot))
+
+
+def _ids(ids: Sequence[Any]) -> str:
+    return ", ".join(str(id_value) for id_value in ids[:5])

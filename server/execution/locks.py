@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.declarations.resource import own_key_of
 from querybuild.errors import resource_not_found
 from querybuild.planning.changes import PlannedWrite, RelatedRow, rows_to_lock
 from querybuild.planning.plan import LockStrength, Rows, Statement, Values
+from querybuild.planning.rows import Row
 from server.engine import Engine
 from server.postgres.connection import Connection
+
+
+async def fetch_locked(connection: Connection, statement: Statement, values: Sequence[Any]) -> Sequence[Row]:
+    """Run a statement that locks rows, and return them. A first run may wait for a lock and then mix two states of the
+    database: if this matters, the second run decides."""
+    if statement.decides_again:
+        await connection.fetch(statement.sql, *values)
+    return await connection.fetch(statement.sql, *values)
+
+
+async def fetch_locked_row(connection: Connection, statement: Statement, values: Sequence[Any]) -> Row | None:
+    """Return the same for one row, or None if there is none."""
+    if statement.decides_again:
+        await connection.fetchrow(statement.sql, *values)
+    return await connection.fetchrow(statement.sql, *values)
 
 
 async def lock_rows(connection: Connection, engine: Engine, context: Values, writes: Iterable[PlannedWrite]) -> None:
@@ -55,9 +70,9 @@ async def lock_related(
 
     async def locked(
         rows: Rows, column: str, key: Any, strength: LockStrength | None, shown: tuple[str, ...] = ()
-    ) -> asyncpg.Record | None:
+    ) -> Row | None:
         statement = engine.statements.of_locks(rows, (column,), strength, shown)
-        return await connection.fetchrow(statement.sql, *_values(statement, [[key]], context))
+        return await fetch_locked_row(connection, statement, _values(statement, [[key]], context))
 
     owners, targets, own = related.owners, related.rows, own_key_of(related.relationship)
     id_column, missing = owners.resource.id.column, resource_not_found(owners.resource.type, str(row_id))

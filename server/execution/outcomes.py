@@ -10,10 +10,19 @@ from typing import Any, assert_never
 
 import msgspec
 
-from querybuild.errors import ApiError, AttributeFault, ResourceNotFound, quoted, raise_all, resource_not_found
+from querybuild.errors import (
+    ApiError,
+    AttributeFault,
+    ResourceNotFound,
+    not_allowed,
+    quoted,
+    raise_all,
+    resource_not_found,
+)
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Statement, node_of
 from querybuild.planning.rows import Row
+from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
 from serializers.encode import shown_values
 from serializers.pointers import slot_pointer
@@ -38,6 +47,12 @@ class AbsentRow(msgspec.Struct, frozen=True):
     values: Sequence[Any] = ()
 
 
+class ForbiddenRow(msgspec.Struct, frozen=True):
+    """The row is there, but the principal may not write it."""
+
+    write: PlannedWrite
+
+
 class ChangedRow(msgspec.Struct, frozen=True):
     """The row does not have the values that the write requires."""
 
@@ -50,7 +65,7 @@ class CancelledWrite(msgspec.Struct, frozen=True):
     write: PlannedWrite
 
 
-Outcome = WrittenRow | AbsentRow | ChangedRow | CancelledWrite
+Outcome = WrittenRow | AbsentRow | ForbiddenRow | ChangedRow | CancelledWrite
 """What became of a write. PostgreSQL's own refusals are exceptions."""
 
 
@@ -72,13 +87,19 @@ class Missing(ResourceNotFound):
         return error
 
 
-def written(outcome: Outcome) -> WrittenRow:
-    """Return the outcome if the write was done. Raises ResourceNotFound, AttributeFault, NotWritten."""
+def written(outcome: Outcome, principal: Principal) -> WrittenRow:
+    """Return the outcome if the write was done. Raises ResourceNotFound, Forbidden, Unauthenticated, AttributeFault,
+    NotWritten."""
     match outcome:
         case WrittenRow():
             return outcome
         case AbsentRow():
             raise Missing(outcome)
+        case ForbiddenRow(write=write):
+            plan = write.plan
+            raise not_allowed(
+                principal, f"You may not {plan.kind} this {plan.resource.type}.", pointer=write.id_pointer
+            )
         case ChangedRow(errors=errors):
             raise_all(errors)
             raise AssertionError("a row has changed, and no value of it")
@@ -86,6 +107,14 @@ def written(outcome: Outcome) -> WrittenRow:
             raise not_written(write)
         case _:
             assert_never(outcome)
+
+
+def check_row(write: PlannedWrite, statements: WriteStatements, row: Row | None) -> AbsentRow | ForbiddenRow | None:
+    """Return the outcome if the row of a write is not there, or may not be written. row: as the statement `lock` or
+    `there` returned it."""
+    if row is None:
+        return AbsentRow(write)
+    return ForbiddenRow(write) if statements.has_rights and not row[-1] else None
 
 
 def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:

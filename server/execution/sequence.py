@@ -13,13 +13,24 @@ import asyncpg
 from querybuild.errors import raise_as, resource_not_found
 from querybuild.planning.changes import PlannedWrite, related_not_found
 from querybuild.planning.rows import Row
+from querybuild.principal import Principal
 from querybuild.sql.modify import TargetStatement, WriteStatements
 from serializers.pointers import slot_pointer
 from server.engine import Engine
 from server.execution.arguments import Arguments
 from server.execution.free_ids import insert_with_free_id
 from server.execution.links import write_link
-from server.execution.outcomes import AbsentRow, ChangedRow, Outcome, WrittenRow, check_unchanged, decide
+from server.execution.locks import fetch_locked, fetch_locked_row
+from server.execution.outcomes import (
+    AbsentRow,
+    ChangedRow,
+    ForbiddenRow,
+    Outcome,
+    WrittenRow,
+    check_row,
+    check_unchanged,
+    decide,
+)
 from server.execution.refusals import translate_write_error
 from server.postgres.connection import Connection
 from server.postgres.rules import raise_rule
@@ -31,16 +42,18 @@ async def run_sequence(
     statements: WriteStatements,
     sent: Arguments,
     engine: Engine,
+    principal: Principal,
     *,
     is_sequence_exhausted: bool,
 ) -> Outcome:
-    """Write the row and its links. sent: with the write's values. is_sequence_exhausted: whether the sequence of the id
-    has no further number.
+    """Write the row and its links. sent: with the write's values. principal: who writes. is_sequence_exhausted: whether
+    the sequence of the id has no further number.
 
-    Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault, NotWritten, Conflict and BodyValueRefused.
+    Raises ResourceNotFound, Forbidden, Unauthenticated, RelatedNotFound, RequiredLink, AttributeFault, NotWritten,
+    Conflict and BodyValueRefused.
     """
     try:
-        return await _Sequence(connection, write, statements, sent, is_sequence_exhausted).run()
+        return await _Sequence(connection, write, statements, sent, principal, is_sequence_exhausted).run()
     except Exception as error:
         raise_as(translate_write_error(error, write, engine), error)
 
@@ -54,6 +67,7 @@ class _Sequence:
         write: PlannedWrite,
         statements: WriteStatements,
         sent: Arguments,
+        principal: Principal,
         is_sequence_exhausted: bool,
     ) -> None:
         self._connection = connection
@@ -61,6 +75,7 @@ class _Sequence:
         self._plan = write.plan
         self._statements = statements
         self._sent = sent
+        self._principal = principal
         self._is_sequence_exhausted = is_sequence_exhausted
         # The related rows of links that were locked before the row, by the place of the link.
         self._related: dict[int, Sequence[Row]] = {}
@@ -93,7 +108,7 @@ class _Sequence:
         owner, statement = self._plan.owner, self._statements.owner
         if owner is None or statement is None:
             return
-        if await self._connection.fetchval(statement.sql, *self._sent.of(statement)) is None:
+        if await fetch_locked_row(self._connection, statement, self._sent.of(statement)) is None:
             raise resource_not_found(owner.resource.type, str(self._sent.request[owner.slot]))
 
     async def _lock_related(self, row_id: Any, *, is_limited: bool) -> None:
@@ -102,14 +117,15 @@ class _Sequence:
         for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
             lock = statements.lock
             if lock is not None and place not in self._related and (is_limited or link.is_target_first):
-                self._related[place] = await self._connection.fetch(lock.sql, *self._sent.of(lock, row=row_id))
+                self._related[place] = await fetch_locked(self._connection, lock, self._sent.of(lock, row=row_id))
 
-    async def _lock_row(self) -> AbsentRow | ChangedRow | None:
+    async def _lock_row(self) -> AbsentRow | ForbiddenRow | ChangedRow | None:
         lock = self._statements.lock
         if lock is None:
             return None
-        locked = await self._connection.fetchrow(lock.sql, *self._sent.of(lock))
-        return AbsentRow(self._write) if locked is None else check_unchanged(self._write, locked)
+        locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
+        unwritten = check_row(self._write, self._statements, locked)
+        return check_unchanged(self._write, locked) if unwritten is None else unwritten
 
     async def _check_target(self, target: TargetStatement) -> None:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
@@ -119,7 +135,7 @@ class _Sequence:
         is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
         if key is None or (is_itself and target.resource is plan.resource):
             return
-        if await self._connection.fetchval(target.lock.sql, *self._sent.of(target.lock)) is None:
+        if await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock)) is None:
             raise related_not_found(target.resource, str(key), slot_pointer(self._write, target.slot))
 
     async def _write_row(self, row_id: Any) -> Outcome:
@@ -128,8 +144,9 @@ class _Sequence:
         statement, there, free_ids = statements.row, statements.there, statements.free_ids
         assert statement is not None
         if statements.keeps_row and there is not None:
-            if await connection.fetchval(there.sql, *sent.of(there)) is None:
-                return AbsentRow(self._write)
+            found = await connection.fetchrow(there.sql, *sent.of(there))
+            if (unwritten := check_row(self._write, statements, found)) is not None:
+                return unwritten
             await connection.execute(statement.sql, *sent.of(statement))
             return WrittenRow(row_id, None)
         row = None
@@ -143,9 +160,11 @@ class _Sequence:
 
     async def _write_links(self, row_id: Any) -> None:
         for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
-            related = self._related.get(place)
+            related, principal = self._related.get(place), self._principal
             try:
-                await write_link(self._connection, self._write, link, statements, self._sent, row_id, related)
+                await write_link(
+                    self._connection, self._write, link, statements, self._sent, row_id, related, principal
+                )
             except asyncpg.PostgresError as error:
                 # Its rows are other resources', and only the linkage stands in the document.
                 raise_rule(error, slot_pointer(self._write, link.slot))

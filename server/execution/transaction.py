@@ -252,9 +252,15 @@ class Transaction:
         if write.has_lids:
             write = msgspec.structs.replace(write, values=sent.request)
         outcome = await run_sequence(
-            self.connection, write, statements, sent, self.engine, is_sequence_exhausted=self._is_sequence_exhausted
+            self.connection,
+            write,
+            statements,
+            sent,
+            self.engine,
+            self.context.principal,
+            is_sequence_exhausted=self._is_sequence_exhausted,
         )
-        row = written(outcome)
+        row = written(outcome, self.context.principal)
         self.connection.check_received(self._most_bytes)
         return row
 

@@ -78,6 +78,7 @@ def test_delete() -> None:
         joined=(),
         lock=None,
         there=there,
+        has_rights=False,
         row=statements.row,
         targets=(),
         is_limited=False,
