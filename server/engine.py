@@ -20,7 +20,7 @@ from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, check_action
 from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
@@ -222,7 +222,9 @@ class Engine:
     def prepare_write(
         self, resource: Resource, change: Change, context: Context, errors: list[ApiError]
     ) -> PreparedWrite:
-        """Return a write that is ready to run. Appends to errors, unless a hook runs first."""
+        """Return a write that is ready to run. Appends to errors, unless a hook runs first. Raises Forbidden,
+        Unauthenticated."""
+        check_action(resource, change.kind, context)
         if resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
@@ -231,13 +233,17 @@ class Engine:
         self, resource: Resource, relationship: Relationship, path_id: Any, change: Change, context: Context
     ) -> PreparedWrite:
         """Return a write of the resource at the other end of a to-one. Its transaction finds the id and plans the
-        write. path_id: of the resource that has the relationship."""
+        write. path_id: of the resource that has the relationship. Raises Forbidden, Unauthenticated."""
+        check_action(resource, "read", context)
+        check_action(self.catalog.target(relationship), change.kind, context)
         related = plan_related_row(resource, relationship, self.catalog, context)
         return PreparedWrite(related.resource, change, None, related, path_id)
 
     def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
         """Return the rows of adds with the same members. Returns None if one of them has errors, or if more belongs to
         it than its row: then they are prepared one by one."""
+        if (resource.type, "create") in context.access.refused:
+            return None
         hooks, errors = resource.hooks, list[ApiError]()
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
             return None

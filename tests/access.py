@@ -9,8 +9,8 @@ from typing import Any
 from querybuild.declarations.access import Action
 from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
-from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.context import Access, Context
+from querybuild.planning.criteria import CriteriaPlanner
 from querybuild.principal import Principal
 from server.engine import Engine
 
@@ -24,7 +24,7 @@ def context(
 ) -> Context:
     """Return a context. filters: by the names of the criteria in `Access`."""
     errors: list[ApiError] = []
-    planner = ConditionPlanner(engine.catalog, Context(), engine.limits, errors, is_of_context=True)
+    planner = CriteriaPlanner(engine.catalog, engine.limits, errors)
     reader = FilterReader(engine.limits, errors)
     criteria = {
         name: {

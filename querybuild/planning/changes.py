@@ -33,7 +33,7 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.planning.context import Context
+from querybuild.planning.context import Context, check_action
 from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.planning.rowsets import open_named, open_written, rows_with_alias, without_rights
 from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
@@ -69,7 +69,8 @@ def plan_write(
     attributes whose columns accept less than their declarations say. pointers: writes the pointers of the errors.
 
     Appends to errors: TypeConflict, ClientIdForbidden, ResourceNotFound, AttributeFault, RelationshipFault,
-    LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden.
+    LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden. Raises Forbidden,
+    Unauthenticated.
     """
     planner = _WritePlanner(change, resource, catalog, context, pointers, errors, checks)
     is_create = change.kind == "create"
@@ -378,8 +379,9 @@ class _WritePlanner:
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)
-        # Rows that have the key are updated.
         has_key = own is None and link_of(relationship) is None
+        if has_key:
+            check_action(target, "update", self.context, linkage.pointer)
         rows = open_written(target, self.context, "update") if has_key else open_named(target, self.context)
         ids: dict[Any, str] = {}
         for identifier in linkage.identifiers:
@@ -433,6 +435,7 @@ class _WritePlanner:
     def owner(self, owner: Owner) -> OwnerRow:
         """Link a new resource to the one of the path, by its own key or through a link table."""
         parent, relationship = self.catalog.by_type[owner.type], _joined(owner, self.catalog)
+        check_action(parent, "read", self.context)
         if "add" not in relationship.methods:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
             self.errors.append(MethodForbidden(detail))

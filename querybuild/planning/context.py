@@ -59,13 +59,16 @@ EVERYTHING = Access()
 """Everything that the declarations allow."""
 
 
-def check_action(resource: Resource, action: Action, context: Context) -> None:
-    """Check that a rule allows the principal this action. Raises Forbidden, Unauthenticated."""
+def check_action(resource: Resource, action: Action, context: Context, pointer: str | None = None) -> None:
+    """Check that a rule allows the principal this action. pointer: to what needs it. Raises Forbidden,
+    Unauthenticated."""
     access, principal = context.access, context.principal
     if access.refused and (resource.type, action) in access.refused:
         done = {"read": "read", "create": "created", "update": "updated", "delete": "deleted"}[action]
         by = "without credentials" if principal.is_anonymous else "with these credentials"
-        raise not_allowed(principal, f"Resources of type {quoted(resource.type)} may not be {done} {by}.")
+        raise not_allowed(
+            principal, f"Resources of type {quoted(resource.type)} may not be {done} {by}.", pointer=pointer
+        )
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -16,7 +16,9 @@ from querybuild.errors import (
     SHOWN_CHARACTERS,
     ApiError,
     Errors,
+    Forbidden,
     MethodForbidden,
+    Unauthenticated,
     nearest,
     quoted,
     raise_all,
@@ -145,7 +147,7 @@ class OperationsHandler(WritingHandler):
             if not operation.is_linkage:
                 check_method(resource, change.kind)
             write = self.engine.prepare_write(resource, change, self.context, faults)
-        except MethodForbidden as error:
+        except (MethodForbidden, Forbidden, Unauthenticated) as error:
             release_frames(error)
             faults.append(error)
         for fault in faults:
