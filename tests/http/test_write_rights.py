@@ -174,7 +174,7 @@ async def test_the_related_resource_of_a_to_one(filled: Api, method: str) -> Non
 
 
 async def test_operations(filled: Api) -> None:
-    ruled = Ruled(filled, **RULES)
+    Ruled(filled, **RULES)
     for id_text, code in ((READABLE, b'"forbidden"'), (HIDDEN, b'"resource_not_found"')):
         operations = [
             {"op": "update", "data": user(MINE, age=50)},
@@ -188,3 +188,28 @@ async def test_operations(filled: Api) -> None:
     operations = [{"op": "update", "data": user(one, age=50)} for one in (MINE, "6")]
     assert (await filled.post("/operations", {"atomic:operations": operations})).status == 200
     assert len(await filled.sql("SELECT FROM users WHERE age = 50")) == 2
+
+
+async def test_an_action_that_nobody_granted_is_refused_before_anything_is_read(filled: Api) -> None:
+    refused: Any = [("user", "update"), ("user", "delete"), ("post", "create"), ("computer", "update")]
+    ruled = Ruled(filled, refused=[*refused, ("group", "read")])
+    post = {"type": "post", "attributes": {"title": "t", "body": "b"}}
+    everybody: list[tuple[str, str, Any]] = [
+        ("PATCH", "/users/99", user("99", age=1)),
+        ("DELETE", "/users/99", None),
+        ("POST", "/users/99/posts", post),
+        ("POST", "/posts", post),
+        ("PATCH", "/users/99/relationships/group", {"type": "group", "id": "1"}),
+        ("PATCH", "/computers/99/owner", user("99", age=1)),
+        ("DELETE", "/computers/99/owner", None),
+        ("POST", "/groups/99/users", {"type": "user", "attributes": {"first_name": "a", "last_name": "b"}}),
+    ]
+    for method, path, data in everybody:
+        assert told(await ruled.write(method, path, data)) == FORBIDDEN, (method, path)
+    # The key is in computers.
+    answer = await Ruled(filled, refused=[("computer", "update")]).write("POST", "/users/1/relationships/computers", [])
+    assert told(answer) == (403, "forbidden", "/data")
+    assert (await Ruled(filled, ANONYMOUS, refused=refused).write("DELETE", "/users/1")).status == 401
+    answer = await filled.post("/operations", {"atomic:operations": [{"op": "add", "data": post}] * 20})
+    assert (answer.status, b"without credentials" in answer.body) == (422, True)
+    assert len(await filled.sql("SELECT FROM posts")) == 9
