@@ -49,6 +49,7 @@ setup(
         "click>=8.1.8,<9",
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
+        "pyjwt[crypto]>=2.15.1,<3",
         "uvloop>=0.23,<0.24; sys_platform != 'win32'",
     ],
     extras_require={

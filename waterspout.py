@@ -43,7 +43,7 @@ from querybuild.declarations.types import (
     enum,
 )
 from querybuild.declarations.values import ValueFault
-from querybuild.errors import ApiError, BadRequest
+from querybuild.errors import ApiError, BadRequest, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Identifier, LinkageChange
 from server.execution.hooks import Connection, Writing
@@ -102,6 +102,7 @@ __all__ = [
     "Template",
     "ToMany",
     "ToOne",
+    "Unauthenticated",
     "ValueFault",
     "Writing",
     "Written",

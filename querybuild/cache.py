@@ -50,6 +50,17 @@ class BoundedCache(Generic[Value]):
         while len(self._entries) > self.max_entries or self.bytes > self.max_bytes:
             self.bytes -= self._entries.popitem(last=False)[1][1]
 
+    def discard(self, key: Hashable) -> None:
+        """Forget the value of the key, if there is one."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.bytes -= entry[1]
+
+    def clear(self) -> None:
+        """Forget all values."""
+        self._entries.clear()
+        self.bytes = 0
+
 
 class SecondUseCache(BoundedCache[Value]):
     """A BoundedCache that keeps a value when its key is put for the second time. Keys that come only once cost little

@@ -15,6 +15,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.web import Application
 
 from querybuild.declarations.catalog import Catalog
+from server.authentication.authenticator import Authenticator
 from server.engine import Engine
 from server.gauges import Gauges
 from server.handlers import (
@@ -79,7 +80,7 @@ class Routes:
             share(settings.max_requests, settings.workers), share(settings.max_buffered_bytes, settings.workers)
         )
         self._hosts, self._admin_hosts = AllowedHosts(settings), AllowedHosts(settings, is_admin=True)
-        self.health = Health(database)
+        self.health = Health(database, engine.authenticator)
         self.gauges = Gauges(engine, database, self.running)
         # tornado expects classes, but any function that returns a transform works.
         transforms: list[Any] = [*cors.transforms(settings.cors_origins), *compression.transforms(settings.compression)]
@@ -155,10 +156,15 @@ def _custom_route(
 
 
 def make_app(
-    settings: Settings, catalog: Catalog, schema: LiveSchema, database: Database, routes: CustomRoutes = ()
+    settings: Settings,
+    catalog: Catalog,
+    schema: LiveSchema,
+    database: Database,
+    routes: CustomRoutes = (),
+    authenticator: Authenticator | None = None,
 ) -> Routes:
-    """Return the routes of a server."""
-    return Routes(Engine(settings, catalog, schema), database, routes)
+    """Return the routes of a server. authenticator: None to make one from the settings."""
+    return Routes(Engine(settings, catalog, schema, authenticator), database, routes)
 
 
 def make_server(app: Routes, settings: Settings, balance: Balance | None = None) -> Server:

@@ -39,8 +39,9 @@ from serializers.links import PageQueries, Pairs, page_queries
 from serializers.operations import AlikeAdds
 from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
+from server.authentication.authenticator import Authenticate, Authenticator
 from server.encoders import EncoderCaches, Encoders
-from server.http.request import Request
+from server.http.headers import private_directives
 from server.routes import NO_PARAMETERS, fixed_paths
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
@@ -142,31 +143,28 @@ class PlanCaches(msgspec.Struct, frozen=True, eq=False):
     forms: BoundedCache[Form]
 
 
-Authenticate = Callable[[Request], Context]
-"""Tells who sends a request."""
-
-
-def anybody(_: Request) -> Context:
-    """Return the same empty context for every request."""
-    return ANYBODY
-
-
 ANYBODY = Context()
 CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, StatementCaches, EncoderCaches))
 
 
 class Engine:
-    """Prepares reads and writes for one set of settings and declarations. authenticate: tells who sends a request."""
+    """Prepares reads and writes for one set of settings and declarations. authenticator: finds out who sends a request.
+    authenticate: its method. has_authentication: whether anybody can be signed in."""
 
     def __init__(
-        self, settings: Settings, catalog: Catalog, schema: LiveSchema, authenticate: Authenticate = anybody
+        self, settings: Settings, catalog: Catalog, schema: LiveSchema, authenticator: Authenticator | None = None
     ) -> None:
+        """authenticator: that of the worker, or None to make one from the settings."""
         self.settings = settings
         self.catalog = schema.catalog or catalog
         self.schema = schema
-        self.authenticate = authenticate
+        self.authenticator = Authenticator(settings) if authenticator is None else authenticator
+        self.authenticate: Authenticate = self.authenticator.authenticate
+        self.has_authentication = self.authenticator.is_configured
+        self.private_cache_control = private_directives(settings.cache_control)
+        self.resource_metadata_url: str | None = None
         self.checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
-        self._rules = read_rules(self.catalog, self.checks)
+        self._rules = read_rules(self.catalog, self.checks, is_closed=self.has_authentication)
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)

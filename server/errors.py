@@ -6,6 +6,9 @@ status, code and title of each class.
     ├── RequestFault           an error in the HTTP request
     │   ├── RouteNotFound, MethodNotAllowed, NotAcceptable, UnsupportedMediaType, BodyTooLarge, UrlTooLong, BodyTimeout
     │   └── ForeignOrigin, UnknownHost, PreconditionUnsupported, ReadOnlyServer
+    ├── Unauthenticated        no credentials, or none that are accepted; defined there
+    │   └── InvalidToken (ExpiredToken)
+    ├── AuthUnavailable        a token cannot be verified now
     ├── Overload               too many requests in progress, or the request took too long
     │   └── Overloaded, TooManyRequests, RequestTimeout
     ├── AuditUnavailable, AuditFailed   the audit log cannot be written
@@ -96,6 +99,21 @@ class PreconditionUnsupported(RequestFault):
 
 class ReadOnlyServer(RequestFault):
     """The server does not accept writes."""
+
+
+class InvalidToken(query_errors.Unauthenticated):
+    """The token of the request is not accepted. The detail must not quote the token."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, header="Authorization")
+
+
+class ExpiredToken(InvalidToken):
+    """The token of the request has expired."""
+
+
+class AuthUnavailable(ApiError):
+    """The token of the request cannot be verified now, because the issuer cannot be reached."""
 
 
 class Overload(ApiError):
@@ -244,7 +262,10 @@ ERRORS: dict[type[Exception], ErrorRow] = {
     query_errors.MethodForbidden: ErrorRow(403, "write_forbidden", "Write Forbidden"),
     # access
     query_errors.Unauthenticated: ErrorRow(401, "unauthenticated", "Unauthenticated"),
+    InvalidToken: ErrorRow(401, "invalid_token", "Invalid Token"),
+    ExpiredToken: ErrorRow(401, "expired_token", "Expired Token"),
     query_errors.Forbidden: ErrorRow(403, "forbidden", "Forbidden"),
+    AuthUnavailable: ErrorRow(503, "auth_unavailable", "Authentication Unavailable"),
     Conflict: ErrorRow(409, "conflict", "Conflict"),
     NoFreeId: ErrorRow(409, "conflict", "Conflict"),
     NotWritten: ErrorRow(409, "not_written", "Not Written"),
@@ -379,7 +400,7 @@ def _code_of(title: str) -> str:
 def _headers(error: BaseException) -> list[tuple[str, str]]:
     if isinstance(error, MethodNotAllowed):
         return [("Allow", ", ".join(error.allow))]
-    if isinstance(error, (Unavailable, Overloaded, TooManyRequests, AuditUnavailable)):
+    if isinstance(error, (Unavailable, Overloaded, TooManyRequests, AuthUnavailable, AuditUnavailable)):
         return [("Retry-After", str(RETRY_AFTER_SECONDS))]
     return []
 

@@ -14,6 +14,7 @@ import time
 from typing import Literal
 
 from querybuild.errors import ApiError
+from server.authentication.authenticator import Authenticator
 from server.errors import NotReady, Unavailable
 from server.observing import metrics
 from server.postgres.database import Database
@@ -32,9 +33,10 @@ log = logging.getLogger("server")
 class Health:
     """The readiness of one worker."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, authenticator: Authenticator) -> None:
         self._is_stopping = False
         self._database = database
+        self._authenticator = authenticator
         self._telemetry = database.telemetry
         self._telemetry.meter.put(metrics.STOPPING, 0.0)
         self._pinged_at = float("-inf")
@@ -54,7 +56,7 @@ class Health:
     async def check(self) -> Literal["ready", "busy"]:
         """Return the status. Busy: every connection of the pool is in use, and requests wait for one.
 
-        Raises NotReady, Unavailable, Busy.
+        Raises NotReady, Unavailable, Busy, AuthUnavailable.
         """
         try:
             self._check_worker()
@@ -74,6 +76,7 @@ class Health:
     def _check_worker(self) -> None:
         if self._telemetry.counters.is_stopping:
             raise NotReady("The server is stopping.")
+        self._authenticator.check_ready()
 
     async def _wait_for_ping(self) -> None:
         # The result of a finished ping is old: only the probes that waited for it may use it.

@@ -49,6 +49,7 @@ def naming(part: Part) -> Iterator[None]:
 
 DELEGATE = "server/http/request.py"
 BASE = "server/handlers/base.py"
+IDENTIFYING = "server/handlers/identifying.py"
 RECEIVING = "server/handlers/receiving.py"
 READING = "server/handlers/reading.py"
 WRITING = "server/handlers/writing.py"
@@ -84,7 +85,12 @@ PARTS = [
     Part(HEADERS, "_as_list", ("server/http/headers.py",), "the values of each header, which are read without a call"),
     Part(HEADERS, "_combined_cache", ("server/http/headers.py",), "the only other attribute that its methods use"),
     # Answers are put together without the checks of tornado's own methods.
-    Part(HANDLER, "_headers", (BASE, WRITING), "the headers of the answer, which are set without a check of values"),
+    Part(
+        HANDLER,
+        "_headers",
+        (BASE, IDENTIFYING, WRITING),
+        "the headers of the answer, which are set without a check of values",
+    ),
     Part(HANDLER, "_write_buffer", (BASE, CUSTOM), "the pieces of the body that are not sent yet"),
     Part(HANDLER, "_headers_written", (BASE, READING, CUSTOM), "whether an error document can still be sent"),
     Part(HANDLER, "_finished", (BASE, READING), "whether the answer is complete; set when it is given up"),

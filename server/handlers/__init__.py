@@ -7,12 +7,11 @@ from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.collection import CollectionHandler
 from server.handlers.custom import CustomHandler
 from server.handlers.operations import OperationsHandler
-from server.handlers.preflight import PreflightHandler
 from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
-from server.handlers.root import RootHandler, ServerHandler
+from server.handlers.root import PreflightHandler, RootHandler, ServerHandler
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {

@@ -5,6 +5,7 @@ These routes ignore Accept, do not count for limits, and write no line to the ac
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -26,9 +27,10 @@ class AdminHandler(Handler):
         self.health = health
         self.gauges = gauges
 
-    def prepare(self) -> None:
+    def prepare(self) -> Awaitable[None] | None:
         self.check_method()
         self.set_header("Cache-Control", "no-store")
+        return None
 
     def finish_status(self, status: str) -> None:
         """Answer with this status."""

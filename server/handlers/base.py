@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 from tornado.web import HTTPError, stream_request_body
@@ -19,8 +20,7 @@ from tornado.web import HTTPError, stream_request_body
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
-from querybuild.planning.context import Context
-from querybuild.principal import ANONYMOUS
+from querybuild.principal import Principal
 from server.engine import Engine
 from server.errors import (
     BodyTimeout,
@@ -35,7 +35,7 @@ from server.errors import (
     answer,
     too_many_requests,
 )
-from server.handlers.receiving import Receiving
+from server.handlers.identifying import Identifying
 from server.http import compression
 from server.http.answering import Exchange, http_date
 from server.http.headers import Headers
@@ -70,13 +70,12 @@ def _timing(stages: list[tuple[str, float]]) -> str:
 
 
 @stream_request_body
-class Handler(Receiving):
+class Handler(Identifying):
     """The base of all handlers. applied_extensions: the URIs that the body has as `ext` of its media type."""
 
     applied_extensions: frozenset[str] = frozenset()
     request: Request
     resource: Resource
-    context: Context
     is_at_work = False
     is_long = False
     client = ""
@@ -98,27 +97,38 @@ class Handler(Receiving):
         self.stages = []
         self.cancel_scope = CancelScope()
 
-    def prepare(self) -> None:
-        """Make all checks that do not need the body, before it arrives."""
+    def prepare(self) -> Awaitable[None] | None:
+        """Make all checks that do not need the body, before it arrives. Returns an awaitable only if the issuer of a
+        token has to be asked."""
         self.telemetry.begin(self)
         self._begin_work()
-        headers, method = self.request.headers, self.request.method or ""
         settings = self.engine.settings
         if len(self.request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
         if self.request.head_bytes > settings.max_header_bytes:
             self._refuse_headers()
-            return
+            return None
         if self.route is None:
             raise self._no_route()
         self.check_method()
-        if method == "OPTIONS":
-            return
-        self.context = self.engine.authenticate(self.request)
-        if self.context.principal is not ANONYMOUS:
-            self._count_for_principal()
-        check_accept(", ".join(headers.by_name.get("Accept", ())), self._method.answers)
-        if method in WRITES:
+        if self.request.method == "OPTIONS":
+            return None
+        principal = self.identify()
+        if principal is not None:
+            return self._prepare_later(principal)
+        self._prepare_method()
+        return None
+
+    async def _prepare_later(self, principal: Awaitable[Principal]) -> None:
+        """Continue when the issuer has answered. Meanwhile the body may have timed out."""
+        found = await principal
+        if not self._finished:
+            self.take_principal(found)
+            self._prepare_method()
+
+    def _prepare_method(self) -> None:
+        check_accept(", ".join(self.request.headers.by_name.get("Accept", ())), self._method.answers)
+        if self.request.method in WRITES:
             self.prepare_write()
 
     def _begin_work(self) -> None:
@@ -137,10 +147,10 @@ class Handler(Receiving):
         else:
             self._waits_for_body = True
 
-    def _count_for_principal(self) -> None:
+    def count_for_principal(self) -> None:
         """Count the request for its principal, and not for its address any more: clients behind one address do not use
         each other's shares, and one client with many addresses has one share. Raises TooManyRequests."""
-        client = principal_key(self.context.principal, self.client)
+        client = principal_key(self.principal, self.client)
         if client == self.client:
             return
         if self._running.is_at_client_limit(client):
@@ -310,11 +320,6 @@ class Handler(Receiving):
         except Exception as error:
             self.answer_error(error)
 
-    def tell_caches(self) -> None:
-        """Set the header Cache-Control of an answer that shows resources."""
-        if self.engine.settings.cache_control:
-            self._headers["Cache-Control"] = self.engine.settings.cache_control
-
     @property
     def relationship(self) -> Relationship:
         """The relationship of the route."""
@@ -396,6 +401,10 @@ class Handler(Receiving):
             release_frames(fault)
         self.clear()
         self.set_status(made.status)
+        if self.engine.has_authentication:
+            self.tell_caches_of_principals()
+        if made.status == 401:
+            self.ask_for_credentials(error)
         if self.engine.settings.cache_control:
             self._headers["Cache-Control"] = "no-store"
         for name, value in made.headers:

@@ -1,11 +1,15 @@
-"""Answers / with links to every collection, and `OPTIONS *` with the methods of the server."""
+"""Answers / with links to every collection, `OPTIONS *` with the methods of the server, and the preflight requests of
+browsers for a page of another origin (CORS)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from serializers.objects import LinksDocument
 from server.handlers.base import Handler
+from server.http.cors import preflight_headers
 
 
 class RootHandler(Handler):
@@ -26,3 +30,16 @@ class RootHandler(Handler):
 
 class ServerHandler(Handler):
     """Answers `OPTIONS *` (RFC 9110, 9.3.7)."""
+
+
+class PreflightHandler(Handler):
+    """Allows the request that follows. The answer is the same for every path."""
+
+    def prepare(self) -> None:
+        """Check nothing. An error is the answer to the request that follows, where the page can read it."""
+
+    async def options(self, *_: Any) -> None:
+        self.set_status(204)
+        self.clear_header("Content-Type")
+        for name, value in preflight_headers(self.request.headers).items():
+            self.set_header(name, value)

@@ -13,6 +13,8 @@ from tornado.httputil import HTTPHeaders
 _CACHED_NAMES, _CACHED_BYTES = 256, 64
 """How many names are cached, and up to which length."""
 
+_OF_SHARED_CACHES = frozenset({"public", "private", "s-maxage", "proxy-revalidate"})
+
 
 class Headers(HTTPHeaders):
     """The headers of a message. by_name: the values of each header by its usual name, for example `Content-Type`. To
@@ -51,3 +53,14 @@ def _usual_name(name: bytes) -> str:
 
 
 _cached_name = lru_cache(_CACHED_NAMES)(_usual_name)
+
+
+def private_directives(cache_control: str) -> str:
+    """Return the directives of Cache-Control for an answer that only its client may keep (RFC 9111, 5.2.2).
+
+    >>> private_directives("public, max-age=60, s-maxage=600")
+    'private, max-age=60'
+    """
+    directives = [one.strip() for one in cache_control.split(",")]
+    kept = [one for one in directives if one and one.lower().partition("=")[0] not in _OF_SHARED_CACHES]
+    return ", ".join(["private", *kept])

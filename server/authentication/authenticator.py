@@ -1,0 +1,113 @@
+"""The door of authentication. What comes in: a request. What goes out: its principal, or an awaitable of it.
+
+It must not know: what a principal may do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from querybuild.principal import ANONYMOUS, Principal
+from server.authentication.bearer import bearer_token, other_scheme
+from server.authentication.files import AuthFiles, read_files
+from server.http.request import Request
+from server.settings import Settings
+
+if TYPE_CHECKING:
+    from server.authentication.tokens import Task, Tokens
+
+Found = Principal | Awaitable[Principal]
+"""What authentication finds at once, or after it has asked."""
+
+Authenticate = Callable[[Request], Found]
+"""Finds out who sends a request."""
+
+Custom = Callable[[Any], Awaitable[Principal | None]]
+"""The function AUTHENTICATE of a module of resources."""
+
+log = logging.getLogger("server")
+
+
+class Authenticator:
+    """Finds out who sends a request. There is one for each worker. custom: the function AUTHENTICATE, if there is
+    one. It is asked about every request without a bearer token, and about all if no tokens are configured."""
+
+    def __init__(self, settings: Settings, files: AuthFiles | None = None, custom: Custom | None = None) -> None:
+        """files: read already, or None to read them here. Raises StartError."""
+        self._tokens = _tokens(settings, read_files(settings) if files is None else files)
+        self._custom = custom
+        self._has_warned = False
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether anybody can be signed in."""
+        return self._tokens is not None or self._custom is not None
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether custom code is asked who sends a request."""
+        return self._custom is not None
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The work in the background."""
+        return () if self._tokens is None else self._tokens.tasks
+
+    def authenticate(self, request: Request) -> Found:
+        """Return the principal of a request, or an awaitable if it is not known at once. Raises ApiError,
+        Unauthenticated, InvalidToken, AuthUnavailable."""
+        values = request.headers.by_name.get("Authorization")
+        if values is None or self._tokens is None:
+            return self._without_token(request, has_credentials=values is not None)
+        token = bearer_token(values)
+        if token is not None:
+            return self._tokens.principal_of(token)
+        if self._custom is None:
+            raise other_scheme()
+        return ask_custom(self._custom, request)
+
+    def _without_token(self, request: Request, *, has_credentials: bool) -> Found:
+        if self._custom is not None:
+            return ask_custom(self._custom, request)
+        if has_credentials and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "a request has a header Authorization, which is ignored: no authentication is configured (auth_issuer)"
+            )
+        return ANONYMOUS
+
+    def check_ready(self) -> None:
+        """Raises AuthUnavailable if no token can be verified."""
+        if self._tokens is not None:
+            self._tokens.check_ready()
+
+    def close(self) -> None:
+        """Close the connections to the issuer."""
+        if self._tokens is not None:
+            self._tokens.close()
+
+
+async def ask_custom(custom: Custom, request: Request) -> Principal:
+    """Return what the function AUTHENTICATE returns; None means anonymous. Raises what it raises, and TypeError for a
+    result of another type, which is logged as a fault."""
+    found: object = await custom(request)
+    if found is None:
+        return ANONYMOUS
+    if not isinstance(found, Principal):
+        raise TypeError(f"AUTHENTICATE returned {type(found).__name__}: expected a Principal or None")
+    texts = (found.subject, found.issuer, *found.roles, *found.scopes)
+    is_whole = isinstance(found.roles, frozenset) and isinstance(found.scopes, frozenset)
+    if not is_whole or not all(isinstance(text, str) for text in texts):
+        raise TypeError("AUTHENTICATE returned a Principal whose roles or scopes are no frozenset, or hold no texts")
+    return found
+
+
+def _tokens(settings: Settings, files: AuthFiles) -> Tokens | None:
+    if not settings.takes_tokens:
+        return None
+    # Imported here: PyJWT and the cryptography behind it take 20 MB and 50 ms.
+    from server.authentication.tokens import Tokens
+
+    return Tokens(settings, files)

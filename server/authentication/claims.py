@@ -1,0 +1,53 @@
+"""Makes principals of the claims of a token, which has been verified.
+
+It must not know: signatures, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from querybuild.principal import Principal, claim_of
+from server.errors import InvalidToken
+
+Claims = Mapping[str, Any]
+
+_OTHER_KINDS = frozenset({"id", "refresh", "offline", "logout"})
+"""What Keycloak (`typ`) and Cognito (`token_use`) call tokens that are no access tokens, in small letters."""
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """The principal of a token. expires_at: until when it holds, in seconds of Unix time."""
+
+    principal: Principal
+    expires_at: float
+
+
+def verified(claims: Claims, issuer: str, roles_claim: str, expires_at: float) -> Verified:
+    """Return the principal of these claims. issuer: who vouches for them. Raises InvalidToken."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject or "\0" in subject:
+        raise InvalidToken("The token has no sub, or not a text.")
+    scopes = texts_of(claims.get("scope"), is_spaced=True) | texts_of(claims.get("scp"), is_spaced=True)
+    principal = Principal(
+        subject=subject, issuer=issuer, roles=texts_of(claim_of(claims, roles_claim)), scopes=scopes, claims=claims
+    )
+    return Verified(principal, expires_at)
+
+
+def check_kind(claims: Claims) -> None:
+    """Refuse an ID token and others that are no access tokens, as far as they can be told. Raises InvalidToken."""
+    kinds = {str(claims.get(name, "")).lower() for name in ("typ", "token_use")}
+    if kinds & _OTHER_KINDS or "at_hash" in claims or "c_hash" in claims:
+        raise InvalidToken("The token is not an access token.")
+
+
+def texts_of(value: Any, *, is_spaced: bool = False) -> frozenset[str]:
+    """Return the texts of a claim, which is a list or one text. Members that are no texts are ignored. is_spaced:
+    whether one text has several, with spaces between."""
+    if isinstance(value, str):
+        return frozenset(value.split()) if is_spaced else frozenset({value} - {""})
+    return frozenset([one for one in value if isinstance(one, str)]) if isinstance(value, list) else frozenset()

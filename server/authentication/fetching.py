@@ -1,0 +1,84 @@
+"""Fetches documents of the issuer: limited in time and size, without redirects, and over https unless the settings
+allow http.
+
+It must not know: what is in a document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
+from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
+
+from server.settings import Settings
+from server.settings.access import is_loopback
+
+FETCH_SECONDS = 5.0
+"""How long an answer may take, with the time to connect."""
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_CLIENTS = 50
+"""How many questions are asked at once. Further ones wait, within their FETCH_SECONDS."""
+
+JSON = "application/json"
+
+
+class FetchError(Exception):
+    """The issuer did not answer, or not with what was asked for. The message is for the log. It contains no token and
+    no secret. status: of the answer, if there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Fetcher:
+    """The HTTP client for the issuer. Use it in one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._allows_http = settings.auth_allow_http
+        self._client: AsyncHTTPClient | None = None
+
+    async def get(self, url: str) -> bytes:
+        """Return the document at a URL. Raises FetchError."""
+        return await self._fetch(url, HTTPRequest(url, headers={"Accept": JSON}))
+
+    async def post(self, url: str, form: str, user: str, password: str) -> bytes:
+        """Send a form with the credentials of a client. Return the answer. Raises FetchError."""
+        headers = {"Accept": JSON, "Content-Type": "application/x-www-form-urlencoded"}
+        request = HTTPRequest(url, "POST", headers, form, auth_username=user, auth_password=password)
+        return await self._fetch(url, request)
+
+    async def _fetch(self, url: str, request: HTTPRequest) -> bytes:
+        if not url.startswith("https://") and not (
+            url.startswith("http://") and (self._allows_http or is_loopback(url))
+        ):
+            raise FetchError(f"{url[:200]} is not https")
+        request.follow_redirects = False
+        request.decompress_response = False
+        request.connect_timeout = request.request_timeout = FETCH_SECONDS
+        if self._client is None:
+            self._client = AsyncHTTPClient(True, max_clients=MAX_CLIENTS, max_body_size=MAX_BODY_BYTES)
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return (await self._client.fetch(request)).body
+        except (HTTPTimeoutError, TimeoutError):
+            raise FetchError(f"{url} did not answer within {FETCH_SECONDS:g} s") from None
+        except HTTPStreamClosedError:
+            raise FetchError(f"{url} closed the connection, or its answer is over {MAX_BODY_BYTES} bytes") from None
+        except HTTPError as error:
+            raise FetchError(f"{url} answered {error.code}{_place(error)}", error.code) from None
+        except (OSError, ValueError, EOFError) as error:
+            raise FetchError(f"{url} cannot be reached: {type(error).__name__}: {str(error)[:200]}") from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+
+
+def _place(error: HTTPError) -> str:
+    """Return where a redirect leads to."""
+    place = None if error.response is None else error.response.headers.get("Location")
+    return "" if place is None else f", which leads to {place[:200]}: redirects are not followed"

@@ -1,0 +1,63 @@
+"""Reads the files of authentication: the secret of tokens, a set of public keys, the secret of introspection.
+
+The start reads them, so that a fault is found before a worker runs, and all workers have the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from server.settings import Settings, StartError
+
+MAX_FILE_BYTES = 256 * 1024
+
+
+class AuthFiles(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """The contents of the files, for those that are set."""
+
+    secret: bytes | None = None
+    key_set: bytes | None = None
+    client_secret: bytes | None = None
+
+    def __repr__(self) -> str:
+        return "AuthFiles(...)"
+
+
+def check_files(settings: Settings) -> AuthFiles:
+    """Return the contents of the files, after they were used once: a fault ends the start. Raises StartError."""
+    files = read_files(settings)
+    if settings.takes_tokens:
+        # Imported here: without authentication, PyJWT is never loaded.
+        from server.authentication.tokens import Tokens
+
+        Tokens(settings, files).close()
+    return files
+
+
+def read_files(settings: Settings) -> AuthFiles:
+    """Return the contents of the files in the settings. Raises StartError."""
+    jwks = settings.auth_jwks
+    return AuthFiles(
+        secret=_read("auth_secret_file", settings.auth_secret_file),
+        key_set=None if jwks is None or "://" in jwks else _read("auth_jwks", Path(jwks).expanduser()),
+        client_secret=_read("auth_introspection_secret_file", settings.auth_introspection_secret_file),
+    )
+
+
+def _read(name: str, path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            found = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise StartError(f"{name}: {path} can't be read: {error.strerror}") from None
+    if len(found) > MAX_FILE_BYTES:
+        raise StartError(f"{name}: {path} has more than {MAX_FILE_BYTES} bytes")
+    # Editors and echo end a file with a line break.
+    found = found.removesuffix(b"\n").removesuffix(b"\r")
+    if not found:
+        raise StartError(f"{name}: {path} is empty")
+    return found

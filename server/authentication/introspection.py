@@ -1,0 +1,136 @@
+"""Asks the authorization server about opaque tokens (RFC 7662).
+
+It must not know: HTTP requests of clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextvars import Context
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+
+from querybuild.cache import BoundedCache
+from querybuild.principal import Principal
+from server.authentication.claims import Verified, check_kind, verified
+from server.authentication.fetching import Fetcher, FetchError
+from server.authentication.files import AuthFiles
+from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
+from server.errors import AuthUnavailable, ExpiredToken, InvalidToken
+from server.settings import Settings
+
+KEEP_SECONDS = 30.0
+"""How long an answer is kept. So long a token may still be accepted after it was revoked."""
+
+MAX_ASKING = 100
+"""How many tokens are asked about at once."""
+
+log = logging.getLogger("server")
+
+
+class Introspector:
+    """Finds the principals of opaque tokens. Requests with the same token at once share one question."""
+
+    def __init__(self, settings: Settings, files: AuthFiles, fetcher: Fetcher, cache: TokenCache) -> None:
+        assert settings.auth_introspection_url is not None
+        self._url = settings.auth_introspection_url
+        # RFC 6749, 2.3.1: both are form-encoded before they become Basic credentials.
+        self._user = quote_plus(settings.auth_introspection_client_id or "")
+        self._password = quote_plus(files.client_secret or b"")
+        self._issuer = settings.auth_issuer
+        self._audience = settings.auth_audience
+        self._leeway_seconds = settings.auth_leeway_seconds
+        self._roles_claim = settings.auth_roles_claim
+        self._fetcher = fetcher
+        self._cache = cache
+        self._refused: BoundedCache[float] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
+        self._asking: dict[bytes, asyncio.Task[Verified]] = {}
+        self._was_reached = True
+
+    async def principal_of(self, token: str, digest: bytes) -> Principal:
+        """Return the principal of a token. Raises InvalidToken, ExpiredToken, AuthUnavailable."""
+        refused_until = self._refused.get(digest)
+        if refused_until is not None:
+            if refused_until > time.monotonic():
+                raise InvalidToken("The token is not active.")
+            self._refused.discard(digest)
+        asking = self._asking.get(digest)
+        if asking is None:
+            if len(self._asking) >= MAX_ASKING:
+                raise AuthUnavailable("Too many tokens are being verified; try again.")
+            # In an empty context: other requests may wait for it, too.
+            asking = asyncio.get_running_loop().create_task(self._ask(token, digest), context=Context())
+            self._asking[digest] = asking
+            asking.add_done_callback(lambda done: self._asked(digest, done))
+        await asyncio.wait((asking,))
+        return asking.result().principal
+
+    def _asked(self, digest: bytes, done: asyncio.Task[Verified]) -> None:
+        del self._asking[digest]
+        # asyncio reports an error that nobody retrieves, and the request may have gone.
+        if not done.cancelled():
+            done.exception()
+
+    async def _ask(self, token: str, digest: bytes) -> Verified:
+        form = urlencode({"token": token, "token_type_hint": "access_token"})
+        try:
+            answer = _decode(await self._fetcher.post(self._url, form, self._user, self._password))
+        except FetchError as error:
+            self._log_change(False, str(error))
+            raise AuthUnavailable("The issuer cannot be asked about the token now; try again.") from None
+        self._log_change(True, "")
+        try:
+            found = self._read(answer)
+        except InvalidToken:
+            self._refused.put(digest, time.monotonic() + KEEP_SECONDS, ENTRY_BYTES)
+            raise
+        self._cache.put(digest, found, len(token))
+        return found
+
+    def _read(self, answer: dict[str, Any]) -> Verified:
+        """Raises InvalidToken, ExpiredToken."""
+        if answer.get("active") is not True:
+            raise InvalidToken("The token is not active.")
+        now, issuer = time.time(), answer.get("iss")
+        expires_at = _seconds(answer, "exp", now + KEEP_SECONDS)
+        if expires_at + self._leeway_seconds <= now:
+            raise ExpiredToken("The token has expired.")
+        if _seconds(answer, "nbf", now) > now + self._leeway_seconds:
+            raise InvalidToken("The token is not valid yet: its nbf is in the future.")
+        if issuer is not None and self._issuer not in (None, issuer):
+            raise InvalidToken("The token is from another issuer: its iss does not fit.")
+        audience = answer.get("aud")
+        if self._audience is not None and self._audience not in (
+            audience if isinstance(audience, list) else [audience]
+        ):
+            raise InvalidToken("The token is for another server: its aud does not fit.")
+        check_kind(answer)
+        named = issuer if isinstance(issuer, str) else self._issuer or ""
+        return verified(answer, named, self._roles_claim, min(expires_at, now + KEEP_SECONDS))
+
+    def _log_change(self, is_reached: bool, reason: str) -> None:
+        if is_reached != self._was_reached:
+            self._was_reached = is_reached
+            log.log(
+                logging.INFO if is_reached else logging.ERROR,
+                "introspection works again" if is_reached else f"introspection fails: {reason}",
+            )
+
+
+def _decode(body: bytes) -> dict[str, Any]:
+    """Return the members of an answer. Raises FetchError."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise FetchError("the answer is not a JSON object") from None
+
+
+def _seconds(answer: dict[str, Any], name: str, default: float) -> float:
+    value = answer.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidToken(f"The {name} of the token is not a number of seconds.")
+    return float(value)

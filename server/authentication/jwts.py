@@ -1,0 +1,130 @@
+"""Verifies JSON Web Tokens (RFC 7519, RFC 8725, RFC 9068). What comes in: a token, keys. What goes out: a principal.
+
+PyJWT does the cryptography and checks the claims. This module chooses the key, and turns each refusal into an answer.
+The headers jku, jwk, x5u and x5c are never read: keys come from the settings alone.
+
+It must not know: where keys come from, HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+import jwt
+import msgspec
+from jwt import exceptions as refused
+
+from server.authentication.claims import Verified, check_kind, verified
+from server.authentication.keys import ASYMMETRIC, SECRET_BYTES, Key, Keys
+from server.errors import ExpiredToken, InvalidToken
+from server.settings import Settings
+
+TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+"""The `typ` of access tokens, in small letters (RFC 9068, 2.1). A token without one is accepted, too."""
+
+MAX_TRIED = 4
+"""How many keys are tried if the token does not name one, or several have its name."""
+
+MALFORMED = "The token is not a JSON Web Token, or a part of it is malformed."
+
+MAX_EXPIRY = 2**53
+"""The latest `exp`, the last whole number that every JSON reader keeps."""
+
+_FAULTS: dict[type[Exception], str] = {
+    refused.InvalidSignatureError: "The signature of the token is not valid.",
+    refused.InvalidAudienceError: "The token is for another server: its aud does not fit.",
+    refused.InvalidIssuerError: "The token is from another issuer: its iss does not fit.",
+    refused.ImmatureSignatureError: "The token is not valid yet: its nbf or iat is in the future.",
+    refused.InvalidAlgorithmError: "The signature algorithm of the token is not accepted.",
+}
+
+log = logging.getLogger("server")
+
+
+class UnknownKey(Exception):
+    """No known key has the name and the algorithm of the token."""
+
+
+def accepted_algorithms(settings: Settings) -> tuple[str, ...]:
+    """Return the signature algorithms to accept."""
+    if settings.auth_algorithms is not None:
+        return tuple(settings.auth_algorithms.split(","))
+    return tuple(SECRET_BYTES) if settings.auth_secret_file is not None else ASYMMETRIC
+
+
+class JwtVerifier:
+    """Verifies tokens as the settings say."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._issuer = settings.auth_issuer
+        self._audience = settings.auth_audience
+        self._leeway_seconds = settings.auth_leeway_seconds
+        self._roles_claim = settings.auth_roles_claim
+        self._algorithms = accepted_algorithms(settings)
+
+    def verify(self, token: str, keys: Keys) -> Verified:
+        """Return the principal of a token. Raises InvalidToken, ExpiredToken, UnknownKey."""
+        try:
+            candidates = self._candidates(jwt.get_unverified_header(token), keys)
+            return self._verified(self._decode(token, candidates))
+        except (InvalidToken, UnknownKey):
+            raise
+        except refused.PyJWTError as error:
+            raise _refusal(error) from None
+        except Exception as error:
+            # PyJWT should raise nothing else. Whatever it is, a token must not become a fault of the server.
+            log.warning("a token was refused because of an unexpected %s", type(error).__name__)
+            raise InvalidToken(MALFORMED) from None
+
+    def _candidates(self, header: dict[str, Any], keys: Keys) -> list[Key]:
+        """Return the keys that may have signed a token. Raises InvalidToken, UnknownKey."""
+        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
+        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
+            raise InvalidToken(_FAULTS[refused.InvalidAlgorithmError])
+        if kind is not None and (not isinstance(kind, str) or kind.lower() not in TYPES):
+            raise InvalidToken("The token is not an access token: its typ does not fit.")
+        if "crit" in header:
+            raise InvalidToken("The token has a crit header, and this server supports no extension.")
+        candidates = keys.candidates(kid, algorithm)
+        if not candidates:
+            raise UnknownKey
+        return candidates[:MAX_TRIED]
+
+    def _decode(self, token: str, candidates: list[Key]) -> dict[str, Any]:
+        """Return the claims. Raises PyJWTError."""
+        *others, last = candidates
+        for key in others:
+            with suppress(refused.InvalidSignatureError):
+                return self._decode_with(token, key)
+        return self._decode_with(token, last)
+
+    def _decode_with(self, token: str, key: Key) -> dict[str, Any]:
+        return jwt.decode(
+            token,
+            key.value,
+            algorithms=list(key.algorithms),
+            audience=self._audience,
+            issuer=self._issuer,
+            leeway=self._leeway_seconds,
+            options={"require": ["exp", "aud", "sub"] + (["iss"] if self._issuer else [])},
+        )
+
+    def _verified(self, decoded: dict[str, Any]) -> Verified:
+        # Python's reader accepts NaN and halves of surrogates, which neither JSON nor PostgreSQL has.
+        claims: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(decoded))
+        expiry = claims["exp"]
+        if not isinstance(expiry, int | float) or isinstance(expiry, bool) or expiry > MAX_EXPIRY:
+            raise InvalidToken("The exp of the token is not a number of seconds.")
+        check_kind(claims)
+        issuer = claims.get("iss", "")
+        return verified(claims, str(issuer), self._roles_claim, expiry + self._leeway_seconds)
+
+
+def _refusal(error: jwt.PyJWTError) -> InvalidToken:
+    if isinstance(error, refused.ExpiredSignatureError):
+        return ExpiredToken("The token has expired.")
+    if isinstance(error, refused.MissingRequiredClaimError):
+        return InvalidToken(f"The token has no {error.claim}.")
+    return InvalidToken(next((text for kind, text in _FAULTS.items() if isinstance(error, kind)), MALFORMED))

@@ -1,0 +1,114 @@
+"""Reads the keys that verify signatures: a JSON Web Key Set (RFC 7517), or a secret.
+
+A key is only for the algorithms of its type (RFC 8725, 3.1), so that a public key is never the secret of an HMAC.
+
+It must not know: where keys come from, tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from jwt import PyJWTError
+from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+MAX_KEYS = 100
+"""The most keys of a set. Issuers have two to ten."""
+
+RSA_BITS = range(2048, 8193)
+"""The sizes of RSA keys. A shorter one is not safe (RFC 7518, 3.3), a longer one takes the loop's time."""
+
+ASYMMETRIC = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
+"""The algorithms that are accepted if `auth_algorithms` is not set and there is no secret."""
+
+SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""The shortest secret of each algorithm (RFC 7518, 3.2)."""
+
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_BY_CURVE = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",), "Ed25519": ("EdDSA",), "Ed448": ("EdDSA",)}
+# Only the public members: a set with private keys is used like one without.
+_READERS: Mapping[str, tuple[Callable[[dict[str, Any]], Any], tuple[str, ...]]] = {
+    "RSA": (RSAAlgorithm.from_jwk, ("kty", "n", "e")),
+    "EC": (ECAlgorithm.from_jwk, ("kty", "crv", "x", "y")),
+    "OKP": (OKPAlgorithm.from_jwk, ("kty", "crv", "x")),
+}
+
+log = logging.getLogger("server")
+
+
+class KeysError(ValueError):
+    """No usable keys. The message is for the log."""
+
+
+class Key(msgspec.Struct, frozen=True, eq=False):
+    """A key that verifies signatures. kid: its name; None fits any token. algorithms: those that it is used for."""
+
+    kid: str | None
+    algorithms: tuple[str, ...]
+    value: Any
+
+
+class Keys(msgspec.Struct, frozen=True, eq=False):
+    """The keys of an issuer. source: the bytes that they were read from, to see changes."""
+
+    keys: tuple[Key, ...]
+    source: bytes
+
+    def candidates(self, kid: str | None, algorithm: str) -> list[Key]:
+        """Return the keys that may have signed a token: those of its name, else those without one. kid: the name of the
+        key in the token, if it has one."""
+        fitting = [key for key in self.keys if algorithm in key.algorithms]
+        if kid is None:
+            return fitting
+        return [key for key in fitting if key.kid == kid] or [key for key in fitting if key.kid is None]
+
+
+class _KeySet(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+def read_key_set(source: bytes, accepted: Sequence[str] = ASYMMETRIC) -> Keys:
+    """Return the keys of a set. Keys that are not usable are left out. accepted: the algorithms. Raises KeysError."""
+    try:
+        found = msgspec.json.decode(source, type=_KeySet).keys
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise KeysError("it is not a JSON Web Key Set") from None
+    keys = [key for one in found[:MAX_KEYS] if (key := _read_key(one, accepted)) is not None]
+    if not keys:
+        raise KeysError("it has no key for the accepted algorithms")
+    return Keys(tuple(keys), source)
+
+
+def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
+    kid, algorithm, kind = jwk.get("kid"), jwk.get("alg"), str(jwk.get("kty"))
+    if kind not in _READERS or jwk.get("use", "sig") != "sig" or "verify" not in jwk.get("key_ops", ["verify"]):
+        return None
+    read, members = _READERS[kind]
+    try:
+        value = read({name: jwk[name] for name in members if name in jwk})
+        usable = _RSA if kind == "RSA" else _BY_CURVE.get(jwk["crv"], ())
+        is_sized = kind != "RSA" or value.key_size in RSA_BITS
+    except (PyJWTError, ValueError, TypeError, KeyError, OverflowError) as error:
+        log.warning("a key of the issuer cannot be used: %s", type(error).__name__)
+        return None
+    if not is_sized:
+        log.warning("a key of the issuer cannot be used: RSA with %d bits", value.key_size)
+        return None
+    algorithms = tuple(one for one in usable if one in accepted and algorithm in (None, one))
+    return Key(kid if isinstance(kid, str) else None, algorithms, value) if algorithms else None
+
+
+def secret_keys(secret: bytes, accepted: Sequence[str] = tuple(SECRET_BYTES)) -> Keys:
+    """Return the keys of a secret: it is used for the algorithms that it is long enough for. Raises KeysError."""
+    algorithms = tuple(name for name, size in SECRET_BYTES.items() if name in accepted and len(secret) >= size)
+    if not algorithms:
+        needed = min(SECRET_BYTES[name] for name in accepted)
+        raise KeysError(f"it has {len(secret)} bytes, and at least {needed} are needed")
+    try:
+        HMACAlgorithm(HMACAlgorithm.SHA256).prepare_key(secret)
+    except PyJWTError:
+        raise KeysError("it is a public key or a certificate, which everybody knows") from None
+    return Keys((Key(None, algorithms, secret),), secret)
