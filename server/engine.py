@@ -25,6 +25,7 @@ from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.planning.rows import nodes
+from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
@@ -244,6 +245,8 @@ class Engine:
             return None
         hooks, errors = resource.hooks, list[ApiError]()
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
+            return None
+        if hides(resource, context) or resource.type in context.access.check_create:
             return None
         if not self.encoders.bare(resource).is_returned:
             return None

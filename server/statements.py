@@ -11,7 +11,7 @@ from querybuild.cache import BoundedCache
 from querybuild.declarations.catalog import Catalog
 from querybuild.planning.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
 from querybuild.planning.stream_plan import plan_stream
-from querybuild.sql.locks import compile_locks
+from querybuild.sql.locks import compile_check, compile_locks
 from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.sql.select import ReadStatements, compile_read
 from querybuild.sql.stream import StreamStatements, compile_stream
@@ -66,6 +66,11 @@ class Statements:
         key = (rows, columns, strength, shown)
         make = lambda: compile_locks(rows, columns, strength, shown)  # noqa: E731
         return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
+
+    def of_check(self, checked: Rows) -> Statement:
+        """Return the statement that finds written rows which are none of these."""
+        make = lambda: compile_check(checked)  # noqa: E731
+        return self.caches.compiled_locks.get_or_make(checked, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def _text(self, key: Hashable, make: Callable[[], str]) -> str:
         return self.caches.compiled_together.get_or_make(key, make, lambda sql: ENTRY_BYTES + len(sql))

@@ -35,7 +35,7 @@ from querybuild.errors import (
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, check_action
 from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
-from querybuild.planning.rowsets import open_named, open_written, rows_with_alias, without_rights
+from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias, without_rights
 from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
@@ -196,6 +196,7 @@ class _WritePlanner:
             links=tuple(self._links),
             unchanged=tuple(self._unchanged),
             owner=owner,
+            checked=open_checked(self.resource, self.context, self.change.kind),
         )
         return PlannedWrite(
             plan,
@@ -400,7 +401,10 @@ class _WritePlanner:
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
             visible = rows_with_alias(rows, TARGET) if rows.criteria else None
-            link = LinkWrite(self.resource, relationship, rows, slot, linkage.mode, is_detachable, visible=visible)
+            checked = open_checked(target, self.context, "update") if has_key else None
+            link = LinkWrite(
+                self.resource, relationship, rows, slot, linkage.mode, is_detachable, visible=visible, checked=checked
+            )
             self._links.append(self._in_order(link))
 
     def _in_order(self, link: LinkWrite) -> LinkWrite:

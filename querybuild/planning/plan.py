@@ -409,6 +409,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     is_detachable: whether the key of removed rows may become null.
     is_target_first: whether the targets of a link table are locked before the written row.
     visible: the related rows as they stand beside a link table, if some may be hidden: links to hidden rows stay.
+    checked: the rows that related rows must be one of once their key has changed, if that is not any row.
     """
 
     resource: Resource
@@ -419,6 +420,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     is_detachable: bool
     is_target_first: bool = False
     visible: Rows | None = None
+    checked: Rows | None = None
 
     @property
     def target(self) -> Resource:
@@ -446,6 +448,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     id_slot: the slot of its id. None for a create without an id of the client.
     unchanged: read-only attributes that were sent. The write is refused if their value differs from the one sent.
     owner: the row that a new row is linked to.
+    checked: the rows that the row must be one of once it is written, if that is not any row.
     """
 
     kind: ChangeKind
@@ -455,6 +458,7 @@ class WritePlan(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkWrite, ...] = ()
     unchanged: tuple[Unchanged, ...] = ()
     owner: OwnerRow | None = None
+    checked: Rows | None = None
 
     @property
     def resource(self) -> Resource:

@@ -13,7 +13,7 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
-from querybuild.planning.context import Context
+from querybuild.planning.context import NO_CRITERIA, Context
 from querybuild.planning.plan import (
     ColumnRef,
     Condition,
@@ -64,6 +64,15 @@ def open_written(resource: Resource, context: Context, action: ChangeKind) -> Ro
     if rights:
         rows = msgspec.structs.replace(rows, rights=with_alias(rights, ANY_ROW, rows.alias))
     return rows
+
+
+def open_checked(resource: Resource, context: Context, action: ChangeKind) -> Rows | None:
+    """Return the rows of a resource that a written row must be one of after the action, as rights. Returns None if it
+    may be any row."""
+    access = context.access
+    checks = access.check_create if action == "create" else access.check_update if action == "update" else NO_CRITERIA
+    found = checks.get(resource.type, ())
+    return Rows(resource, resource.table, rights=with_alias(found, ANY_ROW, resource.table)) if found else None
 
 
 def without_rights(rows: Rows) -> Rows:

@@ -32,7 +32,20 @@ from pypika import PostgreSQLQuery
 from querybuild.declarations.terms import Template, equals_any
 from querybuild.planning.plan import LockStrength, Rows, Slot, Statement
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import decides_again, one_of, table
+from querybuild.sql.clauses import decides_again, is_writable, one_of, table
+
+
+def compile_check(checked: Rows) -> Statement:
+    """Return a statement that finds rows which must not be as they are now.
+
+    `SELECT "id" FROM "posts" WHERE "id"=ANY($1) AND NOT ("user_id"=$2) IS TRUE`
+    """
+    binds, found = Binds(), table(checked.resource)
+    id_column = found.field(checked.resource.id.column)
+    query = PostgreSQLQuery.from_(found).select(id_column).where(equals_any(id_column, binds(Slot("keys"))))
+    for is_right in is_writable(checked, binds):
+        query = query.where(Template("NOT {}", is_right))
+    return Statement(query.get_sql(), binds.slots)
 
 
 def compile_locks(

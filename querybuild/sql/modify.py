@@ -130,7 +130,8 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
-    if statements.row is None or statements.free_ids or not statements.is_repeatable:
+    is_more = statements.free_ids or plan.checked is not None
+    if statements.row is None or is_more or not statements.is_repeatable:
         return statements
     return msgspec.structs.replace(statements, alone=_alone(plan, shown, statements.row))
 

@@ -9,16 +9,17 @@ from typing import Any, Generic, TypeVar
 from tornado.web import HTTPError
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, Several
+from querybuild.errors import ApiError, ResourceNotFound, Several
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Node
 from querybuild.planning.rows import Row, nodes
 from querybuild.planning.rowsets import hides
+from serializers.compound import identifier_encoder
 from serializers.errors import answer_too_large
 from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.execution.arguments import Arguments
-from server.execution.execute import ReadResult, check_size, read_rows, result_of, run_read_at_once
+from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_read_at_once
 from server.execution.outcomes import WrittenRow
 from server.postgres.connection import Connection
 
@@ -58,9 +59,9 @@ class Nothing(Answer[None]):
         return None
 
 
-class ReadBack(Answer[tuple[Any, ReadResult]]):
+class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     """Reads the document that shows what one write has done. Its result is the id of the written row, and the rows of
-    the document."""
+    the document. None: the row may not be read."""
 
     def __init__(self, write: PreparedWrite, read: PreparedRead, engine: Engine, context: Context) -> None:
         self._read = read
@@ -69,6 +70,7 @@ class ReadBack(Answer[tuple[Any, ReadResult]]):
         # Custom code may write after the row's own statement.
         is_returned = read.ready.is_one_row and not write.is_hooked
         self._node = read.plan.node if is_returned else None
+        self._may_be_hidden = bool(context.access.read) and hides(write.resource, context)
         self.is_sure = self._node is not None and not self._node.computed and engine.has_room_for_rows
 
     def shown(self, place: int) -> Node | None:
@@ -77,6 +79,7 @@ class ReadBack(Answer[tuple[Any, ReadResult]]):
     async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
         [outcome] = outcomes
         read = self._read
+        result: ReadResult | None
         if outcome.row is not None:
             rows: list[Sequence[Row]] = [[outcome.row]]
             if read.plan.node.branches:
@@ -84,19 +87,34 @@ class ReadBack(Answer[tuple[Any, ReadResult]]):
             result = result_of(read, rows)
         else:
             assert connection is not None
-            sent = Arguments(read.values, self._context.values, outcome.id)
-            result = await run_read_at_once(connection, read, sent, self._engine)
-        if connection is not None:
+            result = await self._read_result(connection, outcome.id)
+        if connection is not None and result is not None:
             await check_size(read, result, self._engine)
         self._result = outcome.id, result
 
-    def finish(self) -> tuple[Any, ReadResult]:
+    async def _read_result(self, connection: Connection, row_id: Any) -> ReadResult | None:
+        """Return the rows of the document, or None if the written row may not be read."""
+        read = self._read
+        sent = Arguments(read.values, self._context.values, row_id)
+        try:
+            result = await run_read_at_once(connection, read, sent, self._engine)
+            if self._may_be_hidden and not result.rows[0]:
+                if read.plan.scope is None:
+                    return None
+                await check_parent(connection, read, sent)
+        except ResourceNotFound:
+            if self._may_be_hidden:
+                return None
+            raise
+        return result
+
+    def finish(self) -> tuple[Any, ReadResult | None]:
         return self._result
 
 
 class Objects(Answer[list[bytes | None]]):
     """Encodes the results of atomic operations: the resource object of each write, with its attributes. None stands for
-    an operation whose result has none."""
+    an operation whose result has none. If a new row may not be read, its object has only the type and the id."""
 
     def __init__(
         self, operations: Sequence[Operation], writes: Sequence[PreparedWrite], engine: Engine, context: Context
@@ -125,11 +143,23 @@ class Objects(Answer[list[bytes | None]]):
         encoded: list[bytes | None] = []
         for bare, group in groupby(zip(places, outcomes, strict=True), key=lambda one: self._bares[one[0]]):
             shown = [outcome if self._has_object(place) else None for place, outcome in group]
-            encoded += bare.encode_some(await self._rows(bare.node.resource, shown, connection))
+            found = bare.encode_some(await self._rows(bare.node.resource, shown, connection))
+            if self._has_hidden:
+                begin = len(encoded)
+                found = self._with_unreadable(found, outcomes[begin:], places[begin:])
+            encoded += found
         self._objects += encoded
         self._left_bytes -= sum([len(one) for one in encoded if one is not None])
         if connection is not None and self._left_bytes < 0:
             raise answer_too_large(self._engine.settings.max_answer_bytes)
+
+    def _with_unreadable(
+        self, found: Sequence[bytes | None], outcomes: Sequence[WrittenRow], places: Sequence[int]
+    ) -> list[bytes | None]:
+        return [
+            identifier_encoder(write.resource)(outcome.id) if made is None and write.change.kind == "create" else made
+            for made, outcome, write in zip(found, outcomes, [self.writes[place] for place in places], strict=False)
+        ]
 
     def _has_object(self, place: int) -> bool:
         return self.writes[place].change.kind != "delete" and not self.operations[place].is_linkage

@@ -31,3 +31,13 @@ class Arguments(msgspec.Struct, frozen=True, eq=False):
             else others[slot.source]
             for slot in statement.slots
         ]
+
+
+_PLANNED_IDS = 10
+"""The length that PostgreSQL assumes of an array when it plans for any values."""
+
+
+def repeated(ids: list[Any]) -> list[Any]:
+    """Return the ids, repeated until they are as many as PostgreSQL assumes: `"id"=ANY($1)` means the same. For fewer,
+    a plan for these very values looks cheaper than the kept one, so PostgreSQL would plan each time again."""
+    return ids if not ids or len(ids) >= _PLANNED_IDS else ids * -(-_PLANNED_IDS // len(ids))

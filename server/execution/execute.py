@@ -128,7 +128,7 @@ async def run_read(
         except (*REFUSED, *INTERNAL) as error:
             raise_refusal(error, read)
         if not rows and plan.scope is not None:
-            await _check_parent(connection, read, sent)
+            await check_parent(connection, read, sent)
         found: list[Sequence[Row]] = [rows]
         if plan.node.branches or plan.includes_primary:
             limit = min(engine.limits.max_included, FIRST_INCLUDED if is_first else sys.maxsize)
@@ -340,7 +340,7 @@ _SUSPECTS: dict[str, frozenset[str]] = {
 """SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
 
 
-async def _check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:
+async def check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:
     """Check that the resource that the path names exists, if there are no related rows. Raises ResourceNotFound."""
     statement, scope = read.ready.statements.parent, read.plan.scope
     assert statement is not None

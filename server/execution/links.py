@@ -17,7 +17,7 @@ from querybuild.planning.rows import Row
 from querybuild.principal import Principal
 from querybuild.sql.links import LinkStatements
 from serializers.pointers import slot_pointer
-from server.execution.arguments import Arguments
+from server.execution.arguments import Arguments, repeated
 from server.execution.locks import fetch_locked
 from server.execution.refusals import not_written
 from server.postgres.connection import Connection
@@ -32,18 +32,19 @@ async def write_link(
     row_id: Any,
     rows: Sequence[Row] | None,
     principal: Principal,
-) -> None:
-    """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already."""
+) -> list[Any]:
+    """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already. Returns
+    the ids of those whose keys have changed."""
 
     def values_of(statement: Statement) -> list[Any]:
-        return sent.of(statement, keys=leaving if is_linked else _repeated(leaving), row=row_id)
+        return sent.of(statement, keys=leaving if is_linked else repeated(leaving), row=row_id)
 
     is_linked = link_of(link.relationship) is not None
     leaving: list[Any] = []
     wanted: list[Any] = sent.request[link.slot]
     named = frozenset(wanted)
     if not is_linked:
-        request = (*sent.request[: link.slot], _repeated(wanted), *sent.request[link.slot + 1 :])
+        request = (*sent.request[: link.slot], repeated(wanted), *sent.request[link.slot + 1 :])
         sent = Arguments(request, sent.context, sent.path)
     if rows is None:
         lock = statements.lock
@@ -51,8 +52,10 @@ async def write_link(
     if link.mode != "remove":
         _check_exists(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
+    joins = not is_linked and link.mode != "remove"
+    joining = [row[0] for row in rows if row[1] != row_id and row[0] in named] if joins else []
     if link.rows.rights:
-        _check_rights(write, link, rows, row_id, leaving, principal)
+        _check_rights(write, link, rows, frozenset(leaving + joining), principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
     # Rows of a link table are not locked, so it is not known whether links will be removed.
@@ -60,19 +63,10 @@ async def write_link(
         expected = None if is_linked else len(leaving)
         await _change_links(connection, write, link, statements.detach, statements.is_detached, values_of, expected)
     if statements.attach is not None and wanted:
-        expected = len(wanted) if is_linked else sum(row[0] in named and row[1] != row_id for row in rows)
+        expected = len(wanted) if is_linked else len(joining)
         if expected:
             await _change_links(connection, write, link, statements.attach, statements.is_attached, values_of, expected)
-
-
-_PLANNED_IDS = 10
-"""The length that PostgreSQL assumes of an array when it plans for any values."""
-
-
-def _repeated(ids: list[Any]) -> list[Any]:
-    """Return the ids, repeated until they are as many as PostgreSQL assumes: `"id"=ANY($1)` means the same. For fewer,
-    a plan for these very values looks cheaper than the kept one, so PostgreSQL would plan each time again."""
-    return ids if not ids or len(ids) >= _PLANNED_IDS else ids * -(-_PLANNED_IDS // len(ids))
+    return [] if is_linked else leaving + joining
 
 
 async def _change_links(
@@ -112,21 +106,15 @@ def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], e
 
 
 def _check_rights(
-    write: PlannedWrite, link: LinkWrite, rows: Sequence[Row], row_id: Any, leaving: Sequence[Any], principal: Principal
+    write: PlannedWrite, link: LinkWrite, rows: Sequence[Row], changed: frozenset[Any], principal: Principal
 ) -> None:
     """Check that the related rows whose keys change may be updated. Raises Forbidden, Unauthenticated."""
-    leaves = frozenset(leaving)
-    forbidden = [row for row in rows if not row[-1] and (row[0] in leaves or _joins(link, row, row_id))]
+    forbidden = [row for row in rows if not row[-1] and row[0] in changed]
     if forbidden:
         pointers = dict(zip(write.values[link.slot], write.item_pointers[link.slot], strict=True))
         named = [pointers[row[0]] for row in forbidden if row[0] in pointers]
         detail = f"You may not update {link.target.type} {_ids([row[0] for row in forbidden])}."
         raise not_allowed(principal, detail, pointer=named[0] if named else slot_pointer(write, link.slot))
-
-
-def _joins(link: LinkWrite, row: Row, row_id: Any) -> bool:
-    """Return whether a locked row, (id, key), gets a link. A row that is only locked because it was linked does not."""
-    return link.mode != "remove" and row[1] != row_id
 
 
 def _leaves(link: LinkWrite, row: Row, row_id: Any, named: frozenset[Any]) -> bool:

@@ -20,7 +20,7 @@ from querybuild.errors import (
     resource_not_found,
 )
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Statement, node_of
+from querybuild.planning.plan import LinkWrite, Statement, node_of
 from querybuild.planning.rows import Row
 from querybuild.principal import Principal
 from querybuild.sql.modify import WriteStatements
@@ -33,10 +33,12 @@ from server.postgres.connection import Connection
 
 
 class WrittenRow(msgspec.Struct, frozen=True):
-    """The write was done. id: of its row. row: what the row's statement returned of it; None if it has to be read."""
+    """The write was done. id: of its row. row: what the row's statement returned of it; None if it has to be read.
+    related: the ids of the related rows that each link has changed, if they have to be checked."""
 
     id: Any
     row: Row | None
+    related: Sequence[tuple[LinkWrite, Sequence[Any]]] = ()
 
 
 class AbsentRow(msgspec.Struct, frozen=True):

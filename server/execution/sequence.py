@@ -12,6 +12,7 @@ import asyncpg
 
 from querybuild.errors import raise_as, resource_not_found
 from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
 from querybuild.principal import Principal
 from querybuild.sql.modify import TargetStatement, WriteStatements
@@ -100,9 +101,9 @@ class _Sequence:
             if not isinstance(outcome, WrittenRow):
                 return outcome
             row_id, row = outcome.id, outcome.row
-        await self._write_links(row_id)
+        related = await self._write_links(row_id)
         # Links may change attributes that SQL computes. Then the row has to be read again.
-        return WrittenRow(row_id, None if plan.links else row)
+        return WrittenRow(row_id, None if plan.links else row, related)
 
     async def _lock_owner(self) -> None:
         owner, statement = self._plan.owner, self._statements.owner
@@ -158,14 +159,19 @@ class _Sequence:
             )
         return await decide(connection, self._write, statements, sent, row)
 
-    async def _write_links(self, row_id: Any) -> None:
+    async def _write_links(self, row_id: Any) -> list[tuple[LinkWrite, Sequence[Any]]]:
+        """Write the links, and return the related rows that have to be checked."""
+        found: list[tuple[LinkWrite, Sequence[Any]]] = []
         for place, (link, statements) in enumerate(zip(self._plan.links, self._statements.links, strict=True)):
             related, principal = self._related.get(place), self._principal
             try:
-                await write_link(
+                changed = await write_link(
                     self._connection, self._write, link, statements, self._sent, row_id, related, principal
                 )
+                if link.checked is not None and changed:
+                    found.append((link, changed))
             except asyncpg.PostgresError as error:
                 # Its rows are other resources', and only the linkage stands in the document.
                 raise_rule(error, slot_pointer(self._write, link.slot))
                 raise
+        return found

@@ -15,18 +15,19 @@ from tornado.web import HTTPError
 
 from querybuild.declarations.hooks import Written
 from querybuild.declarations.resource import Resource
-from querybuild.errors import ApiError, Errors, ResourceNotFound, quoted, raise_all
+from querybuild.errors import ApiError, Errors, ResourceNotFound, not_allowed, quoted, raise_all
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
-from querybuild.planning.plan import LockStrength, Node, Statement, Values, WritePlan
+from querybuild.planning.plan import LockStrength, Node, Rows, Statement, Values, WritePlan
 from querybuild.planning.rows import Row
 from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_together
 from serializers.decode import with_id
+from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRows, PreparedWrite
 from server.execution.answers import Answer
-from server.execution.arguments import Arguments
+from server.execution.arguments import Arguments, repeated
 from server.execution.batches import alike, batches, is_batch
 from server.execution.free_ids import draw_free_ids
 from server.execution.hooks import Writing
@@ -41,6 +42,15 @@ from server.postgres.rules import raise_rule
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What an error says of a written row that must not be as it is. place: the index of its write in the request.
+    pointer: to what has written it."""
+
+    place: int
+    pointer: str
+    detail: str
 
 
 class Transaction:
@@ -62,16 +72,19 @@ class Transaction:
         self.planned: list[PlannedWrite] = []
         self.written: list[tuple[Resource, list[Written]]] = []
         self._headers = headers
+        self._has_checks = bool(context.access.check_create or context.access.check_update)
         self._is_sequence_exhausted = is_sequence_exhausted
         self._ids: dict[Lid, Any] = {}
+        # For each set of rows, the ids of the written rows that must be among them at the end.
+        self._checked: dict[Rows, dict[Any, Checked]] = {}
         self._most_bytes = engine.settings.max_answer_bytes
         connection.count_received()
 
     async def run(self, writes: Sequence[PreparedWrite], answer: Answer[Result]) -> Result:
         """Run the writes, and return what the request is answered with.
 
-        Raises ResourceNotFound, RelatedNotFound, RequiredLink, AttributeFault, Conflict, BodyValueRefused, and what the
-        custom code raises.
+        Raises ResourceNotFound, Forbidden, Unauthenticated, RelatedNotFound, RequiredLink, AttributeFault, Conflict,
+        BodyValueRefused, and what the custom code raises.
         """
         if len(writes) > 1:
             planned = [write.planned for write in writes if write.planned is not None]
@@ -80,13 +93,32 @@ class Transaction:
         for batch in batches(writes):
             places = range(begin, begin + len(batch))
             try:
-                outcomes = await self._run_batch(batch, answer.shown(begin))
+                outcomes = await self._run_batch(batch, places, answer.shown(begin))
                 await answer.add(places, outcomes, self.connection)
             except (ApiError, HTTPError) as error:
                 answer.refused(error, places)
                 raise
             begin = places.stop
+        if self._checked:
+            await self._check_written(answer)
         return answer.finish()
+
+    async def _check_written(self, answer: Answer[Result]) -> None:
+        """Check that the rules allow the written rows as they are now, after all writes of the request. A row that was
+        deleted again needs no check. Raises Forbidden, Unauthenticated."""
+        for rows, by_id in self._checked.items():
+            if (wrong := await self._first_wrong(rows, list(by_id))) is not None:
+                found = by_id[wrong]
+                error = not_allowed(self.context.principal, found.detail, pointer=found.pointer)
+                answer.refused(error, range(found.place, found.place + 1))
+                raise error
+
+    async def _first_wrong(self, checked: Rows, ids: list[Any]) -> Any:
+        """Return the first id of a row that must not be as it is, or None if all are right."""
+        statement = self.engine.statements.of_check(checked)
+        values = Arguments(context=self.context.values).of(statement, keys=repeated(ids))
+        wrong = {row[0] for row in await self.connection.fetch(statement.sql, *values)}
+        return next((one for one in ids if one in wrong), None)
 
     async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row] | None:
         """Create rows, and return what `shown` has of them, in their order. Returns None if one is refused or missing.
@@ -96,7 +128,7 @@ class Transaction:
         values = list(zip(*Arguments(tuple(rows.columns)).of(statement), strict=True))
         return await self._all_or_none(len(values), lambda: self._fetch_rows(rows.plan, shown, statement, values))
 
-    async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[WrittenRow]:
+    async def _run_batch(self, writes: Sequence[PreparedWrite], places: range, shown: Node | None) -> list[WrittenRow]:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
@@ -106,6 +138,9 @@ class Transaction:
         writes, planned = await self._plan(writes)
         self.planned += planned
         outcomes = await self._write(planned, shown)
+        if self._has_checks:
+            for place, write, outcome in zip(places, planned, outcomes, strict=True):
+                self._check_later(place, write, outcome)
         done = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
         for one in done:
             if one.change.kind == "create" and one.change.lid is not None:
@@ -114,6 +149,17 @@ class Transaction:
         if after is not None:
             await self._run_custom(after, done)
         return outcomes if shown is not None else [WrittenRow(outcome.id, None) for outcome in outcomes]
+
+    def _check_later(self, place: int, write: PlannedWrite, outcome: WrittenRow) -> None:
+        plan = write.plan
+        if plan.checked is not None:
+            detail = f"You may not {plan.kind} this {plan.resource.type} with these values."
+            self._checked.setdefault(plan.checked, {})[outcome.id] = Checked(place, write.pointer, detail)
+        for link, ids in outcome.related:
+            assert link.checked is not None
+            pointer, known = slot_pointer(write, link.slot), self._checked.setdefault(link.checked, {})
+            for one in ids:
+                known[one] = Checked(place, pointer, f"You may not update {link.target.type} {one} with these values.")
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may

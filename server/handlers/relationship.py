@@ -55,8 +55,12 @@ class RelationshipHandler(WritingHandler):
     def _plan_replace(self, change: Change | None, errors: list[ApiError]) -> Writing | None:
         return self.with_read(self.plan_write(self.resource, change, errors), self._shape, errors)
 
-    async def _encode_replaced(self, writing: Writing, written: tuple[Any, ReadResult]) -> None:
-        await self.finish_written(self.document(writing.read, written[1], self._related_link(), Meta(UPDATED)))
+    async def _encode_replaced(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
+        result = written[1]
+        if result is None:
+            self.finish_unread()
+        else:
+            await self.finish_written(self.document(writing.read, result, self._related_link(), Meta(UPDATED)))
 
     @property
     def _shape(self) -> ReadShape:

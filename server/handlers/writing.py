@@ -14,7 +14,9 @@ from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.changes import written_relationships
 from querybuild.query import Change
+from serializers.compound import identifier_encoder
 from serializers.decode import decode_resource_document
+from serializers.encode import HEAD
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
@@ -34,6 +36,11 @@ from server.routes import Shape
 def message_document(message: str) -> bytes:
     """Return a document with this message in its `meta`."""
     return msgspec.json.encode(MetaDocument({"message": message}))
+
+
+def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
+    """Return the document of a new resource that may not be read."""
+    return HEAD + identifier_encoder(resource)(row_id) + b"}"
 
 
 DELETED = message_document("Object successfully deleted")
@@ -152,8 +159,9 @@ class WritingHandler(AuditedHandler):
         written = () if change is None else written_relationships(change, resource, self.engine.catalog)
         return ReadShape("resource", resource, written=written, accepts=self._method.accepts)
 
-    async def execute_write(self, writing: Writing) -> tuple[Any, ReadResult]:
-        """Write, and read the answer. Returns the id of the row, and the rows of the document."""
+    async def execute_write(self, writing: Writing) -> tuple[Any, ReadResult | None]:
+        """Write, and read the answer. Returns the id of the row, and the rows of the document. None: the row may not be
+        read."""
         answer = ReadBack(writing.write, writing.read, self.engine, self.context)
         return await self.writer.run([writing.write], answer)
 
@@ -161,9 +169,20 @@ class WritingHandler(AuditedHandler):
         """Write what the answer shows nothing of."""
         await self.writer.run([write], Nothing())
 
-    async def encode_written(self, writing: Writing, written: tuple[Any, ReadResult]) -> None:
-        """Answer with the resource that was written."""
-        await self.finish_written(self.document(writing.read, written[1], {}))
+    async def encode_written(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
+        """Answer with the resource that was written, or with nothing if it may not be read."""
+        result = written[1]
+        if result is None:
+            self.finish_unread()
+        else:
+            await self.finish_written(self.document(writing.read, result, {}))
+
+    def finish_unread(self) -> None:
+        """Answer a write of a resource that may not be read."""
+        self.set_status(204)
+        self.clear_header("Content-Type")
+        self.set_server_timing()
+        self.finish()
 
     async def encode_deleted(self, *_: object) -> None:
         """Answer that a resource was deleted."""
@@ -178,9 +197,12 @@ class WritingHandler(AuditedHandler):
         write = self.plan_write(resource, change, errors)
         return self.with_read(write, self.shape_of(resource, change), errors)
 
-    async def _encode_created(self, writing: Writing, written: tuple[Any, ReadResult]) -> None:
+    async def _encode_created(self, writing: Writing, written: tuple[Any, ReadResult | None]) -> None:
         row_id, result = written
         resource = writing.write.resource
+        if result is None:
+            self.finish_document(encode_identifier_document(resource, row_id), 201)
+            return
         location = resource_path(self.engine.base_url, resource, quote_segment(str(row_id)))
         links: dict[str, str] = {}
         if "detail" in resource.methods:
