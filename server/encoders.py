@@ -49,7 +49,7 @@ class Encoders:
     def __init__(self, base_url: str, make_cache: Callable[[], BoundedCache[Any]]) -> None:
         self.caches = EncoderCaches(*[make_cache() for _ in EncoderCaches.__struct_fields__])
         self._base_url = base_url
-        self._bare: dict[Resource, Bare] = {}
+        self._bare: BoundedCache[Bare] = make_cache()
 
     def of_document(self, plan: ReadPlan) -> DocumentEncoder:
         """Return the encoder of the documents of a read."""
@@ -63,9 +63,8 @@ class Encoders:
 
     def bare(self, resource: Resource) -> Bare:
         """Return the encoding of a resource with only its attributes, as in results of atomic operations."""
-        bare = self._bare.get(resource)
-        if bare is None:
-            node = node_of(resource, resource.readable_attributes)
-            encoder = ResourceEncoder(node, (), self._base_url, has_link=False)
-            bare = self._bare[resource] = Bare(node, encoder, not reads_other_rows(node))
-        return bare
+        return self._bare.get_or_make(resource, lambda: self._make_bare(resource), lambda _: ENTRY_BYTES)
+
+    def _make_bare(self, resource: Resource) -> Bare:
+        node = node_of(resource, resource.readable_attributes)
+        return Bare(node, ResourceEncoder(node, (), self._base_url, has_link=False), not reads_other_rows(node))

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.cache import BoundedCache, SecondUseCache
+from querybuild.declarations.access import ANYONE
 from querybuild.declarations.attributes import checks_within
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
@@ -20,7 +21,7 @@ from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
-from querybuild.planning.context import Context, check_action
+from querybuild.planning.context import Context, View, check_action
 from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
@@ -150,7 +151,8 @@ CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, StatementC
 
 class Engine:
     """Prepares reads and writes for one set of settings and declarations. authenticator: finds out who sends a request.
-    authenticate: its method. has_authentication: whether anybody can be signed in."""
+    authenticate: its method. has_authentication: whether anybody can be signed in. hides_relationships: whether some
+    routes only exist for some principals."""
 
     def __init__(
         self, settings: Settings, catalog: Catalog, schema: LiveSchema, authenticator: Authenticator | None = None
@@ -164,8 +166,10 @@ class Engine:
         self.has_authentication = self.authenticator.is_configured
         self.private_cache_control = private_directives(settings.cache_control)
         self.resource_metadata_url: str | None = None
-        self.checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
-        self._rules = read_rules(self.catalog, self.checks, is_closed=self.has_authentication)
+        checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
+        self.view = View(self.catalog, checks, schema.references)
+        self._rules = read_rules(self.view, is_closed=self.has_authentication)
+        self.hides_relationships = any(one.read_by != ANYONE for each in self.catalog for one in each.relationships)
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
@@ -180,6 +184,10 @@ class Engine:
         if self._rules is not None:
             return self._rules.context_of(principal)
         return ANYBODY if principal is ANONYMOUS else Context(principal=principal)
+
+    def view_of(self, context: Context) -> View:
+        """Return the declarations as the principal sees them."""
+        return context.access.view or self.view
 
     @property
     def caches(self) -> dict[str, BoundedCache[Any]]:
@@ -234,8 +242,9 @@ class Engine:
         """Return a write of the resource at the other end of a to-one. Its transaction finds the id and plans the
         write. path_id: of the resource that has the relationship. Raises Forbidden, Unauthenticated."""
         check_action(resource, "read", context)
-        check_action(self.catalog.target(relationship), change.kind, context)
-        related = plan_related_row(resource, relationship, self.catalog, context)
+        catalog = self.view_of(context).catalog
+        check_action(catalog.target(relationship), change.kind, context)
+        related = plan_related_row(resource, relationship, catalog, context)
         return PreparedWrite(related.resource, change, None, related, path_id)
 
     def prepare_rows(self, resource: Resource, adds: AlikeAdds, context: Context) -> PreparedRows | None:
@@ -265,13 +274,14 @@ class Engine:
         if form is not None and (alike := plan_with_form(change, form)) is not None:
             return alike
         known = len(errors)
-        planned = plan_write(change, resource, self.catalog, context, pointers, errors, self.checks)
+        view = self.view_of(context)
+        planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
         if key is not None and form is None and len(errors) == known:
-            self._keep_form((key, context.access), change, planned)
+            self._keep_form((key, context.access), change, planned, view)
         return planned
 
-    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite) -> None:
-        form = form_of_write(change, planned.plan, self.catalog, self.checks)
+    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View) -> None:
+        form = form_of_write(change, planned.plan, view.catalog, view.checks)
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 
@@ -294,12 +304,13 @@ class Engine:
         return _prepared(pairs, filled, planned.filters, ready)
 
     def _plan(self, shape: ReadShape, query: Query, context: Context, errors: list[ApiError]) -> PlannedRead:
-        resource, known = shape.resource, (self.catalog, context, self.limits, errors)
+        view = self.view_of(context)
+        resource, known = shape.resource, (view.catalog, context, self.limits, errors)
         if shape.kind == "resource":
             return plan_resource(query, resource, *known, shape.written)
         if shape.relationship is None:
-            return plan_collection(query, resource, *known, self.schema.references)
-        scope = Scope(resource, shape.relationship, self.catalog.target(shape.relationship))
+            return plan_collection(query, resource, *known, view.references)
+        scope = Scope(resource, shape.relationship, view.catalog.target(shape.relationship))
         return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
 
     def _ready(self, plan: ReadPlan) -> ReadyPlan:

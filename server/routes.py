@@ -16,9 +16,12 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
+from querybuild.errors import nearest, quoted
+from server.errors import RouteNotFound
 from server.http.negotiation import ANY, ATOMIC_OPERATIONS, JSON_API, MediaType
 from server.http.target import ASTERISK
 from server.observing.exposition import OPENMETRICS, TEXT
+from server.settings import Settings
 
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", "fields"})
@@ -203,3 +206,11 @@ def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
     shape = Shape.RELATED if len(names) == 1 else Shape.RELATIONSHIP
     methods = methods_of(shape, relationship.methods, relationship.is_to_many)
     return Route(shape, path, resource, id_text, relationship, methods)
+
+
+def route_not_found(sent_path: str, catalog: Catalog, settings: Settings) -> RouteNotFound:
+    """Return the error for a path without a route."""
+    listed = [resource.path for resource in catalog if "list" in resource.methods]
+    found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
+    known = [one for one in found if one.count("/") >= sent_path.rstrip("/").count("/")]
+    return RouteNotFound(f"There is nothing at {quoted(sent_path)}.{nearest(sent_path, known)}")

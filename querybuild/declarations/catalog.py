@@ -8,7 +8,8 @@ It must not know: requests, statements, documents. `server/schema/live_schema.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -66,7 +67,9 @@ class Catalog:
         faults += _faults(self, skipped)
         if faults:
             raise CatalogError("\n".join(faults))
-        self._ids = {resource: _id_attribute(resource, resource.id.column, False) for resource in self}
+        # A view shares the following: keys, links and the order of locks do not depend on who asks.
+        self._declared = self.by_type
+        self._ids = {resource.type: _id_attribute(resource, resource.id.column, False) for resource in self}
         self._keys = {
             own: _id_attribute(self.target(own), own.column_name, own.nullable)
             for resource in self
@@ -74,7 +77,7 @@ class Catalog:
             if (own := own_key_of(relationship)) is not None
         }
 
-        self._lock_ranks = {resource: rank for rank, resource in enumerate(_referenced_first(self))}
+        self._lock_ranks = {resource.type: rank for rank, resource in enumerate(_referenced_first(self))}
         # Plans compare declarations by identity, so each inverse is created once.
         self._inverses = {
             one: ToMany(one.name, resource.type, through=inverse_link(link))
@@ -92,13 +95,22 @@ class Catalog:
     def __iter__(self) -> Iterator[Resource]:
         return iter(self.resources)
 
+    def view(self, resources: Mapping[str, Resource]) -> Catalog:
+        """Return the catalog as some principals see it. resources: the declarations that differ, by type. Each has the
+        same key, and the same relationships or some of them."""
+        view = copy(self)
+        view.resources = tuple([resources.get(one.type, one) for one in self.resources])
+        view.by_type = {resource.type: resource for resource in view.resources}
+        view.by_path = {resource.path: resource for resource in view.resources}
+        return view
+
     def target(self, relationship: Relationship) -> Resource:
         """Return the resource at the other end of a relationship."""
         return self.by_type[relationship.target]
 
     def id_of(self, resource: Resource) -> Attribute:
         """Return the id as an attribute for filters and sorts. Its value is the text of an id or a JSON number."""
-        return self._ids[resource]
+        return self._ids[resource.type]
 
     def key_of(self, relationship: ToOne) -> Attribute:
         """Return the key of a to-one in the resource's own row, as an attribute for filters and sorts."""
@@ -107,7 +119,7 @@ class Catalog:
     def holder(self, relationship: Relationship) -> ToOne | None:
         """Return the to-one of the target that has the same key as this relationship, if it is declared."""
         foreign_key = relationship.foreign_key
-        for other in self.target(relationship).relationships if foreign_key else ():
+        for other in self._declared[relationship.target].relationships if foreign_key else ():
             own = own_key_of(other)
             if own is not None and own.column_name == foreign_key:
                 return own
@@ -119,16 +131,19 @@ class Catalog:
 
     def inverse(self, relationship: Relationship) -> Relationship:
         """Return a many-to-many relationship seen from its target, declared or not."""
-        return self._declared_inverses.get(relationship) or self._inverses[relationship]
+        declared = self._declared_inverses.get(relationship)
+        if declared is None or declared not in self.target(relationship).relationships:
+            return self._inverses[relationship]
+        return declared
 
     def lock_rank(self, resource: Resource) -> int:
         """Return the rank of a resource. Rows of a lower rank are locked first."""
-        return self._lock_ranks[resource]
+        return self._lock_ranks[resource.type]
 
     def is_written_from_owner(self, resource: Resource, own: ToOne) -> bool:
         """Return whether a write of the other side, which locks the row there, may remove links of this key. If the
         other resource is never updated, the role may have no privilege to lock its rows."""
-        target = self.target(own)
+        target = self._declared[own.target]
         return "update" in target.methods and any(
             other.foreign_key == own.column_name and other.target == resource.type and other.methods & REMOVING_METHODS
             for other in target.relationships

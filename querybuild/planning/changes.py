@@ -28,6 +28,7 @@ from querybuild.errors import (
     RequiredLink,
     TypeConflict,
     nearest,
+    not_allowed,
     quoted,
     resource_not_found,
     shortened,
@@ -267,6 +268,8 @@ class _WritePlanner:
             attribute = self.resource.attribute(name)
             if attribute is None or attribute.is_hidden:
                 self._unknown_attribute(name)
+            elif (fault := self._read_only(self.resource, name, self._pointer(attribute))) is not None:
+                self.errors.append(fault)
             elif attribute.is_writable(on_create=self.on_create):
                 if name not in self.change.assigned:
                     self._assign(attribute, value)
@@ -275,6 +278,12 @@ class _WritePlanner:
                 self.errors.append(AttributeFault(detail, pointer=self._pointer(attribute)))
             else:
                 self._unchanged.append(Unchanged(attribute, self.slot(value, attribute)))
+
+    def _read_only(self, resource: Resource, name: str, pointer: str | None) -> ApiError | None:
+        """Return the error for a field that the principal may read and not write, otherwise None."""
+        if name not in self.context.access.read_only.get(resource.type, ()):
+            return None
+        return not_allowed(self.context.principal, f"{quoted(name)} may not be written.", pointer=pointer)
 
     def assigned(self) -> None:
         """Plan the attributes that custom code sets. An unknown name is a fault of the custom code, not of the
@@ -352,6 +361,8 @@ class _WritePlanner:
                 detail = f"{self.resource.type} has no relationship {quoted(name)}.{nearest(name, known)}"
                 pointer = linkage.name_pointer or self._relationship(name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
+            elif (fault := self._read_only(self.resource, name, linkage.pointer)) is not None:
+                self.errors.append(fault)
             elif linkage.mode != "replace" and not relationship.is_to_many:
                 detail = f"{quoted(name)} is to-one: it can be replaced, but nothing can be added or removed."
                 self.errors.append(RelationshipFault(detail, pointer=linkage.name_pointer or linkage.pointer))
@@ -443,8 +454,13 @@ class _WritePlanner:
         if "add" not in relationship.methods:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
             self.errors.append(MethodForbidden(detail))
+        elif (fault := self._read_only(parent, relationship.name, None)) is not None:
+            self.errors.append(fault)
         slot = self.slot(parent.id_type.read(owner.id), self.change.pointer)
         holder = self.catalog.holder(relationship)
+        if holder not in self.resource.relationships:
+            # The principal may not read it, so the document cannot name it.
+            holder = None
         if link_of(relationship) is not None:
             self._links.append(self._through(relationship, owner))
         elif holder is None or holder.name not in self.change.relationships:

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.access import Action
+from querybuild.declarations.attributes import NO_CHECKS, Checks
+from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
 from querybuild.errors import not_allowed, quoted
-from querybuild.planning.plan import Condition
+from querybuild.planning.plan import NO_REFERENCES, Condition, References
 from querybuild.principal import ANONYMOUS, Principal
 
 Criteria = Mapping[str, tuple[Condition, ...]]
@@ -22,6 +24,17 @@ Criteria = Mapping[str, tuple[Condition, ...]]
 `rowsets.ANY_ROW`."""
 
 NO_CRITERIA: Criteria = MappingProxyType({})
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """The declarations as some principals see them: without the fields that they may not read.
+
+    checks: those of attributes whose columns accept less than their declarations say. references: the foreign keys that
+    allow counting keys instead of rows."""
+
+    catalog: Catalog
+    checks: Checks = NO_CHECKS
+    references: References = NO_REFERENCES
 
 
 class AssignedField(msgspec.Struct, frozen=True):
@@ -44,6 +57,8 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     check_create, check_update: what a row must meet after it is created or updated.
     refused: the types and actions that no rule allows them.
     assigned: by the JSON:API type, the fields that rules set when a row is created.
+    read_only: by the JSON:API type, the fields that they may read and not write.
+    view: the declarations as they see them. None if they may read all fields.
     """
 
     read: Criteria = NO_CRITERIA
@@ -53,6 +68,8 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     check_update: Criteria = NO_CRITERIA
     refused: frozenset[tuple[str, Action]] = frozenset()
     assigned: Mapping[str, tuple[AssignedField, ...]] = MappingProxyType({})
+    read_only: Mapping[str, frozenset[str]] = MappingProxyType({})
+    view: View | None = None
 
 
 EVERYTHING = Access()

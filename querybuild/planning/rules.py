@@ -6,7 +6,7 @@ differ. It must not know: tokens, requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -19,6 +19,7 @@ import msgspec
 from querybuild.cache import BoundedCache
 from querybuild.declarations.access import (
     ACTIONS,
+    ANYONE,
     Action,
     Allow,
     Audience,
@@ -27,17 +28,18 @@ from querybuild.declarations.access import (
     Now,
     Subject,
     audience_name,
+    audiences_of,
     has_principal,
 )
-from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
+from querybuild.declarations.attributes import Checks, read_attribute
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.resource import Attribute, Resource, own_key_of
 from querybuild.declarations.values import JsonFault, ValueFault, check_text
 from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
-from querybuild.planning.context import Access, AssignedField, Context
+from querybuild.planning.context import Access, AssignedField, Context, View
 from querybuild.planning.criteria import CriteriaPlanner, PrincipalRead, comes_from_principal, principal_read
-from querybuild.planning.plan import Condition, Logic
+from querybuild.planning.plan import Condition, Logic, Reference
 from querybuild.principal import Principal
 from querybuild.query import Limits
 
@@ -89,8 +91,21 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
     assign: RuleAssign | None
 
 
-Fitting = frozenset[RuleFilter | RuleAssign]
-"""The filters whose values the principal has."""
+class FieldRights(msgspec.Struct, frozen=True, eq=False):
+    """Who may read and write a field: the indexes of audiences."""
+
+    type: str
+    name: str
+    readers: tuple[int, ...]
+    writers: tuple[int, ...]
+
+    def is_readable(self, has: Sequence[bool]) -> bool:
+        """Return whether a principal may read it. has: for each audience, whether it has the principal."""
+        return any(has[index] for index in self.readers)
+
+    def is_writable(self, has: Sequence[bool]) -> bool:
+        """Return the same for writing it."""
+        return any(has[index] for index in self.writers)
 
 
 _Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...]]
@@ -100,15 +115,17 @@ _Known = tuple[Access, tuple[Any, ...], tuple[PrincipalRead, ...]]
 class Rules:
     """The rules of a catalog. Raises CatalogError for filters and values that do not fit the declarations.
 
-    checks: those of attributes whose columns accept less than their declarations say. is_closed: whether a resource
-    without rules is closed, because it is known who asks.
+    view: the declarations as a principal with all rights sees them. is_closed: whether a resource without rules is
+    closed, because it is known who asks.
     """
 
-    def __init__(self, catalog: Catalog, checks: Checks = NO_CHECKS, *, is_closed: bool = False) -> None:
-        reader = _RuleReader(catalog, checks)
+    def __init__(self, view: View, *, is_closed: bool = False) -> None:
+        self._view = view
+        reader = _RuleReader(view.catalog, view.checks)
         self._by_type = {
-            resource.type: tuple(reader.rules(resource)) for resource in catalog if resource.access or is_closed
+            resource.type: tuple(reader.rules(resource)) for resource in view.catalog if resource.access or is_closed
         }
+        self._fields = tuple(reader.fields())
         if reader.faults:
             raise CatalogError("\n".join(reader.faults))
         self._audiences = tuple(reader.audiences.values())
@@ -121,6 +138,7 @@ class Rules:
             if part is not None and part.reads
         ]
         self._accesses: BoundedCache[Access] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
+        self._views: BoundedCache[View] = BoundedCache(MAX_ACCESSES, MAX_ACCESSES)
         # Without the principals themselves, which would never go otherwise.
         self._known: WeakKeyDictionary[Principal, _Known] = WeakKeyDictionary()
 
@@ -174,14 +192,76 @@ class Rules:
                 if action in ("create", "update"):
                     _add(criteria.setdefault(f"check_{action}", {}), type_name, checks, missing)
         return Access(
-            **criteria, refused=frozenset(refused), assigned={name: some for name, some in assigned.items() if some}
+            **criteria,
+            refused=frozenset(refused),
+            assigned={name: some for name, some in assigned.items() if some},
+            read_only=_names(field for field in self._fields if field.is_readable(has) and not field.is_writable(has)),
+            view=self._view_of(has),
+        )
+
+    def _view_of(self, has: Sequence[bool]) -> View | None:
+        """Return the declarations without the fields that may not be read, or None if all may be."""
+        key = tuple([(one.is_readable(has), one.is_writable(has)) for one in self._fields])
+        if all(is_readable for is_readable, _ in key):
+            return None
+        return self._views.get_or_make(
+            key, lambda: make_view(self._view, zip(self._fields, key, strict=True)), lambda _: 1
         )
 
 
-def read_rules(catalog: Catalog, checks: Checks = NO_CHECKS, *, is_closed: bool = False) -> Rules | None:
-    """Return the rules of a catalog, or None if it has none, as most have. Raises CatalogError."""
-    has_rules = is_closed or any(resource.access for resource in catalog)
-    return Rules(catalog, checks, is_closed=is_closed) if has_rules else None
+def read_rules(view: View, *, is_closed: bool = False) -> Rules | None:
+    """Return the rules of declarations, or None if there are none, as in most. Raises CatalogError."""
+    fields = [field for resource in view.catalog for field in (*resource.attributes, *resource.relationships)]
+    has_rights = any(field.read_by != ANYONE or field.write_by != ANYONE for field in fields)
+    has_rules = is_closed or has_rights or any(resource.access for resource in view.catalog)
+    return Rules(view, is_closed=is_closed) if has_rules else None
+
+
+def _names(fields: Iterable[FieldRights]) -> dict[str, frozenset[str]]:
+    names: dict[str, frozenset[str]] = {}
+    for field in fields:
+        names[field.type] = names.get(field.type, frozenset()) | {field.name}
+    return names
+
+
+def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]]) -> View:
+    """Return the declarations with these rights: for each field whether it may be read and written.
+
+    An attribute that may not be read is declared so. It is not left out, because computed attributes may depend on it.
+    A relationship that may not be read is left out."""
+    resources = dict(view.catalog.by_type)
+    origins: dict[Attribute, Attribute] = {}
+    for field, (is_readable, is_writable) in fields:
+        resource = resources[field.type]
+        attribute = resource.attribute(field.name)
+        if attribute is not None and not (is_readable and is_writable):
+            seen = _seen(attribute, is_readable=is_readable, is_writable=is_writable)
+            origins[seen] = attribute
+            attributes = tuple([seen if one is attribute else one for one in resource.attributes])
+            resources[field.type] = msgspec.structs.replace(resource, attributes=attributes)
+        elif attribute is None and not is_readable:
+            relationships = tuple([one for one in resource.relationships if one.name != field.name])
+            resources[field.type] = msgspec.structs.replace(resource, relationships=relationships)
+    references = [
+        Reference(resources[one.resource.type], one.column, resources[one.target.type]) for one in view.references
+    ]
+    return View(
+        view.catalog.view(resources),
+        {**view.checks, **{seen: view.checks[one] for seen, one in origins.items() if one in view.checks}},
+        frozenset(references),
+    )
+
+
+def _seen(attribute: Attribute, *, is_readable: bool, is_writable: bool) -> Attribute:
+    """Return an attribute as it is declared for those who may not read it, or not write it. One that is read-only for a
+    principal stays writable here: the planner refuses it by `Access.read_only`."""
+    if is_writable:
+        return msgspec.structs.replace(attribute, readable=False)
+    if is_readable:
+        return msgspec.structs.replace(attribute, required=False, required_on_update=False)
+    return msgspec.structs.replace(
+        attribute, readable=False, creatable=False, updatable=False, required=False, required_on_update=False
+    )
 
 
 def _put(values: list[Any], read: PrincipalRead, principal: Principal, now: datetime) -> None:
@@ -239,6 +319,14 @@ class _RuleReader:
             check = rows if allow.check is None else self._filter(allow.check, "check", resource, where)
             assign = self._assign(allow, resource, where)
             yield Rule(self._audience(allow.to), allow.allows, rows, check, assign)
+
+    def fields(self) -> Iterator[FieldRights]:
+        """Yield the rights of all fields that are not for everybody."""
+        for resource in self._catalog:
+            for field in (*resource.attributes, *resource.relationships):
+                if field.read_by != ANYONE or field.write_by != ANYONE:
+                    rights = [tuple(map(self._audience, audiences_of(one))) for one in (field.read_by, field.write_by)]
+                    yield FieldRights(resource.type, field.name, *rights)
 
     def _audience(self, audience: Audience) -> int:
         """Return the index of an audience. Equal ones are asked once."""

@@ -19,7 +19,7 @@ from tornado.web import HTTPError, stream_request_body
 
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
-from querybuild.errors import SHOWN_CHARACTERS, ApiError, nearest, quoted, release_frames, resource_not_found
+from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames, resource_not_found
 from querybuild.principal import Principal
 from server.engine import Engine
 from server.errors import (
@@ -44,7 +44,7 @@ from server.http.request import Request
 from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
-from server.routes import NOT_ALLOWED, Route
+from server.routes import NOT_ALLOWED, Route, route_not_found
 
 HALF_BODY_SECONDS = 2.0
 """How long the server waits for the rest of a body when it stops."""
@@ -108,10 +108,7 @@ class Handler(Identifying):
         if self.request.head_bytes > settings.max_header_bytes:
             self._refuse_headers()
             return None
-        if self.route is None:
-            raise self._no_route()
-        self.check_method()
-        if self.request.method == "OPTIONS":
+        if not self.engine.hides_relationships and self._is_prepared():
             return None
         principal = self.identify()
         if principal is not None:
@@ -127,9 +124,19 @@ class Handler(Identifying):
             self._prepare_method()
 
     def _prepare_method(self) -> None:
+        if self.engine.hides_relationships and self._is_prepared():
+            return
         check_accept(", ".join(self.request.headers.by_name.get("Accept", ())), self._method.answers)
         if self.request.method in WRITES:
             self.prepare_write()
+
+    def _is_prepared(self) -> bool:
+        """Check that there is a route with the method. Return whether no further check is needed. If some relationships
+        are hidden, who asks is known first: then a route that is hidden answers as one that does not exist."""
+        if self.route is None:
+            raise self._no_route()
+        self.check_method()
+        return self.request.method == "OPTIONS"
 
     def _begin_work(self) -> None:
         """Check the limits. A request counts for them when all of it has arrived. Raises Overloaded,
@@ -489,8 +496,4 @@ class NotFoundHandler(Handler):
     """Answers paths without a route."""
 
     def _no_route(self) -> RouteNotFound:
-        path, settings = self.request.sent_path, self.engine.settings
-        listed = [resource.path for resource in self.engine.catalog if "list" in resource.methods]
-        found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
-        known = [one for one in found if one.count("/") >= path.rstrip("/").count("/")]
-        return RouteNotFound(f"There is nothing at {quoted(path)}.{nearest(path, known)}")
+        return route_not_found(self.request.sent_path, self.engine.catalog, self.engine.settings)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from querybuild.planning.context import Context
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Resource
+from querybuild.planning.context import Context, View
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import challenge
 from server.engine import ANYBODY
 from server.handlers.receiving import Receiving
 from server.http.headers import Headers
 from server.limits.running import CancelScope
+from server.routes import Route
 
 
 class Identifying(Receiving):
@@ -23,6 +26,8 @@ class Identifying(Receiving):
     principal: Principal = ANONYMOUS
     context: Context = ANYBODY
     cancel_scope: CancelScope
+    route: Route | None
+    resource: Resource
     _headers: Headers
 
     def identify(self) -> Awaitable[Principal] | None:
@@ -38,10 +43,26 @@ class Identifying(Receiving):
         """Keep the principal and its context. Raises TooManyRequests."""
         self.principal = principal
         self.context = self.engine.context_of(principal)
+        if (view := self.context.access.view) is not None:
+            self._take_view(view)
         if principal is not ANONYMOUS:
             self.count_for_principal()
         if self.engine.has_authentication:
             self.tell_caches_of_principals()
+
+    def _take_view(self, view: View) -> None:
+        """Take the declarations as the principal sees them. The route exists no more if its relationship is hidden."""
+        route = self.route
+        if route is None or route.resource is None:
+            return
+        self.resource = view.catalog.by_type[route.resource.type]
+        if route.relationship is not None and route.relationship not in self.resource.relationships:
+            self.route = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """The declarations as the principal sees them."""
+        return self.engine.view_of(self.context).catalog
 
     def count_for_principal(self) -> None:
         """Count the request for its principal."""

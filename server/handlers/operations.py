@@ -94,7 +94,7 @@ class OperationsHandler(WritingHandler):
 
     def _plan_rows(self, adds: AlikeAdds) -> PreparedRows | None:
         """Plan many adds at once. Returns None if one of them has an error."""
-        resource = self.engine.catalog.by_type.get(str(adds.first.type))
+        resource = self.catalog.by_type.get(str(adds.first.type))
         if resource is None or not (resource.in_operations and "create" in resource.methods):
             return None
         return self.engine.prepare_rows(resource, adds, self.context)
@@ -156,14 +156,14 @@ class OperationsHandler(WritingHandler):
         return None if faults else write
 
     def _resource_of(self, type_name: str, operation: Operation, faults: list[ApiError]) -> Resource | None:
-        resource = self.engine.catalog.by_type.get(type_name)
+        resource = self.catalog.by_type.get(type_name)
         if resource is not None and resource.in_operations:
             return resource
         assert operation.change is not None
         pointer = member_pointer(operation.change.pointer, "type")
         detail = f"Resources of type {quoted(type_name)} cannot be written by atomic operations."
         if resource is None:
-            known = [known.type for known in self.engine.catalog if known.in_operations]
+            known = [known.type for known in self.catalog if known.in_operations]
             detail = f"There is no resource type {quoted(type_name)}.{nearest(type_name, known)}"
         faults.append(InvalidDocument(detail, pointer=pointer))
         return None

@@ -35,6 +35,7 @@ from server.limits.running import ClientGone
 from server.observing.logs import one_line
 from server.postgres.connection import Connection
 from server.postgres.stream_slots import Reader
+from server.routes import route_not_found
 
 log = logging.getLogger("server")
 
@@ -64,7 +65,7 @@ class ReadingHandler(PipelineHandler):
         pages."""
         check_action(shape.resource, "read", self.context)
         if shape.relationship is not None:
-            check_action(self.engine.catalog.target(shape.relationship), "read", self.context)
+            check_action(self.catalog.target(shape.relationship), "read", self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id),
@@ -254,6 +255,10 @@ class ReadingHandler(PipelineHandler):
         pieces = await run_steps(document, self._is_waited_for)
         if not self._finished:
             await self.finish_pieces(pieces, status)
+
+    def _no_route(self) -> ApiError:
+        # The relationship is hidden from the principal.
+        return route_not_found(self.request.sent_path, self.engine.catalog, self.engine.settings)
 
     def is_readable(self) -> bool:
         """Return whether the path has a GET, so that links to it are useful."""

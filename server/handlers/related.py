@@ -19,7 +19,7 @@ class RelatedHandler(WritingHandler):
     @property
     def target(self) -> Resource:
         """The resource at the other end of the relationship."""
-        return self.engine.catalog.target(self.relationship)
+        return self.catalog.target(self.relationship)
 
     async def get(self) -> None:
         await self.answer_read(ReadShape("related", self.resource, self.relationship, accepts=self._method.accepts))

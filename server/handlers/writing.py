@@ -156,7 +156,7 @@ class WritingHandler(AuditedHandler):
 
     def shape_of(self, resource: Resource, change: Change | None) -> ReadShape:
         """Return the shape of the read that answers a write of this resource."""
-        written = () if change is None else written_relationships(change, resource, self.engine.catalog)
+        written = () if change is None else written_relationships(change, resource, self.catalog)
         return ReadShape("resource", resource, written=written, accepts=self._method.accepts)
 
     async def execute_write(self, writing: Writing) -> tuple[Any, ReadResult | None]:

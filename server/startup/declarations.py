@@ -25,6 +25,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed, nearest, quoted
+from querybuild.planning.context import View
 from querybuild.planning.rules import read_rules
 from server.authentication.authenticator import Custom
 from server.handlers.custom import CustomHandler
@@ -66,7 +67,7 @@ def load_declarations(resources: str) -> Declarations:
     found = _named(module, name, place)
     try:
         catalog = found if isinstance(found, Catalog) else Catalog(_resources(found, place))
-        read_rules(catalog)
+        read_rules(View(catalog))
     except CatalogError as error:
         raise StartError(f"the resources of {place} cannot be served:\n{error}") from error
     routes = getattr(module, "ROUTES", ())

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from querybuild.planning.context import View
 from querybuild.planning.rules import read_rules
 from waterspout import (
     ANYONE,
@@ -50,7 +51,7 @@ def refusal(*access: Any, **post: Any) -> list[str]:
     """Return the lines of the error of the resource `post` with these rules."""
     declared = {"attributes": ATTRIBUTES, "relationships": RELATIONSHIPS, "access": access} | post
     with pytest.raises(CatalogError) as caught:
-        read_rules(Catalog([Resource("post", "/posts", "posts", **declared), USER]))
+        read_rules(View(Catalog([Resource("post", "/posts", "posts", **declared), USER])))
     return [line.removeprefix("resource “post”: ") for line in str(caught.value).splitlines()]
 
 
@@ -175,7 +176,7 @@ def test_filters_may_use_what_requests_may_not() -> None:
         compare("price", "lt", 1.5),
     ]
     post = Resource("post", "/posts", "posts", ATTRIBUTES, RELATIONSHIPS, access=(Allow(ANYONE, "all", rows=rows),))
-    read_rules(Catalog([post, USER]))
+    read_rules(View(Catalog([post, USER])))
 
 
 def test_all_faults_are_reported_together() -> None:
@@ -241,12 +242,12 @@ def test_rights_of_fields(field: Any, access: Any, fault: str) -> None:
 )
 def test_a_required_field_that_every_creator_may_write(write_by: Any, access: Any) -> None:
     attributes = (msgspec.structs.replace(REQUIRED, write_by=ANYONE if write_by is later else write_by),)
-    read_rules(Catalog([Resource("post", "/posts", "posts", attributes, access=access)]))
+    read_rules(View(Catalog([Resource("post", "/posts", "posts", attributes, access=access)])))
 
 
 def test_a_required_field_that_a_rule_assigns() -> None:
     access = (Allow(SIGNED_IN, "create", assign={"title": SUBJECT}),)
-    read_rules(Catalog([Resource("post", "/posts", "posts", (REQUIRED,), access=access)]))
+    read_rules(View(Catalog([Resource("post", "/posts", "posts", (REQUIRED,), access=access)])))
 
 
 def test_a_key_to_rows_that_rules_may_hide() -> None:
