@@ -14,6 +14,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings for parsing and planning.
 
     page_size, max_page_size: rows. unpaginated: whether page[size]=0 is allowed; a number is its maximum of rows.
+    has_row_security: whether policies of PostgreSQL may hide rows.
     """
 
     page_size: int
@@ -28,6 +29,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_list_values: int
     max_json_depth: int
     max_json_values: int
+    has_row_security: bool = False
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ status, code and title of each class.
     ├── AuditUnavailable, AuditFailed   the audit log cannot be written
     ├── ResourceNotFound       the resource of the path does not exist; defined there
     └── DatabaseAnswer         the database refused a valid request, or could not answer it
-        ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids
+        ├── Conflict (NoFreeId), NotWritten, DatabaseRule, DatabaseForbids (MissingPrivilege)
         ├── ValueRefused, BodyValueRefused, TooManyIncluded, TooManyRows, TooExpensive
         ├── Unavailable
         │   └── Busy, TooManyStreams, NotReady
@@ -186,6 +186,12 @@ class NotWritten(DatabaseAnswer):
 
 class DatabaseForbids(DatabaseAnswer):
     """The role of the server lacks a privilege, row security refuses the row, or a table no longer accepts writes."""
+
+
+class MissingPrivilege(DatabaseForbids):
+    """The role lacks a privilege, or row security refuses the row. said: the message of a RAISE with this error."""
+
+    said = ""
 
 
 class TooManyIncluded(DatabaseAnswer):

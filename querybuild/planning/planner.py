@@ -260,8 +260,8 @@ class _ReadPlanner:
         )
 
     def _page(self, page: Page) -> Page:
-        """Return the page. If the context may hide rows, its total is exact, because an estimate counts them."""
-        is_exact = page.total == "estimated" and self.context.access.read
+        """Return the page. If rows may be hidden, its total is exact, because an estimate counts them."""
+        is_exact = page.total == "estimated" and (self.context.access.read or self.limits.has_row_security)
         return msgspec.structs.replace(page, total="exact") if is_exact else page
 
     def _first_rows(self) -> int:

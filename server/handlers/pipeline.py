@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from querybuild.errors import ApiError, Errors, raise_all
+from querybuild.errors import ApiError, Errors, raise_all, raise_as
+from server.errors import MissingPrivilege, NotWritten
 from server.handlers.base import Handler
 
 Parsed = TypeVar("Parsed")
@@ -43,6 +44,10 @@ class PipelineHandler(Handler):
         raise_all(errors)
         assert planned is not None
         self.stage("execute")
-        result = await execute(planned)
-        self.stage("encode")
-        await encode(planned, result)
+        try:
+            result = await execute(planned)
+            self.stage("encode")
+            await encode(planned, result)
+        except (MissingPrivilege, NotWritten) as error:
+            role = self.database.role
+            raise_as(error if role is None else role.answer_to(error), error)

@@ -114,7 +114,7 @@ class Database:
         self._pool = Pool(pool, self.telemetry, share, has_spare=has_spare_connection(settings))
         self._probe = probe
         self._availability = Availability()
-        self._roles = Roles(settings) if settings.row_security == "postgresql" else None
+        self._roles = Roles(settings) if settings.has_row_security else None
         self.is_assigned = self._roles is None
         self._acquire_timeout_seconds = settings.acquire_timeout_seconds
         self._streams = StreamSlots(streams)
@@ -303,7 +303,8 @@ class Database:
         is_repeatable: Callable[[], bool] = _never,
     ) -> Result:
         """Run the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
-        assert self.is_assigned, "with row_security, statements need a principal"
+        if not self.is_assigned:
+            raise RuntimeError("with row_security, statements need a principal")
         begun = self._alone(work) if isolation is None else self._in_transaction(work, isolation, committing)
         is_second, attempt = False, 1
         while True:
@@ -406,7 +407,10 @@ class Database:
         level: Any = "read_committed" if isolation == "read_only" else isolation
         transaction = connection.transaction(isolation=level, readonly=is_read)
         try:
-            await transaction.start()
+            if self.role is None:
+                await transaction.start()
+            else:
+                await connection.begin_as(transaction, self.role)
         except BaseException as error:
             # A cancelled BEGIN may have been executed. asyncpg rolls it back when the connection is released, and warns
             # only about transactions that are not managed.
@@ -415,8 +419,6 @@ class Database:
                 raise NeverSent from error
             raise
         try:
-            if self.role is not None:
-                await connection.set_role(self.role)
             result = await work(connection)
         except BaseException as error:
             if not is_lost(error, connection):
@@ -489,7 +491,7 @@ async def open_alone(url: str, settings: Settings) -> Connection:
 
 
 def _session(settings: Settings) -> dict[str, Any]:
-    name, has_roles = {"application_name": "waterspout"}, settings.row_security == "postgresql"
+    name, has_roles = {"application_name": "waterspout"}, settings.has_row_security
     if settings.pooler == "transaction":
         pooled = PooledRoleConnection if has_roles else PooledConnection
         return {"connection_class": pooled, "server_settings": name}

@@ -21,7 +21,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.errors import ApiError, shortened
-from server.errors import Conflict, DatabaseForbids, DatabaseRule
+from server.errors import Conflict, DatabaseForbids, DatabaseRule, MissingPrivilege
 from server.postgres.driver_errors import GONE, RETRYABLE, in_one_line
 
 log = logging.getLogger("server")
@@ -109,6 +109,9 @@ def raise_rule(error: Exception, pointer: str | None = None) -> None:
 def _forbidden(error: asyncpg.PostgresError, pointer: str | None) -> DatabaseForbids:
     log.warning("PostgreSQL forbids what a request needs: %s", in_one_line(error))
     detail = "The database does not allow this server to do this. The server's log says what is missing."
-    if is_raised(error):
-        detail = shortened(error.message or "", MAX_MESSAGE_CHARACTERS)
-    return DatabaseForbids(detail, pointer=pointer)
+    said = shortened(error.message or "", MAX_MESSAGE_CHARACTERS) if is_raised(error) else ""
+    if not isinstance(error, pg.InsufficientPrivilegeError):
+        return DatabaseForbids(said or detail, pointer=pointer)
+    made = MissingPrivilege(said or detail, pointer=pointer)
+    made.said = said
+    return made

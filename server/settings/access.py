@@ -136,6 +136,11 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
     ] = None
 
     @property
+    def has_row_security(self) -> bool:
+        """Whether statements run with roles of PostgreSQL."""
+        return self.row_security == "postgresql"
+
+    @property
     def takes_jwts(self) -> bool:
         """Whether there are keys to verify tokens with."""
         return any((self.auth_issuer, self.auth_jwks, self.auth_secret_file))
@@ -165,7 +170,7 @@ def access_contradictions(settings: AccessSettings) -> Iterator[str]:
         url = getattr(settings, name) or ""
         if not settings.auth_allow_http and url.startswith("http://") and not is_loopback(url):
             yield f"{name} must be https, unless its host is a loopback address or auth_allow_http is set"
-    if settings.row_security != "off" and not (settings.auth_roles_allowed or settings.auth_anonymous_role):
+    if settings.has_row_security and not (settings.auth_roles_allowed or settings.auth_anonymous_role):
         yield "row_security needs auth_roles_allowed, auth_anonymous_role or both"
 
 

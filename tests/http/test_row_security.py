@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from tests.http.supabase import ANN, BOB, CYD, POSTS, Open, Shop
 
+ATOMIC = 'application/vnd.api+json;ext="https://jsonapi.org/ext/atomic"'
 READERS = [None, ANN, BOB, CYD]
 
 
@@ -50,3 +53,66 @@ async def test_writes(shop: Shop) -> None:
     assert (await shop.request(BOB, "PATCH", f"/posts/{new}", update(new, title="taken"))).status == 404
     assert (await shop.request(BOB, "DELETE", f"/posts/{new}")).status == 404
     assert (await shop.request(ANN, "DELETE", f"/posts/{new}")).status == 200
+
+
+async def test_what_policies_refuse(shop: Shop) -> None:
+    refused: list[tuple[str | None, str, str, Any, int, str | None]] = [
+        # WITH CHECK of an INSERT and of an UPDATE
+        (ANN, "POST", "/posts", post("for Bob", BOB), 403, "/data"),
+        (ANN, "PATCH", "/posts/1/relationships/author", {"data": {"type": "profile", "id": BOB}}, 403, "/data"),
+        # a row that may be read, and not written
+        (BOB, "PATCH", "/posts/1", update("1", title="taken"), 403, "/data"),
+        (BOB, "DELETE", "/posts/1", None, 403, None),
+        # no privilege
+        (None, "POST", "/posts", post("of nobody"), 401, "/data"),
+        (None, "PATCH", "/posts/1", update("1", title="taken"), 401, "/data"),
+        (None, "DELETE", "/posts/1", None, 401, None),
+        (None, "GET", "/notes", None, 401, None),
+    ]
+    for sub, method, path, document, status, pointer in refused:
+        answer = await shop.request(sub, method, path, document)
+        assert answer.status == status, (method, path, answer.body)
+        [error] = answer.errors
+        code, detail = ("forbidden", "") if status == 403 else ("unauthenticated", " Send credentials.")
+        assert (error["code"], error["detail"]) == (code, f"The database does not allow this.{detail}")
+        assert error.get("source") == (None if pointer is None else {"pointer": pointer})
+    assert (await shop.get(ANN, "/posts?sort=id")).ids == POSTS[ANN]
+
+
+async def test_a_refused_operation_has_its_pointer(shop: Shop) -> None:
+    operations = [
+        {"op": "add", "data": post("new", ANN)["data"]},
+        {"op": "update", "data": update("5", title="taken")["data"]},
+    ]
+    headers = {"Content-Type": ATOMIC, "Accept": ATOMIC}
+    answer = await shop.request(ANN, "POST", "/operations", {"atomic:operations": operations}, **headers)
+    pointers = [(one["code"], one["source"]["pointer"]) for one in answer.errors]
+    assert (answer.status, pointers) == (403, [("forbidden", "/atomic:operations/1")])
+    assert len((await shop.get(ANN, "/posts")).ids) == len(POSTS[ANN])
+
+
+async def test_a_rows_schema_needs_only_the_privileges_of_the_role(shop: Shop) -> None:
+    """The server's own role may not use the schema of this table."""
+    for sub, texts in ((ANN, ["of Ann"]), (BOB, ["of Bob"]), (CYD, [])):
+        answer = await shop.get(sub, "/notes")
+        assert [one["attributes"]["text"] for one in answer.document["data"]] == texts
+    created = await shop.request(CYD, "POST", "/notes", {"data": {"type": "note", "attributes": {"text": "of Cyd"}}})
+    assert created.status == 201, created.body
+    assert (await shop.get(CYD, f"/notes/{created.document['data']['id']}")).status == 200
+
+
+async def test_an_estimate_does_not_count_hidden_rows(shop: Shop) -> None:
+    for sub in READERS:
+        meta = (await shop.get(sub, "/posts?page[total]=estimated&page[size]=1")).document["meta"]
+        assert (meta["total"], meta.get("totalEstimated", False)) == (len(POSTS[sub]), False)
+
+
+async def test_hidden_rows_are_in_no_condition(shop: Shop) -> None:
+    """Bob's draft, and the team that Cyd is not in."""
+    has_draft = quote(
+        json.dumps([{"name": "posts", "op": "any", "val": {"name": "title", "op": "eq", "val": "draft of Bob"}}])
+    )
+    of_team = quote(json.dumps([{"name": "team.name", "op": "eq", "val": "press"}]))
+    for sub, profiles, posts in ((BOB, [BOB], ["3"]), (ANN, [], ["3"]), (CYD, [], []), (None, [], [])):
+        assert (await shop.get(sub, f"/profiles?filter={has_draft}")).ids == profiles
+        assert (await shop.get(sub, f"/posts?filter={of_team}")).ids == posts

@@ -1,8 +1,9 @@
 """Connections that run the statements of a request with its role and its claims.
 
-Outside of an explicit transaction, the statement that sets the role is sent together with the statement of the request,
-without a Sync between the two. For PostgreSQL they are one transaction, whose end takes the role away again, and the
-role costs no round trip. docs/adr/0028-row-security.md has the figures.
+A role costs no round trip (docs/adr/0028-row-security.md). Outside of an explicit transaction, the statement that sets
+the role is sent together with the statement of the request, without a Sync between the two. For PostgreSQL they are one
+transaction, whose end takes the role away again. BEGIN is sent together with the statement that sets the role of the
+transaction.
 
 It must not know: the pool, principals.
 """
@@ -15,6 +16,7 @@ from struct import Struct
 from typing import Any
 
 from asyncpg import exceptions as pg
+from asyncpg.transaction import Transaction
 
 from server.postgres.connection import Connection
 from server.postgres.meter import Meter
@@ -27,8 +29,8 @@ _HEAD = Struct("!cI")
 _LENGTH = Struct("!I")
 _COUNT = Struct("!H")
 _COMMAND_COMPLETE, _ERROR = ord("C"), ord("E")
-_OF_ROLE = frozenset(b"12DC")
-"""ParseComplete, BindComplete, DataRow, CommandComplete: the answer to the statement that sets the role."""
+_ANSWER = frozenset(b"12DC")
+"""ParseComplete, BindComplete, DataRow, CommandComplete: the answer to a statement."""
 
 _REFUSED = (pg.InsufficientPrivilegeError, pg.InvalidParameterValueError, pg.UndefinedObjectError)
 
@@ -38,8 +40,8 @@ class RoleRefused(RuntimeError):
 
 
 class RoleMeter(Meter):
-    """Keeps the answers to statements that set the role from asyncpg, which has not sent them. is_refused: whether
-    PostgreSQL has refused the last one."""
+    """Keeps the answers to the statements that are sent first from asyncpg, which has not sent them. is_refused:
+    whether PostgreSQL has refused the last one."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -72,7 +74,7 @@ class RoleMeter(Meter):
                 self._expected -= 1
             elif kind == _ERROR:
                 self._expected, self.is_refused = 0, True
-            if kind not in _OF_ROLE:
+            if kind not in _ANSWER:
                 kept.append(data[begin:end])
             begin = end
         if self._expected:
@@ -83,13 +85,18 @@ class RoleMeter(Meter):
 
 
 class RoleConnection(Connection):
-    """A connection that runs statements with the role of a request."""
+    """A connection that runs statements with the role of a request.
+
+    _role: that of statements outside of an explicit transaction. _beginning: that of the transaction that begins.
+    _begin: the messages that begin it."""
 
     _protocol: Any
     _transport: Any
     _stmt_cache: Any
     _meter: RoleMeter
     _role: RequestRole | None = None
+    _beginning: RequestRole | None = None
+    _begin = b""
     _set_role_name = b""
     meter_class = RoleMeter
 
@@ -102,36 +109,53 @@ class RoleConnection(Connection):
         finally:
             self._role = None
 
-    async def set_role(self, role: RequestRole) -> None:
-        """Set the role for the rest of the explicit transaction. Raises RoleRefused."""
+    async def begin_as(self, transaction: Transaction, role: RequestRole) -> None:
+        """Start the transaction, with the role for all of it, in one round trip. Raises RoleRefused."""
+        self._beginning = role
         try:
-            await self.execute(SET_ROLE, role.name, role.claims)
+            await transaction.start()
         except _REFUSED as error:
             raise RoleRefused(f"the role {role.name} cannot be set") from error
+        finally:
+            self._beginning = None
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
-        if self._role is not None and not args:
-            raise AssertionError("a statement without its role")
-        return await super().execute(query, *args, **options)
+        role, self._beginning = self._beginning, None
+        if role is None:
+            if not args:
+                self._check_role()
+            return await super().execute(query, *args, **options)
+        # asyncpg's transaction begins, with this text.
+        self._begin = _parse(query) + _bind_and_execute(b"")
+        try:
+            return await super().execute(SET_ROLE, role.name, role.claims)
+        finally:
+            self._begin = b""
 
     async def prepare(self, *args: Any, **options: Any) -> Any:
-        if self._role is not None:
-            raise AssertionError("a statement without its role")
+        self._check_role()
         return await super().prepare(*args, **options)
+
+    def _check_role(self) -> None:
+        """Check that a statement that this class does not see needs no role."""
+        if self._role is not None:
+            raise RuntimeError("a statement would run without its role")
 
     async def _do_execute(self, query: str, executor: Executor, *args: Any, retry: bool = True, **options: Any) -> Any:
         # asyncpg's second attempt gets the executor of the first.
-        if self._role is not None and retry:
-            executor = self._with_role(executor, self._role)
+        if retry and (self._role is not None or self._begin):
+            executor = self._with_first(executor, self._role)
         return await super()._do_execute(query, executor, *args, retry=retry, **options)  # type: ignore[misc]
 
-    def _with_role(self, executor: Executor, role: RequestRole) -> Executor:
+    def _with_first(self, executor: Executor, role: RequestRole | None) -> Executor:
+        """Return an executor that sends another statement first: the one that sets the role, or else BEGIN."""
+
         async def execute(*args: Any) -> Any:
-            await self._send_role(role)
+            await self._send_first(role)
             try:
                 return await executor(*args)
             except _REFUSED as error:
-                if self._meter.is_refused:
+                if role is not None and self._meter.is_refused:
                     raise RoleRefused(f"the role {role.name} cannot be set") from error
                 raise
 
@@ -140,7 +164,7 @@ class RoleConnection(Connection):
     async def _get_statement(self, query: str, *args: Any, **options: Any) -> Any:
         # The schema may be one that only the role may use.
         if self._role is not None and not self._is_described(query, options):
-            await self._send_role(self._role)
+            await self._send_first(self._role)
         return await super()._get_statement(query, *args, **options)  # type: ignore[misc]
 
     def _is_described(self, query: str, options: dict[str, Any]) -> bool:
@@ -148,11 +172,11 @@ class RoleConnection(Connection):
         record_class = options.get("record_class") or self._protocol.get_record_class()
         return bool(self._stmt_cache.has((query, record_class, options.get("ignore_custom_codec", False))))
 
-    async def _send_role(self, role: RequestRole) -> None:
-        """Send the statement that sets the role, without a Sync. The next statement must follow at once."""
+    async def _send_first(self, role: RequestRole | None) -> None:
+        """Send the other statement, without a Sync. The statement of the request must follow at once."""
         # The cancel request of a statement before must not hit this one.
         await self._protocol._wait_for_cancellation()
-        messages = await self._role_messages(role)
+        messages = self._begin if role is None else await self._role_messages(role)
         self._meter.expect_answer()
         self._transport.write(messages)
 
@@ -161,14 +185,14 @@ class RoleConnection(Connection):
             # Not cached: the cache could close the statement of the request meanwhile.
             statement = await super()._get_statement(SET_ROLE, None, named=True, use_cache=False)  # type: ignore[misc]
             self._set_role_name = statement.name.encode()
-        return _bind_and_execute(self._set_role_name, role)
+        return _bind_and_execute(self._set_role_name, role.name, role.claims)
 
 
 class PooledRoleConnection(RoleConnection, PooledConnection):
     """The same through a pooler, without named statements."""
 
     async def _role_messages(self, role: RequestRole) -> bytes:
-        return _PARSE + _bind_and_execute(b"", role)
+        return _PARSE_SET_ROLE + _bind_and_execute(b"", role.name, role.claims)
 
 
 def _message(kind: bytes, *parts: bytes) -> bytes:
@@ -177,13 +201,17 @@ def _message(kind: bytes, *parts: bytes) -> bytes:
     return _HEAD.pack(kind, 4 + len(body)) + body
 
 
-def _bind_and_execute(statement: bytes, role: RequestRole) -> bytes:
-    values = role.name.encode(), role.claims.encode()
-    sent = [part for value in values for part in (_LENGTH.pack(len(value)), value)]
+def _parse(sql: str) -> bytes:
+    """Return the message that parses an unnamed statement."""
+    return _message(b"P", b"\0", sql.encode(), b"\0", _COUNT.pack(0))
+
+
+def _bind_and_execute(statement: bytes, *values: str) -> bytes:
+    sent = [part for value in map(str.encode, values) for part in (_LENGTH.pack(len(value)), value)]
     # All values are sent and returned as text.
     bind = _message(b"B", b"\0", statement, b"\0", _COUNT.pack(0), _COUNT.pack(len(values)), *sent, _COUNT.pack(0))
     return bind + _EXECUTE
 
 
-_PARSE = _message(b"P", b"\0", SET_ROLE.encode(), b"\0", _COUNT.pack(0))
 _EXECUTE = _message(b"E", b"\0", _LENGTH.pack(0))
+_PARSE_SET_ROLE = _parse(SET_ROLE)

@@ -11,26 +11,35 @@ from typing import Any
 
 import msgspec
 
-from querybuild.errors import Forbidden, Unauthenticated
+from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed
 from querybuild.principal import Principal
+from server.errors import MissingPrivilege, NotWritten
 from server.settings import Settings
 
 SET_ROLE = "SELECT pg_catalog.set_config('role',$1,true),pg_catalog.set_config('request.jwt.claims',$2,true)"
 """Like SET LOCAL ROLE, until the end of the transaction."""
 
 ROLE_CLAIM, SUBJECT_CLAIM = "role", "sub"
+_REFUSED = "The database does not allow this."
 
 
 class RequestRole(msgspec.Struct, frozen=True):
-    """With what the statements of a request run. name: a role of PostgreSQL. claims: a JSON object as text."""
+    """With what the statements of a request run. name: a role of PostgreSQL. claims: a JSON object as text. principal:
+    who has the role."""
 
     name: str
     claims: str
+    principal: Principal
+
+    def answer_to(self, error: MissingPrivilege | NotWritten) -> ApiError:
+        """Return the answer to a read or a write that PostgreSQL refuses. If a policy keeps a row that may be read from
+        an UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled it."""
+        return not_allowed(self.principal, getattr(error, "said", "") or _REFUSED, pointer=error.pointer)
 
 
 def roles_of(settings: Settings) -> tuple[str, ...]:
     """Return all roles that requests may have. None without `row_security`."""
-    if settings.row_security == "off":
+    if not settings.has_row_security:
         return ()
     names = [*(settings.auth_roles_allowed or "").split(","), settings.auth_anonymous_role or ""]
     return tuple(dict.fromkeys(name for name in names if name))
@@ -53,7 +62,7 @@ class Roles:
         else:
             name = named if isinstance(named, str) and named in self._allowed else None
         if name is not None:
-            return RequestRole(name, _claims_text(principal, name))
+            return RequestRole(name, _claims_text(principal, name), principal)
         if principal.is_anonymous:
             raise Unauthenticated("Nothing is allowed here without credentials. Send credentials.")
         if named is None:
