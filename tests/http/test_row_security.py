@@ -87,7 +87,7 @@ async def test_a_refused_operation_has_its_pointer(shop: Shop) -> None:
     headers = {"Content-Type": ATOMIC, "Accept": ATOMIC}
     answer = await shop.request(ANN, "POST", "/operations", {"atomic:operations": operations}, **headers)
     pointers = [(one["code"], one["source"]["pointer"]) for one in answer.errors]
-    assert (answer.status, pointers) == (403, [("forbidden", "/atomic:operations/1")])
+    assert (answer.status, pointers) == (403, [("forbidden", "/atomic:operations/1/data")])
     assert len((await shop.get(ANN, "/posts")).ids) == len(POSTS[ANN])
 
 
