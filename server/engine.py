@@ -20,14 +20,15 @@ from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
 from querybuild.parse import parse, split_pairs
-from querybuild.planning.changes import PlannedWrite, RelatedRow, plan_related_row, plan_write
-from querybuild.planning.context import Context, View, check_action
+from querybuild.planning.changes import PlannedWrite, plan_write
+from querybuild.planning.context import Access, Context, View, check_action
 from querybuild.planning.plan import ReadPlan, Scope, Values, WritePlan
 from querybuild.planning.planner import PlannedRead, plan_collection, plan_linkage, plan_related, plan_resource
 from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, split_values
 from querybuild.planning.rows import nodes
 from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
+from querybuild.planning.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
 from querybuild.principal import ANONYMOUS, Principal
@@ -255,7 +256,8 @@ class Engine:
         hooks, errors = resource.hooks, list[ApiError]()
         if hooks.before("create") or hooks.after("create") or hooks.after_commit:
             return None
-        if hides(resource, context) or resource.type in context.access.check_create:
+        access = context.access
+        if hides(resource, context) or resource.type in access.check_create or resource.type in access.assigned:
             return None
         if not self.encoders.bare(resource).is_returned:
             return None
@@ -271,17 +273,17 @@ class Engine:
         """Return the plan of a change with its values. Appends to errors."""
         key = form_key(change, resource)
         form = None if key is None else self._plans.forms.get((key, context.access))
-        if form is not None and (alike := plan_with_form(change, form)) is not None:
+        if form is not None and (alike := plan_with_form(change, form, context.values)) is not None:
             return alike
         known = len(errors)
         view = self.view_of(context)
         planned = plan_write(change, resource, view.catalog, context, pointers, errors, view.checks)
         if key is not None and form is None and len(errors) == known:
-            self._keep_form((key, context.access), change, planned, view)
+            self._keep_form((key, context.access), change, planned, view, context.access)
         return planned
 
-    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View) -> None:
-        form = form_of_write(change, planned.plan, view.catalog, view.checks)
+    def _keep_form(self, key: Hashable, change: Change, planned: PlannedWrite, view: View, access: Access) -> None:
+        form = form_of_write(change, planned, view.catalog, access, view.checks)
         if form is not None:
             self._plans.forms.put(key, form, ENTRY_BYTES)
 

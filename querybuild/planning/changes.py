@@ -6,7 +6,7 @@ It must not know: SQL text, rows, HTTP, or how a JSON pointer is written (`place
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -34,9 +34,9 @@ from querybuild.errors import (
     shortened,
 )
 from querybuild.places import Place, Pointers
-from querybuild.planning.context import Context, check_action
-from querybuild.planning.plan import Assignment, LinkWrite, LockStrength, OwnerRow, Rows, Unchanged, Values, WritePlan
-from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias, without_rights
+from querybuild.planning.context import Context, assigned_target, check_action, refused_action
+from querybuild.planning.plan import Assignment, LinkWrite, OwnerRow, Rows, Unchanged, Values, WritePlan
+from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias
 from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
@@ -73,7 +73,7 @@ def plan_write(
     LinkageTypeConflict, RelatedNotFound, RequiredLink, OwnerConflict and MethodForbidden. Raises Forbidden,
     Unauthenticated.
     """
-    planner = _WritePlanner(change, resource, catalog, context, pointers, errors, checks)
+    planner, known = _WritePlanner(change, resource, catalog, context, pointers, errors, checks), len(errors)
     is_create = change.kind == "create"
     id_slot = planner.client_id() if is_create else planner.row_id()
     if planner.has_right_type():
@@ -83,49 +83,9 @@ def plan_write(
         planner.missing()
     owner = None if change.owner is None else planner.owner(change.owner)
     planner.check_columns()
+    if is_create and len(errors) == known:
+        planner.set_by_rules()
     return planner.planned(id_slot, owner)
-
-
-def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, str, Any, LockStrength]]:
-    """Yield the existing rows that a write locks, each by a column and its value: its own row, rows whose keys it sets
-    or clears, and rows that it links to."""
-    plan = write.plan
-    row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
-    exists = row_id is not None and not isinstance(row_id, Lid)
-    if exists:
-        yield without_rights(plan.rows), plan.resource.id.column, row_id, plan.lock_strength
-    for assignment in plan.assignments:
-        owner, owner_id = assignment.owner, write.values[assignment.slot]
-        if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
-            yield owner, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
-    for link in plan.links:
-        key = link.relationship.foreign_key
-        strength, related = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE, without_rights(link.rows)
-        for one in write.values[link.slot] if key or link.mode != "remove" else ():
-            if not isinstance(one, Lid):
-                yield related, link.target.id.column, one, strength
-        if key and exists and link.mode == "replace":
-            yield related, key, row_id, strength
-
-
-class RelatedRow(msgspec.Struct, frozen=True):
-    """The related row of a to-one relationship, for a write whose path names the owner. rows: the rows that the related
-    row must be one of. owners: those that the owner must be one of."""
-
-    owners: Rows
-    rows: Rows
-    relationship: Relationship
-
-    @property
-    def resource(self) -> Resource:
-        """The resource of the row."""
-        return self.rows.resource
-
-
-def plan_related_row(resource: Resource, relationship: Relationship, catalog: Catalog, context: Context) -> RelatedRow:
-    """Plan the row that a write of a related resource is about."""
-    target = catalog.target(relationship)
-    return RelatedRow(open_named(resource, context), open_named(target, context), relationship)
 
 
 def check_method(resource: Resource, kind: ChangeKind) -> None:
@@ -173,6 +133,9 @@ class _WritePlanner:
         self.pointers = pointers
         self.errors = errors
         self.on_create = change.kind == "create"
+        # The names of the fields that rules set.
+        fields = context.access.assigned.get(resource.type, ()) if self.on_create else ()
+        self._set_by_rules = frozenset([field.name for field in fields])
         self.values: list[Any] = []
         self.has_lids = False
         self.places: list[Place] = []
@@ -294,6 +257,26 @@ class _WritePlanner:
                 raise ValueError(f"custom code assigns {name!r}: {self.resource.type} has no such stored attribute")
             self._assign(attribute, value)
 
+    def set_by_rules(self) -> None:
+        """Plan the fields that rules set, after all others. A field that was sent or that custom code has set keeps its
+        value."""
+        by_column = {assignment.column: assignment for assignment in self._assignments}
+        for field in self.context.access.assigned.get(self.resource.type, ()):
+            target, value = assigned_target(field, self.resource), self.context.values[field.index]
+            sent = by_column.get(target.column_name)
+            if sent is None:
+                self._assignments.append(self._set_by_rule(target, value))
+            elif field.is_fixed and field.name not in self.change.assigned and self.values[sent.slot] != value:
+                detail = f"{quoted(field.name)} is set by a rule: leave it out, or send the value that the rule sets."
+                pointer = self._pointer(self.places[sent.slot])
+                self.errors.append(not_allowed(self.context.principal, detail, pointer=pointer))
+
+    def _set_by_rule(self, target: Attribute | ToOne, value: Any) -> Assignment:
+        if isinstance(target, Attribute):
+            return Assignment(target.column_name, self.slot(value, target), target)
+        slot = self.slot(value, self._relationship(target.name))
+        return Assignment(target.column_name, slot, owner=self._locked_owner(target))
+
     def check_columns(self) -> None:
         """Check that each column is set once. Two fields may be declared over one column, such as `owner_id` and
         `owner`."""
@@ -335,7 +318,7 @@ class _WritePlanner:
             self._missing_attributes(known for known in self.resource.attributes if known.required_on_update)
 
     def _missing_attributes(self, required: Iterable[Attribute]) -> None:
-        given = (self.change.attributes or {}, self.change.assigned)
+        given = (self.change.attributes or {}, self.change.assigned, self._set_by_rules)
         for attribute in required:
             if not any(attribute.name in names for names in given):
                 detail = f"The attribute {quoted(attribute.name)} is required."
@@ -347,7 +330,8 @@ class _WritePlanner:
         for relationship in self.resource.relationships:
             is_required = isinstance(relationship, ToOne) and relationship.is_required
             is_undecoded = change.undecoded & {"relationships", f"relationships/{relationship.name}"}
-            if is_required and relationship.name not in written and not is_undecoded:
+            is_given = relationship.name in written or relationship.name in self._set_by_rules
+            if is_required and not is_given and not is_undecoded:
                 detail = f"The relationship {quoted(relationship.name)} is required."
                 pointer = self._relationship(relationship.name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
@@ -392,8 +376,8 @@ class _WritePlanner:
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)
         has_key = own is None and link_of(relationship) is None
-        if has_key:
-            check_action(target, "update", self.context, linkage.pointer)
+        if has_key and (error := refused_action(target, "update", self.context, linkage.pointer)) is not None:
+            self.errors.append(error)
         rows = open_written(target, self.context, "update") if has_key else open_named(target, self.context)
         ids: dict[Any, str] = {}
         for identifier in linkage.identifiers:
@@ -404,9 +388,8 @@ class _WritePlanner:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(self._null_refused(own, linkage.pointer))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            owner = rows if self.catalog.is_written_from_owner(self.resource, own) else None
             allowed = rows if rows.criteria else None
-            self._assignments.append(Assignment(own.column_name, slot, owner=owner, target=allowed))
+            self._assignments.append(Assignment(own.column_name, slot, None, self._locked_owner(own), allowed))
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
@@ -417,6 +400,11 @@ class _WritePlanner:
                 self.resource, relationship, rows, slot, linkage.mode, is_detachable, visible=visible, checked=checked
             )
             self._links.append(self._in_order(link))
+
+    def _locked_owner(self, own: ToOne) -> Rows | None:
+        """Return the rows of the other side of a to-one, if a write there may remove the link."""
+        is_locked = self.catalog.is_written_from_owner(self.resource, own)
+        return open_named(self.catalog.target(own), self.context) if is_locked else None
 
     def _in_order(self, link: LinkWrite) -> LinkWrite:
         """Return the link with the end of the link table that is locked first."""

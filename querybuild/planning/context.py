@@ -14,8 +14,8 @@ import msgspec
 from querybuild.declarations.access import Action
 from querybuild.declarations.attributes import NO_CHECKS, Checks
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.resource import Resource
-from querybuild.errors import not_allowed, quoted
+from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.errors import Forbidden, Unauthenticated, not_allowed, quoted
 from querybuild.planning.plan import NO_REFERENCES, Condition, References
 from querybuild.principal import ANONYMOUS, Principal
 
@@ -48,6 +48,16 @@ class AssignedField(msgspec.Struct, frozen=True):
     is_fixed: bool
 
 
+def assigned_target(field: AssignedField, resource: Resource) -> Attribute | ToOne:
+    """Return what a rule sets: an attribute, or a to-one with its key in the row."""
+    attribute = resource.attribute(field.name)
+    if attribute is not None:
+        return attribute
+    relationship = resource.relationship(field.name)
+    assert isinstance(relationship, ToOne)
+    return relationship
+
+
 class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What some principals may do. Many principals share one. It is part of the keys of cached plans, and is compared
     by identity.
@@ -76,16 +86,24 @@ EVERYTHING = Access()
 """Everything that the declarations allow."""
 
 
-def check_action(resource: Resource, action: Action, context: Context, pointer: str | None = None) -> None:
-    """Check that a rule allows the principal this action. pointer: to what needs it. Raises Forbidden,
-    Unauthenticated."""
+def check_action(resource: Resource, action: Action, context: Context) -> None:
+    """Check that a rule allows the principal this action. Raises Forbidden, Unauthenticated."""
+    error = refused_action(resource, action, context)
+    if error is not None:
+        raise error
+
+
+def refused_action(
+    resource: Resource, action: Action, context: Context, pointer: str | None = None
+) -> Forbidden | Unauthenticated | None:
+    """Return the error if no rule allows the principal this action. pointer: to what needs it."""
     access, principal = context.access, context.principal
-    if access.refused and (resource.type, action) in access.refused:
-        done = {"read": "read", "create": "created", "update": "updated", "delete": "deleted"}[action]
-        by = "without credentials" if principal.is_anonymous else "with these credentials"
-        raise not_allowed(
-            principal, f"Resources of type {quoted(resource.type)} may not be {done} {by}.", pointer=pointer
-        )
+    if not access.refused or (resource.type, action) not in access.refused:
+        return None
+    done = {"read": "read", "create": "created", "update": "updated", "delete": "deleted"}[action]
+    by = "without credentials" if principal.is_anonymous else "with these credentials"
+    what = f"Resources of type {quoted(resource.type)} may not be {done} {by}."
+    return not_allowed(principal, what, pointer=pointer)
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -26,20 +26,26 @@ from querybuild.declarations.resource import Attribute, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
 from querybuild.places import Place
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import WritePlan
+from querybuild.planning.context import Access, assigned_target
+from querybuild.planning.plan import Values, WritePlan
 from querybuild.query import Change, Lid, LinkageChange
 
 
 class Form(msgspec.Struct, frozen=True, eq=False):
     """A planned write without its values. attributes, places: those of the document, with their checks and positions.
     targets: the targets of its relationships, and whether the key is in the written row. All are in the order of the
-    document, which is that of the slots.
+    document, which is that of the slots. After them come the fields that rules set.
+
+    set_by_rules: for each such field the index of its value in the context, and its place. fixed: pairs of a slot of
+    the document, and the index of the only value that the rules allow there.
     """
 
     plan: WritePlan
     attributes: tuple[tuple[Attribute, Sequence[Check]], ...]
     places: tuple[Place, ...]
     targets: tuple[tuple[Resource, bool], ...]
+    set_by_rules: tuple[tuple[int, Place], ...] = ()
+    fixed: tuple[tuple[int, int], ...] = ()
 
 
 def form_key(change: Change, resource: Resource) -> Hashable | None:
@@ -52,23 +58,32 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
     return resource, change.kind, change.type, change.id is None, names, tuple(linkages)
 
 
-def form_of(change: Change, plan: WritePlan, catalog: Catalog, checks: Checks = NO_CHECKS) -> Form | None:
+def form_of(
+    change: Change, planned: PlannedWrite, catalog: Catalog, access: Access, checks: Checks = NO_CHECKS
+) -> Form | None:
     """Return the form of a valid change, or None if it sends read-only attributes: those have other slots."""
+    plan = planned.plan
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
     if plan.unchanged:
         return None
+    sent = (plan.id_slot is not None) + len(attributes) + len(linked)
+    fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()
+    slots = {assignment.column: assignment.slot for assignment in plan.assignments}
+    by_slot = [(slots[assigned_target(field, resource).column_name], field) for field in fields]
     return Form(
         plan,
         tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),
         tuple(attributes),
         tuple([(catalog.target(one), own_key_of(one) is not None) for one in linked]),
+        tuple([(field.index, planned.places[slot]) for slot, field in by_slot if slot >= sent]),
+        tuple([(slot, field.index) for slot, field in by_slot if slot < sent and field.is_fixed]),
     )
 
 
-def plan_with_form(change: Change, form: Form) -> PlannedWrite | None:
-    """Return the same as `plan_write`, or None if the change has errors."""
+def plan_with_form(change: Change, form: Form, context: Values) -> PlannedWrite | None:
+    """Return the same as `plan_write`, or None if the change has errors. context: the values of `Context`."""
     values: list[Any] = []
     places: list[Place] = []
     item_pointers: dict[int, tuple[str, ...]] = {}
@@ -93,6 +108,11 @@ def plan_with_form(change: Change, form: Form) -> PlannedWrite | None:
             places.append(next(iter(ids.values()), linkage.pointer) if is_own_key else linkage.pointer)
     except ValueFault:
         return None
+    if form.fixed and any(values[slot] != context[index] for slot, index in form.fixed):
+        return None
+    if form.set_by_rules:
+        values += [context[index] for index, _ in form.set_by_rules]
+        places += [place for _, place in form.set_by_rules]
     return PlannedWrite(form.plan, tuple(values), has_lids, places, item_pointers, change.pointer, change.id_pointer)
 
 

@@ -9,9 +9,10 @@ from asyncpg import exceptions as pg
 
 from querybuild.declarations.resource import own_key_of
 from querybuild.errors import resource_not_found
-from querybuild.planning.changes import PlannedWrite, RelatedRow, rows_to_lock
+from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LockStrength, Rows, Statement, Values
 from querybuild.planning.rows import Row
+from querybuild.planning.write_locks import RelatedRow, rows_to_lock
 from server.engine import Engine
 from server.postgres.connection import Connection
 
