@@ -104,6 +104,10 @@ class Catalog:
         view.by_path = {resource.path: resource for resource in view.resources}
         return view
 
+    def declared(self, resource: Resource) -> Resource:
+        """Return a resource as it is declared, with the fields that some principals do not see."""
+        return self._declared[resource.type]
+
     def target(self, relationship: Relationship) -> Resource:
         """Return the resource at the other end of a relationship."""
         return self.by_type[relationship.target]

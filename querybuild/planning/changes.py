@@ -262,7 +262,7 @@ class _WritePlanner:
         value."""
         by_column = {assignment.column: assignment for assignment in self._assignments}
         for field in self.context.access.assigned.get(self.resource.type, ()):
-            target, value = assigned_target(field, self.resource), self.context.values[field.index]
+            target, value = assigned_target(field, self.resource, self.catalog), self.context.values[field.index]
             sent = by_column.get(target.column_name)
             if sent is None:
                 self._assignments.append(self._set_by_rule(target, value))

@@ -48,12 +48,12 @@ class AssignedField(msgspec.Struct, frozen=True):
     is_fixed: bool
 
 
-def assigned_target(field: AssignedField, resource: Resource) -> Attribute | ToOne:
-    """Return what a rule sets: an attribute, or a to-one with its key in the row."""
+def assigned_target(field: AssignedField, resource: Resource, catalog: Catalog) -> Attribute | ToOne:
+    """Return what a rule sets: an attribute, or a to-one with its key in the row. The principal may not see it."""
     attribute = resource.attribute(field.name)
     if attribute is not None:
         return attribute
-    relationship = resource.relationship(field.name)
+    relationship = catalog.declared(resource).relationship(field.name)
     assert isinstance(relationship, ToOne)
     return relationship
 

@@ -71,7 +71,7 @@ def form_of(
     sent = (plan.id_slot is not None) + len(attributes) + len(linked)
     fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()
     slots = {assignment.column: assignment.slot for assignment in plan.assignments}
-    by_slot = [(slots[assigned_target(field, resource).column_name], field) for field in fields]
+    by_slot = [(slots[assigned_target(field, resource, catalog).column_name], field) for field in fields]
     return Form(
         plan,
         tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),
