@@ -26,6 +26,7 @@ from server.handlers import (
     LiveHandler,
     NotFoundHandler,
     PreflightHandler,
+    ProtectedResourceHandler,
     ReadyHandler,
     ServerHandler,
     UnknownHostHandler,
@@ -64,6 +65,10 @@ PREFLIGHT, NOT_FOUND = Match(PreflightHandler), Match(NotFoundHandler)
 UNKNOWN_HOST, FOREIGN_ORIGIN = Match(UnknownHostHandler), Match(ForeignOriginHandler)
 PROBES = (LiveHandler, ReadyHandler)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+PROTECTED_RESOURCE = Match(
+    ProtectedResourceHandler,
+    Route(Shape.PROTECTED_RESOURCE, str(Shape.PROTECTED_RESOURCE), methods=methods_of(Shape.PROTECTED_RESOURCE)),
+)
 SERVER = Match(ServerHandler, Route(Shape.SERVER, ASTERISK, methods=methods_of(Shape.SERVER)))
 
 
@@ -95,6 +100,9 @@ class Routes:
         settings = self.engine.settings
         if settings.cors_origins and cors.is_preflight(request, settings.cors_origins):
             return PREFLIGHT
+        metadata = self.engine.resource_metadata
+        if metadata is not None and path == metadata.path:
+            return PROTECTED_RESOURCE
         if path is not None and settings.path_prefix:
             path = below_prefix(path, settings.path_prefix)
         if path is None:

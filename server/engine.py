@@ -43,6 +43,7 @@ from serializers.operations import AlikeAdds
 from serializers.steps import SHARED
 from serializers.streams import StreamEncoder
 from server.authentication.authenticator import Authenticate, Authenticator
+from server.authentication.well_known import resource_metadata
 from server.encoders import EncoderCaches, Encoders
 from server.http.headers import private_directives
 from server.routes import NO_PARAMETERS, fixed_paths
@@ -166,7 +167,7 @@ class Engine:
         self.authenticate: Authenticate = self.authenticator.authenticate
         self.has_authentication = self.authenticator.is_configured
         self.private_cache_control = private_directives(settings.cache_control)
-        self.resource_metadata_url: str | None = None
+        self.resource_metadata = resource_metadata(settings)
         checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
         self.view = View(self.catalog, checks, schema.references)
         self._rules = read_rules(self.view, is_closed=self.has_authentication)

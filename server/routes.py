@@ -36,6 +36,7 @@ class Shape(StrEnum):
     LIVE = "/-/live"
     READY = "/-/ready"
     METRICS = "/-/metrics"
+    PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
     COLLECTION = "/{collection}"
     RESOURCE = "/{collection}/{id}"
     RELATED = "/{collection}/{id}/{relationship}"
@@ -74,6 +75,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.LIVE: (Method("GET"),),
     Shape.READY: (Method("GET"),),
     Shape.METRICS: (Method("GET", answers=METRICS),),
+    Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, needs="list"),
         Method("POST", ON_ONE, JSON_API),

@@ -61,9 +61,11 @@ class Fetcher:
         if self._client is None:
             self._client = AsyncHTTPClient(True, max_clients=MAX_CLIENTS, max_body_size=MAX_BODY_BYTES)
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
-                return (await self._client.fetch(request)).body
-        except (HTTPTimeoutError, TimeoutError):
+            fetched = asyncio.ensure_future(self._client.fetch(request))
+            # Tornado logs an error if its future is cancelled, and asyncio if nobody retrieves one.
+            fetched.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return (await asyncio.shield(fetched)).body
+        except HTTPTimeoutError:
             raise FetchError(f"{url} did not answer within {FETCH_SECONDS:g} s") from None
         except HTTPStreamClosedError:
             raise FetchError(f"{url} closed the connection, or its answer is over {MAX_BODY_BYTES} bytes") from None

@@ -11,7 +11,7 @@ from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import ResourceHandler
-from server.handlers.root import PreflightHandler, RootHandler, ServerHandler
+from server.handlers.root import PreflightHandler, ProtectedResourceHandler, RootHandler, ServerHandler
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {
@@ -35,6 +35,7 @@ __all__ = [
     "LiveHandler",
     "NotFoundHandler",
     "PreflightHandler",
+    "ProtectedResourceHandler",
     "ReadyHandler",
     "ServerHandler",
     "UnknownHostHandler",

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.errors import not_allowed
 from serializers.objects import MetaDocument
 from server.gauges import Gauges
 from server.handlers.base import Handler
@@ -32,6 +33,9 @@ class AdminHandler(Handler):
         self.set_header("Cache-Control", "no-store")
         return None
 
+    def count_for_principal(self) -> None:
+        """Do nothing: these routes do not count for limits."""
+
     def finish_status(self, status: str) -> None:
         """Answer with this status."""
         self.finish_document(msgspec.json.encode(MetaDocument({"status": status})))
@@ -53,6 +57,25 @@ class ReadyHandler(AdminHandler):
 
 class MetricsHandler(AdminHandler):
     """Answers with the metrics of all workers. Those of other workers may be a second old."""
+
+    def prepare(self) -> Awaitable[None] | None:
+        """Check that the principal may read metrics. Raises Forbidden, Unauthenticated."""
+        self.check_method()
+        settings = self.engine.settings
+        if self.request.method == "OPTIONS" or not self.engine.has_authentication or settings.admin_port is not None:
+            return super().prepare()
+        principal = self.identify()
+        if principal is not None:
+            return self._prepare_later(principal)
+        self.prepare_method()
+        return None
+
+    def prepare_method(self) -> None:
+        """Check the principal. Raises Forbidden, Unauthenticated."""
+        self.set_header("Cache-Control", "no-store")
+        name = self.engine.settings.auth_admin
+        if name is None or name not in self.principal.roles | self.principal.scopes:
+            raise not_allowed(self.principal, "Metrics are for the role or scope that the setting auth_admin names.")
 
     async def get(self) -> None:
         self.gauges.update()

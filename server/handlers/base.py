@@ -113,7 +113,7 @@ class Handler(Identifying):
         principal = self.identify()
         if principal is not None:
             return self._prepare_later(principal)
-        self._prepare_method()
+        self.prepare_method()
         return None
 
     async def _prepare_later(self, principal: Awaitable[Principal]) -> None:
@@ -121,9 +121,10 @@ class Handler(Identifying):
         found = await principal
         if not self._finished:
             self.take_principal(found)
-            self._prepare_method()
+            self.prepare_method()
 
-    def _prepare_method(self) -> None:
+    def prepare_method(self) -> None:
+        """Make the checks that depend on the method, when the principal is known."""
         if self.engine.hides_relationships and self._is_prepared():
             return
         check_accept(", ".join(self.request.headers.by_name.get("Accept", ())), self._method.answers)

@@ -87,4 +87,5 @@ class Identifying(Receiving):
 
     def ask_for_credentials(self, error: BaseException) -> None:
         """Set the header of a 401 that says which credentials to send."""
-        self._headers["WWW-Authenticate"] = challenge(error, self.engine.resource_metadata_url)
+        metadata = self.engine.resource_metadata
+        self._headers["WWW-Authenticate"] = challenge(error, None if metadata is None else metadata.url)

@@ -1,5 +1,5 @@
-"""Answers / with links to every collection, `OPTIONS *` with the methods of the server, and the preflight requests of
-browsers for a page of another origin (CORS)."""
+"""Answers / with links to every collection, `OPTIONS *` with the methods of the server, the description for clients
+that look for the issuer of tokens, and the preflight requests of browsers for a page of another origin (CORS)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ class RootHandler(Handler):
 
 class ServerHandler(Handler):
     """Answers `OPTIONS *` (RFC 9110, 9.3.7)."""
+
+
+class ProtectedResourceHandler(Handler):
+    """Describes the server to clients that look for the issuer of its tokens (RFC 9728)."""
+
+    def prepare(self) -> None:
+        """Check nothing else: a client without a token asks for this."""
+        self.check_method()
+
+    async def get(self) -> None:
+        metadata = self.engine.resource_metadata
+        assert metadata is not None
+        self.tell_caches()
+        self.set_header("Content-Type", "application/json")
+        self.finish_document(metadata.document)
 
 
 class PreflightHandler(Handler):

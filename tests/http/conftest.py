@@ -23,6 +23,7 @@ from tornado.netutil import bind_sockets
 
 from querybuild.declarations.catalog import Catalog
 from server.app import Routes, make_app, make_server
+from server.authentication.authenticator import Authenticator, Custom
 from server.http.connections import Server
 from server.postgres.connection import Connection
 from server.postgres.database import Database, open_alone, open_database
@@ -183,15 +184,22 @@ class Servers:
         self._timeout_tasks: list[asyncio.Task[None]] = []
 
     async def start(
-        self, url: str, catalog: Catalog, routes: Sequence[tuple[str, type[CustomHandler]]] = (), **settings: Any
+        self,
+        url: str,
+        catalog: Catalog,
+        routes: Sequence[tuple[str, type[CustomHandler]]] = (),
+        authenticate: Custom | None = None,
+        **settings: Any,
     ) -> Api:
-        """Return a function that starts a server. Its keywords are settings."""
+        """Start a server. authenticate: the function AUTHENTICATE. The other keywords are settings."""
         chosen = Settings(**({"acquire_timeout_seconds": 30.0} | settings))
         database = await open_database(url, chosen, chosen.pool_size)
         schema = await live_schema(url, chosen, catalog)
         assert not schema.faults, schema.faults
         patterns = [(re.compile(pattern), handler) for pattern, handler in routes]
-        app = make_app(chosen, catalog, schema, database, patterns)
+        authenticator = Authenticator(chosen, custom=authenticate)
+        app = make_app(chosen, catalog, schema, database, patterns, authenticator)
+        self._timeout_tasks += [asyncio.ensure_future(work()) for _, work in authenticator.tasks]
         server = make_server(app, chosen)
         self._timeout_tasks.append(asyncio.ensure_future(enforce_timeouts([server], app.running, chosen)))
         sockets = bind_sockets(0, "127.0.0.1")
@@ -206,6 +214,7 @@ class Servers:
             task.cancel()
         for server, database, api in self._running:
             await api.close()
+            api.app.engine.authenticator.close()
             server.stop()
             await server.close_all_connections()
             await database.close()

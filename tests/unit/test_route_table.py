@@ -26,6 +26,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.LIVE, ALL, None, ["GET||"]),
         (Shape.READY, ALL, None, ["GET||"]),
         (Shape.METRICS, ALL, None, ["GET||"]),
+        (Shape.PROTECTED_RESOURCE, ALL, None, ["GET||"]),
         (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
         (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
         (Shape.COLLECTION, UNREAD, None, [f"POST|{ONE}|json:api"]),
@@ -68,7 +69,7 @@ def test_methods(shape: Shape, declared: set[str], is_to_many: bool | None, rows
 
 def test_media_types_of_answers() -> None:
     answers = {shape: {one.name for row in rows for one in row.answers} for shape, rows in TABLE.items()}
-    others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}}
+    others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}
     extended = {shape for shape, rows in TABLE.items() for row in rows if ATOMIC_OPERATIONS in row.answers}
     assert extended == {Shape.OPERATIONS}
