@@ -84,7 +84,7 @@ def read_key_set(source: bytes, accepted: Sequence[str] = ASYMMETRIC) -> Keys:
 
 def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
     kid, algorithm, kind = jwk.get("kid"), jwk.get("alg"), str(jwk.get("kty"))
-    if kind not in _READERS or jwk.get("use", "sig") != "sig" or "verify" not in jwk.get("key_ops", ["verify"]):
+    if kind not in _READERS or jwk.get("use", "sig") != "sig" or jwk.get("key_ops", ["verify"]) != ["verify"]:
         return None
     read, members = _READERS[kind]
     try:
