@@ -360,5 +360,5 @@ def encode_results(objects: Sequence[bytes | None], *, has_meta: bool) -> bytes:
     """Encode `{"atomic:results":[...]}`. objects: the resource object of each operation, or None if it has none.
     has_meta: whether each result has `"meta":null`, as service.md requires. The extension has no such member."""
     tail = b',"meta":null}' if has_meta else b"}"
-    results = [b'{"data":' + (b"null" if one is None else one) + tail for one in objects]
-    return b'{"atomic:results":[' + b",".join(results) + b"]}"
+    shown = [b"null" if one is None else one for one in objects]
+    return b'{"atomic:results":[{"data":' + (tail + b',{"data":').join(shown) + tail + b"]}"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, localcontext
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from querybuild.declarations.resource import Attribute
+from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import JsonFault, ValueFault, check_texts, str_of
 
 Check = Callable[[Attribute, Any, Any], None]
@@ -94,9 +96,13 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
     sent = values if None not in values else [value for value in values if value is not None]
     if len(sent) < len(values) and not attribute.nullable:
         raise ValueFault("a value, since it cannot be null")
-    natives = _natives(attribute.type.from_json, sent)
+    natives = _natives(attribute.type, sent)
     for check in checks:
-        if check is not _check_texts:
+        if check is _check_length and sent:
+            # One of these two is refused if any is.
+            for value in (min(sent, key=len), max(sent, key=len)):
+                check(attribute, value, None)
+        elif check is not _check_texts:
             for value, native in zip(sent, natives, strict=True):
                 check(attribute, value, native)
     if len(sent) == len(values):
@@ -105,12 +111,15 @@ def read_column(attribute: Attribute, values: Sequence[Any], checks: Sequence[Ch
     return [None if value is None else next(found) for value in values]
 
 
-def _natives(read: Callable[[Any], Any], values: Sequence[Any]) -> Sequence[Any]:
-    if set(map(type, values)) != {str}:
-        return [read(value) for value in values]
-    if read is str_of:
+def _natives(column_type: ColumnType, values: Sequence[Any]) -> Sequence[Any]:
+    read, element = column_type.from_json, column_type.element
+    found = set(map(type, values))
+    if found == {str}:
+        return values if read is str_of else read_once(read, values)
+    is_text_array = element is not None and element.from_json is str_of and found == {list}
+    if is_text_array and set(map(type, chain.from_iterable(values))) <= {str}:
         return values
-    return read_once(read, values)
+    return [read(value) for value in values]
 
 
 def read_once(read: Callable[[str], Any], texts: Sequence[str]) -> Sequence[Any]:

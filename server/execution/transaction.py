@@ -53,6 +53,10 @@ class Checked(msgspec.Struct, frozen=True):
     detail: str
 
 
+class NotAllWritten(Exception):
+    """One of the rows to create was refused or is missing. The transaction is rolled back."""
+
+
 class Transaction:
     """The writes of one request in their transaction: the ids that were made under a lid, and all that was planned and
     written so far. is_sequence_exhausted: whether a sequence of ids has no further number, so that free numbers are
@@ -120,13 +124,21 @@ class Transaction:
         wrong = {row[0] for row in await self.connection.fetch(statement.sql, *values)}
         return next((one for one in ids if one in wrong), None)
 
-    async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row] | None:
-        """Create rows, and return what `shown` has of them, in their order. Returns None if one is refused or missing.
-        Then none was written."""
+    async def create_rows(self, rows: PreparedRows, shown: Node) -> Sequence[Row]:
+        """Create rows, and return what `shown` has of them, in their order. They must be all that the transaction
+        writes. Raises NotAllWritten."""
         statement = self.engine.statements.of_write(rows.plan, shown).row
         assert statement is not None
         values = list(zip(*Arguments(tuple(rows.columns)).of(statement), strict=True))
-        return await self._all_or_none(len(values), lambda: self._fetch_rows(rows.plan, shown, statement, values))
+        created: Sequence[Row] = ()
+        try:
+            created = await self._fetch_rows(rows.plan, shown, statement, values)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+        if len(created) < len(values) or any(row[0] is None for row in created):
+            raise NotAllWritten
+        return created
 
     async def _run_batch(self, writes: Sequence[PreparedWrite], places: range, shown: Node | None) -> list[WrittenRow]:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""

@@ -25,7 +25,7 @@ from server.execution.answers import Answer, set_pointer
 from server.execution.batches import Single, single_statement
 from server.execution.outcomes import Missing, WrittenRow
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
-from server.execution.transaction import Transaction
+from server.execution.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 
@@ -78,15 +78,15 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         """Create rows and return their resource objects, in their order. Returns None if one of them is refused or
         cancelled: then nothing was written, and running them as writes tells which one it is. Raises AnswerTooLarge."""
         bare = self.engine.encoders.bare(rows.plan.resource)
-        created: Sequence[Row] | None = None
+        created: Sequence[Row] = ()
 
-        async def run(connection: Connection) -> list[bytes] | None:
+        async def run(connection: Connection) -> list[bytes]:
             nonlocal created
             transaction = Transaction(connection, self.engine, self.context, self.headers)
             try:
                 created = await transaction.create_rows(rows, bare.node)
-                objects = None if created is None else bare.encode(created)
-                if objects is not None and sum(map(len, objects)) > self.engine.settings.max_answer_bytes:
+                objects = bare.encode(created)
+                if sum(map(len, objects)) > self.engine.settings.max_answer_bytes:
                     raise answer_too_large(self.engine.settings.max_answer_bytes)
             except (ApiError, HTTPError) as error:
                 set_pointer(error, POINTER)
@@ -95,13 +95,13 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         try:
             objects = await self.client.run(self.database.write(run, committing=self.client.shield))
-        except (Conflict, DatabaseForbids, DatabaseRule):
+        except (NotAllWritten, Conflict, DatabaseForbids, DatabaseRule):
             return None
         except Exception as error:
             if is_refusal(error):
                 return None
             raise
-        if self.on_commit is not None and created is not None:
+        if self.on_commit is not None:
             self.on_commit([row[0] for row in created])
         return objects
 

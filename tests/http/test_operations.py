@@ -291,7 +291,7 @@ BATCHES = {
     ("kind", "expected", "expected_batches"),
     [
         # Three creates are one statement. Of a thousand, 320 rows with one column are one, and of the rest 8.
-        ("adds", [1, 6], [[], [3, 5]]),
+        ("adds", [1, 4], [[], [3, 5]]),
         ("lids", [11, 17], [[3, 3, 3], [1, 1, 5, 1, 1, 5, 2, 3, 1]]),
         ("updates", [6, 6], [[3], [1000]]),
         ("removes", [6, 6], [[3], [1000]]),
