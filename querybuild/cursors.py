@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.resource import Resource
-from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json
+from querybuild.declarations.values import ValueFault
 from querybuild.planning.plan import Scope
 from querybuild.query import FieldFilter, FilterNode, Group, Query, RelationFilter
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.values import JsonFault, load_json
+from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.errors import ApiError, FilterError, nearest, quoted
 from querybuild.query import FieldFilter, FilterNode, Group, Limits, RelationFilter, Source
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.declarations.values import JsonFault, check_values, load_json
+from querybuild.declarations.json_texts import JsonFault, ParsedJson, check_values, parse_json
 from querybuild.errors import ApiError, IdConflict, quoted
 from querybuild.query import Change, Identifier, Limits, LinkageChange, LinkMode
 from serializers.errors import InvalidDocument, MalformedJson
@@ -44,14 +44,31 @@ def decode_linkage_document(
 
 def load_document(body: bytes, limits: Limits) -> Any:
     """Return the JSON value of a body. Raises MalformedJson."""
+    return checked_document(parse_document(body, limits))
+
+
+def parse_document(body: bytes, limits: Limits) -> ParsedJson:
+    """Return the JSON value of a body, which may have to be checked. Raises MalformedJson."""
     try:
         text = body.decode()
         check_values(text, limits.max_json_values)
-        return load_json(text, limits.max_json_depth, allows_nul=True)
+        return parse_json(text, limits.max_json_depth, allows_nul=True)
     except UnicodeDecodeError as error:
         raise MalformedJson(f"The body is not UTF-8 at byte {error.start}.", pointer="") from error
     except JsonFault as error:
-        raise MalformedJson(f"The body is not valid JSON: {error}.", pointer="") from error
+        raise _invalid_json(error) from error
+
+
+def checked_document(parsed: ParsedJson) -> Any:
+    """Return the JSON value. Raises MalformedJson."""
+    try:
+        return parsed.checked()
+    except JsonFault as error:
+        raise _invalid_json(error) from error
+
+
+def _invalid_json(error: JsonFault) -> MalformedJson:
+    return MalformedJson(f"The body is not valid JSON: {error}.", pointer="")
 
 
 def with_id(change: Change, id_text: str, errors: list[ApiError], *, of: str = "the path") -> Change:

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.declarations.types import TEXT
-from querybuild.declarations.values import JsonFault, load_json
 from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.rows import Row, with_computed
 from serializers.compound import (

@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal
 
 import msgspec
 
+from querybuild.declarations.json_texts import ParsedJson, count_names
 from querybuild.errors import NAME_CHARACTERS, SHOWN_CHARACTERS, ApiError, quoted, shortened
-from querybuild.query import Change, Identifier, Lid, Limits, LinkMode
-from serializers.decode import Decoder, load_document
+from querybuild.query import Change, Identifier, Lid, LinkMode
+from serializers.decode import Decoder, checked_document
 from serializers.errors import InvalidDocument, MalformedOperations
 from serializers.objects import ErrorObject
 from serializers.pointers import tokens
@@ -43,9 +44,9 @@ class Operation(msgspec.Struct, frozen=True):
     object: dict[str, Any]
 
 
-def load_operations(body: bytes, limits: Limits, max_operations: int) -> list[Any]:
+def load_operations(parsed: ParsedJson, max_operations: int) -> list[Any]:
     """Return the JSON values of the operations of a request. Raises MalformedJson, MalformedOperations."""
-    document = load_document(body, limits)
+    document = checked_document(parsed)
     listed = document.get(MEMBER) if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
         raise MalformedOperations(f"The document must have `{MEMBER}`, an array of operations.", pointer=POINTER)
@@ -72,10 +73,11 @@ def decode_operations(
 
 
 class AlikeAdds(msgspec.Struct, frozen=True):
-    """Adds of one type whose documents have the same members. first: the first one. attributes: the values of each
-    attribute in all of them, in the order of the document. linked: for each relationship, all of which are to-one, the
-    type and the ids."""
+    """Adds of one type whose documents have the same members. values: as JSON values. first: the first one.
+    attributes: the values of each attribute in all of them, in the order of the document. linked: for each
+    relationship, all of which are to-one, the type and the ids."""
 
+    values: list[Any]
     first: Change
     attributes: Sequence[Sequence[Any]]
     linked: Sequence[tuple[str, Sequence[str]]]
@@ -84,52 +86,87 @@ class AlikeAdds(msgspec.Struct, frozen=True):
 _ALIKE_MEMBERS = {"type", "lid", "attributes", "relationships"}
 
 
-def alike_adds(listed: list[Any], body: bytes) -> AlikeAdds | None:
-    """Decode operations column by column. Returns None if they are not alike, if one of them may have an error in its
-    structure, or if the body may contain U+0000: then they are decoded one by one."""
-    if b"\\" in body and b"\\u0000" in body:
+_ATTRIBUTE_DEPTH, _ALIKE_DEPTH = 5, 7
+"""How deep the attributes of an operation are in the document, and how deep linkage is."""
+
+
+def alike_adds(parsed: ParsedJson, min_operations: int, max_operations: int) -> AlikeAdds | None:
+    """Decode operations column by column. Returns None if they are not alike or of another number, if there may be an
+    error in the JSON or in their structure, or if the text may contain U+0000: then they are decoded one by one."""
+    document, text = parsed.tree, parsed.text
+    listed = document.get(MEMBER) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not min_operations <= len(listed) <= max_operations:
         return None
+    if parsed.max_depth < _ALIKE_DEPTH or ("\\" in text and "\\u0000" in text):
+        return None
+    reader = _ColumnReader()
     try:
-        operations = _columns(listed)
-        data = _columns(operations.pop("data"))
-        if set(operations) != {"op"} or not data.keys() <= _ALIKE_MEMBERS or _only(operations["op"]) != "add":
-            return None
-        _only(data["type"])
-        lids = data.get("lid", ())
-        if len(set(lids)) < len(lids) or not all(lids) or not set(map(type, lids)) <= {str}:
-            return None
-        attributes = _columns(data["attributes"]) if "attributes" in data else {}
-        relationships = _columns(data["relationships"]) if "relationships" in data else {}
-        linked = [_linked(linkage) for linkage in relationships.values()]
+        attributes, linked = reader.adds(listed)
     except (KeyError, TypeError, ValueError):
+        return None
+    if not parsed.is_checked and not parsed.has_names(_names(parsed, reader, attributes)):
         return None
     errors: list[ApiError] = []
     first = _Reader(errors, takes_relationships=False).operation(listed[0], f"{POINTER}/0").change
-    return None if first is None or errors else AlikeAdds(first, list(attributes.values()), linked)
+    return None if first is None or errors else AlikeAdds(listed, first, attributes, linked)
 
 
-def _columns(objects: Sequence[Any]) -> dict[str, Sequence[Any]]:
-    """Return the members of objects as columns. Raises TypeError if one is no object, ValueError if their names differ
-    or have another order."""
-    [names] = set(map(tuple, objects))
-    # Of other types than dict this raises TypeError.
-    return dict(zip(names, zip(*map(dict.values, objects), strict=True), strict=True))
+def _names(parsed: ParsedJson, reader: _ColumnReader, attributes: Sequence[Sequence[Any]]) -> int | None:
+    """Return how many names the document has, or None if it is nested too deep. Only what may be nested is looked
+    at."""
+    document, containers = parsed.tree, parsed.containers
+    others = count_names([document[name] for name in document if name != MEMBER], containers, parsed.max_depth - 1)
+    inner: int | None = 0
+    if reader.objects < containers - 2:
+        inner = count_names(chain.from_iterable(attributes), containers, parsed.max_depth - _ATTRIBUTE_DEPTH)
+    return None if others is None or inner is None else len(document) + others + reader.names + inner
+
+
+class _ColumnReader:
+    """Reads the members of similar objects as columns. objects, names: how many objects it has read, and how many names
+    they have together."""
+
+    def __init__(self) -> None:
+        self.objects = self.names = 0
+
+    def adds(self, listed: Sequence[Any]) -> tuple[list[Sequence[Any]], list[tuple[str, Sequence[str]]]]:
+        """Return the attributes and the linkage of adds. Raises KeyError, TypeError, ValueError if they are not
+        alike."""
+        operations = self._columns(listed)
+        data = self._columns(operations.pop("data"))
+        if set(operations) != {"op"} or not data.keys() <= _ALIKE_MEMBERS or _only(operations["op"]) != "add":
+            raise ValueError
+        _only(data["type"])
+        lids = data.get("lid", ())
+        if len(set(lids)) < len(lids) or not all(lids) or not set(map(type, lids)) <= {str}:
+            raise ValueError
+        attributes = self._columns(data["attributes"]) if "attributes" in data else {}
+        relationships = self._columns(data["relationships"]) if "relationships" in data else {}
+        return list(attributes.values()), [self._linked(linkage) for linkage in relationships.values()]
+
+    def _linked(self, objects: Sequence[Any]) -> tuple[str, Sequence[str]]:
+        """Return the type and the ids of to-one linkage. Raises KeyError, TypeError, ValueError if that is not all."""
+        linkage = self._columns(objects)
+        identifiers = self._columns(linkage.pop("data"))
+        type_name, ids = _only(identifiers.pop("type")), identifiers.pop("id")
+        if linkage or identifiers or set(map(type, ids)) != {str}:
+            raise ValueError
+        return type_name, ids
+
+    def _columns(self, objects: Sequence[Any]) -> dict[str, Sequence[Any]]:
+        """Return the members of objects as columns. Raises TypeError if one is no object, ValueError if their names
+        differ or have another order."""
+        [names] = set(map(tuple, objects))
+        self.objects += len(objects)
+        self.names += len(objects) * len(names)
+        # Of other types than dict this raises TypeError.
+        return dict(zip(names, zip(*map(dict.values, objects), strict=True), strict=True))
 
 
 def _only(values: Sequence[Any]) -> Any:
     """Return the value that all are. Raises ValueError, or TypeError if they cannot be compared."""
     [value] = set(values)
     return value
-
-
-def _linked(objects: Sequence[Any]) -> tuple[str, Sequence[str]]:
-    """Return the type and the ids of to-one linkage. Raises KeyError, TypeError, ValueError if that is not all."""
-    linkage = _columns(objects)
-    identifiers = _columns(linkage.pop("data"))
-    type_name, ids = _only(identifiers.pop("type")), identifiers.pop("id")
-    if linkage or identifiers or set(map(type, ids)) != {str}:
-        raise ValueError
-    return type_name, ids
 
 
 class _Reader:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pypika.terms import Term
 
-from querybuild.declarations import values
+from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, escaped_braces, unnested
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault
@@ -94,8 +94,8 @@ def _text_array_as(name: str) -> Callable[[Term], Term]:
 def _shown_list(text: str) -> list[Any] | None:
     """Return the list if the text is a JSON array, as in answers. Returns None for values separated by commas."""
     try:
-        tree = values.load_json(text) if text.startswith("[") else None
-    except values.JsonFault:
+        tree = json_texts.load_json(text) if text.startswith("[") else None
+    except json_texts.JsonFault:
         return None
     return tree if isinstance(tree, list) else None
 

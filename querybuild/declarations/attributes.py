@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.json_texts import JsonFault, check_texts
 from querybuild.declarations.resource import Attribute
 from querybuild.declarations.types import ColumnType
-from querybuild.declarations.values import JsonFault, ValueFault, check_texts, str_of
+from querybuild.declarations.values import ValueFault, str_of
 
 Check = Callable[[Attribute, Any, Any], None]
 """Takes an attribute, the sent value and the native value. Raises ValueFault."""

@@ -17,7 +17,7 @@ import msgspec
 from pypika import functions
 from pypika.terms import Function, Term
 
-from querybuild.declarations import values
+from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, escaped_braces, unnested
 from querybuild.declarations.values import ValueFault
 
@@ -386,8 +386,8 @@ def _text_id(text: str) -> str:
     if text in ("", ".", ".."):
         raise ValueFault("a text, not empty and neither `.` nor `..`")
     try:
-        values.check_text(text)
-    except values.JsonFault as error:
+        json_texts.check_text(text)
+    except json_texts.JsonFault as error:
         raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error
     return text
 

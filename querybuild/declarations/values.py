@@ -1,28 +1,23 @@
-"""Converts JSON and text to native Python values. What comes in: the text of a filter or a body, or one value of it.
-What goes out: a Python tree, or the value that asyncpg takes for a column type. It must not know: where in a request
-the value is.
-
-It uses the decoder of the standard library, because that of msgspec does not report duplicate names in an object. Long
-texts are read by msgspec and checked for them afterwards (`docs/adr/0003-json-in.md`).
+"""Converts JSON values and texts to native Python values. What comes in: a value from JSON, or the text of a simple
+filter. What goes out: the value that asyncpg takes for a column type. It must not know: where in a request the value
+is.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Never
+from typing import Any
 
 import msgspec
 
-MAX_DEPTH = 64
-"""The limit for nested arrays and objects. PostgreSQL's limit depends on its stack and is much higher."""
+from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 
 FIRST_DATE, LAST_DATE = date(1, 1, 2), date(9999, 12, 30)
 """asyncpg sends 0001-01-01 and 9999-12-31 to PostgreSQL as -infinity and infinity."""
@@ -52,175 +47,9 @@ MAX_ZEROS = 4 * 1024 * 1024
 """The limit for the zeros that the exponents in one value stand for. PostgreSQL writes all of them: a body of 500 KB
 whose numbers are `1e399` would become a row of 40 MB, and a list of such rows is too large for an answer."""
 
-_JSON_OUT = msgspec.json.Encoder(decimal_format="number")
-
 
 class ValueFault(ValueError):
     """An invalid value. The text continues the sentence `... must be`."""
-
-
-class JsonFault(ValueError):
-    """A text that is not JSON according to RFC 8259 and I-JSON. The text says what is wrong and where."""
-
-
-def load_json(text: str, max_depth: int = MAX_DEPTH, *, allows_nul: bool = False) -> Any:
-    """Parse a JSON text: dict, list, str, int, Decimal (any number with a point or exponent), bool, None.
-
-    Raises JsonFault for invalid JSON, a duplicate name in an object, nesting over max_depth, and strings that
-    PostgreSQL cannot store: lone surrogates, and U+0000. allows_nul: the caller checks each value for U+0000.
-    """
-    containers = text.count("[") + text.count("{")
-    has_escapes = "\\u" in text
-    if containers > max_depth and not has_escapes and (tree := _load_long(text, containers, max_depth)) is not None:
-        return tree
-    try:
-        tree = _JSON_IN.decode(text)
-    except json.JSONDecodeError as error:
-        # The messages of the decoder depend on the version of Python.
-        raise JsonFault(f"unexpected text at line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise JsonFault(f"nested deeper than {max_depth} levels") from error
-    except JsonFault:
-        raise
-    except (ValueError, ArithmeticError) as error:
-        raise JsonFault("a number has too many digits") from error
-    if has_escapes:
-        _walk(tree, 0, max_depth, check_surrogates if allows_nul else check_text)
-    elif containers > max_depth and _count_names(tree, containers, max_depth) is None:
-        raise JsonFault(f"nested deeper than {max_depth} levels")
-    return tree
-
-
-def _load_long(text: str, containers: int, max_depth: int) -> Any:
-    """Parse a long text with msgspec, which takes half the time. Return None if the text is invalid, or if an object
-    may have a duplicate name, which msgspec does not report. Then the other decoder finds the error. containers: an
-    upper limit for the number of its objects and arrays.
-
-    A quotation mark or a blank comes before the colon of each name. If the text has as many of these as the tree has
-    names, there is no duplicate."""
-    try:
-        tree = _LONG_JSON_IN.decode(text)
-    except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
-        return None
-    names = _count_names(tree, containers, max_depth)
-    return tree if names == text.encode().translate(_QUOTES_AS_BLANKS).count(b" :") else None
-
-
-def check_values(text: str, limit: int) -> None:
-    """Check that the arrays and objects of a JSON text have at most this many values; an empty one counts as one. The
-    text is not parsed for this, because parsing millions of values takes too long. Raises JsonFault."""
-    if len(text) <= limit or _marks(text) <= limit:
-        return
-    # Marks in strings do not count. Each string is a name or a value.
-    pieces = text.replace("\\\\", "").replace('\\"', "")
-    if pieces.count('"') > 4 * (limit + 1) or _marks("".join(pieces.split('"')[::2])) > limit:
-        raise JsonFault(f"more than {limit} values")
-
-
-def _marks(text: str) -> int:
-    return text.count(",") + text.count("[") + text.count("{")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise JsonFault(f"the name {json.dumps(name[:80])} occurs twice in one object")
-            seen.add(name)
-    return result
-
-
-def _constant(name: str) -> Never:
-    raise JsonFault(f"{name} is not JSON")
-
-
-_JSON_IN = json.JSONDecoder(object_pairs_hook=_object, parse_float=Decimal, parse_constant=_constant)
-_LONG_JSON_IN = msgspec.json.Decoder(float_hook=Decimal)
-_QUOTES_AS_BLANKS = bytes.maketrans(b'"\t\n\r', b"    ")
-_CONTAINERS = (dict, list)
-
-
-def _count_names(tree: Any, containers: int, max_depth: int) -> int | None:
-    """Return how many names the objects of a tree have, or None if it is nested deeper than max_depth. containers: at
-    least as many as it has. All values of one level are looked at together, in a fifth of the time of `_walk`."""
-    names, level = 0, [tree] if isinstance(tree, _CONTAINERS) else []
-    for _ in range(max_depth):
-        names += sum([len(one) for one in level if type(one) is dict])
-        containers -= len(level)
-        if not level or not containers:
-            return names
-        inner = chain.from_iterable([one.values() if type(one) is dict else one for one in level])
-        level = [one for one in inner if isinstance(one, _CONTAINERS)]
-    return None if level else names
-
-
-def _walk(tree: Any, depth: int, max_depth: int, check: Callable[[str], None]) -> None:
-    match tree:
-        case str():
-            check(tree)
-        case dict() | list() if depth == max_depth:
-            raise JsonFault(f"nested deeper than {max_depth} levels")
-        case dict():
-            for name, value in tree.items():
-                check(name)
-                _walk(value, depth + 1, max_depth, check)
-        case list():
-            for value in tree:
-                _walk(value, depth + 1, max_depth, check)
-
-
-def check_text(text: str) -> None:
-    """Check that PostgreSQL can store a text. Raises JsonFault."""
-    if "\0" in text:
-        raise JsonFault("a string contains U+0000, which PostgreSQL cannot store")
-    check_surrogates(text)
-
-
-def check_surrogates(text: str) -> None:
-    """Check that a text has no lone surrogates. Raises JsonFault."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise JsonFault("a string contains half of a surrogate pair") from error
-
-
-def check_texts(value: Any) -> None:
-    """Check that no string in the result of `load_json` has U+0000. Raises JsonFault."""
-    match value:
-        case str():
-            if "\0" in value:
-                raise JsonFault("a string contains U+0000, which PostgreSQL cannot store")
-        case dict():
-            for name, inner in value.items():
-                check_texts(name)
-                check_texts(inner)
-        case list():
-            for inner in value:
-                check_texts(inner)
-        case _:
-            pass
-
-
-def dump_json(tree: Any) -> str:
-    """Return the result of `load_json` as JSON text, with all digits of numbers."""
-    try:
-        return _JSON_OUT.encode(tree).decode()
-    except OverflowError:  # msgspec before 0.21 writes integers of at most 64 bits
-        return _JSON_OUT.encode(_with_decimals(tree)).decode()
-
-
-def _with_decimals(tree: Any) -> Any:
-    match tree:
-        case dict():
-            return {name: _with_decimals(value) for name, value in tree.items()}
-        case list():
-            return [_with_decimals(value) for value in tree]
-        case int() if not isinstance(tree, bool):
-            return Decimal(tree)
-        case _:
-            return tree
 
 
 # Each of the following converts a JSON value to a native one. It raises ValueFault, whose text says what is expected.
@@ -423,7 +252,7 @@ def _numbers(tree: Any) -> list[int | Decimal]:
     level = [tree]
     while level:
         found += [one for one in level if isinstance(one, (int, Decimal))]
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, _CONTAINERS)]
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
         level = list(chain.from_iterable(inner))
     return found
 

@@ -13,8 +13,9 @@ import msgspec
 
 from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
-from querybuild.declarations.values import ValueFault, dump_json
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import (
     ApiError,
     AttributeFault,

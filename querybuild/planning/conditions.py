@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.operators import Arity, OperatorRow, all_names, element_type, find_operator, operator_names
 from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
-from querybuild.declarations.values import JsonFault, ValueFault, dump_json, load_json, str_of
+from querybuild.declarations.values import ValueFault, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
 from querybuild.filters import fault
 from querybuild.planning.context import Context

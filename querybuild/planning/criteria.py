@@ -14,9 +14,10 @@ import msgspec
 
 from querybuild.declarations.access import Claim, Now, PrincipalValue, Subject
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.json_texts import JsonFault, check_text, dump_json, load_json
 from querybuild.declarations.operators import Arity
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from querybuild.declarations.values import JsonFault, ValueFault, check_text, dump_json, load_json
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, shortened
 from querybuild.planning.conditions import ConditionPlanner, ReadValue
 from querybuild.planning.context import Access, Context

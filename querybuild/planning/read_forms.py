@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from querybuild.cursors import Cursor, decode_cursor, mark_of
-from querybuild.declarations.values import JsonFault, ValueFault, load_json
+from querybuild.declarations.json_texts import JsonFault, load_json
+from querybuild.declarations.values import ValueFault
 from querybuild.filters import GROUPS, RELATION_OPERATORS, AskedFilter
 from querybuild.parse import is_ignored
 from querybuild.planning.conditions import NULL_TEXT, ReadValue

@@ -33,8 +33,9 @@ from querybuild.declarations.access import (
 )
 from querybuild.declarations.attributes import Checks, read_attribute
 from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.json_texts import JsonFault, check_text
 from querybuild.declarations.resource import Attribute, Resource, own_key_of
-from querybuild.declarations.values import JsonFault, ValueFault, check_text
+from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
 from querybuild.planning.context import Access, AssignedField, Context, View

@@ -25,6 +25,7 @@ from querybuild.errors import (
     release_frames,
 )
 from querybuild.planning.changes import check_method
+from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
 from serializers.operations import (
     AlikeAdds,
@@ -75,9 +76,9 @@ class OperationsHandler(WritingHandler):
 
     def _parse(self, _: list[ApiError]) -> Listed:
         self._operations = []
-        body = self.take_body()
-        values = load_operations(body, self.engine.limits, self.engine.settings.max_operations)
-        self._listed = Listed(values, alike_adds(values, body) if len(values) > MOST_TOGETHER else None)
+        parsed, most = parse_document(self.take_body(), self.engine.limits), self.engine.settings.max_operations
+        adds = alike_adds(parsed, MOST_TOGETHER + 1, most)
+        self._listed = Listed(load_operations(parsed, most) if adds is None else adds.values, adds)
         return self._listed
 
     def targets(self) -> list[Target]:

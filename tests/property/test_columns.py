@@ -11,7 +11,8 @@ from hypothesis.strategies import DataObject
 
 from querybuild.declarations.attributes import checks_of, read_attribute, read_column
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.values import JsonFault, ValueFault, check_texts, load_json
+from querybuild.declarations.json_texts import JsonFault, check_texts, load_json
+from querybuild.declarations.values import ValueFault
 from server.resources import built_in
 from tests import catalog as corner
 from tests.property.values import dump, near, trees

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from querybuild.declarations.values import JsonFault, load_json
+from querybuild.declarations.json_texts import JsonFault, load_json
 
 LIMIT = 3
 """Texts with more arrays and objects count as long."""

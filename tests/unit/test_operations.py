@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from querybuild.errors import ApiError
-from querybuild.query import Change, Identifier, Lid, LinkageChange
+from querybuild.query import Change, Identifier, Lid, Limits, LinkageChange
+from serializers.decode import parse_document
 from serializers.errors import InvalidDocument, MalformedJson, MalformedOperations
 from serializers.operations import (
     AlikeAdds,
@@ -29,7 +31,7 @@ def decode(*operations: Any, takes_relationships: bool = True, max_operations: i
     found: list[Operation] = []
     errors: list[ApiError] = []
     body = json.dumps({"atomic:operations": operations}).encode()
-    listed = load_operations(body, LIMITS, max_operations)
+    listed = load_operations(parse_document(body, LIMITS), max_operations)
     decode_operations(listed, found, errors, takes_relationships=takes_relationships)
     return [operation.change for operation in found], errors
 
@@ -147,7 +149,7 @@ def test_too_many() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}'])
 def test_invalid_json(body: bytes) -> None:
     with pytest.raises(MalformedJson):
-        load_operations(body, LIMITS, 10)
+        load_operations(parse_document(body, LIMITS), 10)
 
 
 ALIKE = [
@@ -164,8 +166,9 @@ ALIKE = [
 ]
 
 
-def alike(operations: list[Any]) -> AlikeAdds | None:
-    return alike_adds(operations, json.dumps(operations).encode())
+def alike(operations: list[Any], limits: Limits = LIMITS, **others: Any) -> AlikeAdds | None:
+    body = json.dumps({"atomic:operations": operations, **others})
+    return alike_adds(parse_document(body.encode(), limits), 3, 3)
 
 
 def test_adds_with_the_same_members_are_columns() -> None:
@@ -177,6 +180,57 @@ def test_adds_with_the_same_members_are_columns() -> None:
         [("n 0", "n 1", "n 2"), (None, 1, 2)],
         [("person", ("0", "1", "2"))],
     )
+
+
+def nested(value: Any) -> list[Any]:
+    return [{"op": "add", "data": {"type": "person", "attributes": {"tree": value}}}] * 3
+
+
+def test_adds_of_another_number_are_no_columns() -> None:
+    assert alike(ALIKE[:2]) is None
+    assert alike([*ALIKE, ALIKE[0] | {"lid": "4"}]) is None
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_depth_of_adds(is_long: bool) -> None:
+    """Short texts are read by another decoder."""
+    depth = 8 if is_long else 64
+    limits = msgspec.structs.replace(LIMITS, max_json_depth=depth)
+    deepest: Any = 1
+    for number in range(depth - 5):
+        deepest = [deepest] if number % 2 else {"a": deepest}
+    others: Any = deepest
+    for _ in range(4):
+        others = [others]
+    found = alike(nested(deepest), limits, meta=others)
+    assert found is not None
+    assert found.attributes == [(deepest,) * 3]
+    if is_long:
+        assert alike(nested([deepest]), limits) is None
+        assert alike(nested(1), limits, meta=[others]) is None
+        assert alike(ALIKE, msgspec.structs.replace(LIMITS, max_json_depth=6)) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"atomic:operations":[%s,%s,%s]}',
+        '{"jsonapi" :{"a":{"b":1}},"atomic:operations" :[%s,%s,%s]}',
+        '{"atomic:operations":[%s,%s,%s],"a":[1,{"c":"y: "}]}',
+    ],
+)
+def test_duplicate_names_in_adds(body: str) -> None:
+    """Each place where a name may occur twice."""
+    limits = msgspec.structs.replace(LIMITS, max_json_depth=9)
+    add = '{"op":"add","data":{"type":"person","attributes":{"a":{"b":[{"c":"x: y"}]}}}}'
+    assert alike_adds(parse_document((body % (add, add, add)).encode(), limits), 3, 3) is not None
+    for name in ("op", "data", "type", "attributes", "a", "b", "c"):
+        twice = add.replace(f'"{name}":', f'"{name}" :1,"{name}":')
+        for adds in ((twice, add, add), (twice, twice, twice)):
+            parsed = parse_document((body % adds).encode(), limits)
+            assert alike_adds(parsed, 3, 3) is None
+            with pytest.raises(MalformedJson):
+                load_operations(parsed, 3)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pytest
 
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.attributes import read_attribute
+from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.types import ColumnType
-from querybuild.declarations.values import EndOfDay, JsonFault, ValueFault, dump_json, interval_shown, load_json
+from querybuild.declarations.values import EndOfDay, ValueFault, interval_shown
 from tests.catalog import SAMPLE_TYPE, attribute_of
 from waterspout import (
     BIGINT,
