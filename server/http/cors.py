@@ -2,7 +2,7 @@
 any. What comes in: the headers of a request. What goes out: headers of its answer.
 
 It must not know: routes. A preflight gets the same answer for all paths, also for one that does not exist, so that
-the page can read the 404 or 405 of its request. Credentials are not allowed: the server does not know who asks."""
+the page can read the 404 or 405 of its request. Cookies are not allowed. A page may send a token in Authorization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tornado.web import OutputTransform
 
 from server.http.negotiation import add_vary
 
-EXPOSED = "Location, X-Request-Id, Retry-After, Server-Timing"
+EXPOSED = "Location, X-Request-Id, Retry-After, Server-Timing, WWW-Authenticate"
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 MAX_AGE_SECONDS = 7200
 """How long a browser may cache the answer to a preflight. This is Chromium's maximum."""
