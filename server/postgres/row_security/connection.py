@@ -142,28 +142,27 @@ class RoleConnection(Connection):
             raise RuntimeError("a statement would run without its role")
 
     async def _do_execute(self, query: str, executor: Executor, *args: Any, retry: bool = True, **options: Any) -> Any:
+        role = self._role
         # asyncpg's second attempt gets the executor of the first.
-        if retry and (self._role is not None or self._begin):
-            executor = self._with_first(executor, self._role)
-        return await super()._do_execute(query, executor, *args, retry=retry, **options)  # type: ignore[misc]
+        if not retry or not (role or self._begin):
+            return await super()._do_execute(query, executor, *args, retry=retry, **options)  # type: ignore[misc]
 
-    def _with_first(self, executor: Executor, role: RequestRole | None) -> Executor:
-        """Return an executor that sends another statement first: the one that sets the role, or else BEGIN."""
+        async def second(*args: Any) -> Any:
+            if role or self._begin:
+                await self._send_first(role)
+            return await executor(*args)
 
-        async def execute(*args: Any) -> Any:
-            await self._send_first(role)
-            try:
-                return await executor(*args)
-            except _REFUSED as error:
-                if role is not None and self._meter.is_refused:
-                    raise RoleRefused(f"the role {role.name} cannot be set") from error
-                raise
-
-        return execute
+        try:
+            return await super()._do_execute(query, second, *args, **options)  # type: ignore[misc]
+        except _REFUSED as error:
+            if role is not None and self._meter.is_refused:
+                raise RoleRefused(f"the role {role.name} cannot be set") from error
+            raise
 
     async def _get_statement(self, query: str, *args: Any, **options: Any) -> Any:
-        # The schema may be one that only the role may use.
-        if self._role is not None and not self._is_described(query, options):
+        # The schema may be one that only the role may use. And once PostgreSQL has described a statement, BEGIN can set
+        # no isolation level.
+        if (self._role or self._begin) and not self._is_described(query, options):
             await self._send_first(self._role)
         return await super()._get_statement(query, *args, **options)  # type: ignore[misc]
 
@@ -173,10 +172,12 @@ class RoleConnection(Connection):
         return bool(self._stmt_cache.has((query, record_class, options.get("ignore_custom_codec", False))))
 
     async def _send_first(self, role: RequestRole | None) -> None:
-        """Send the other statement, without a Sync. The statement of the request must follow at once."""
+        """Send the statement that sets the role, or else BEGIN, without a Sync. Another statement must follow at
+        once."""
         # The cancel request of a statement before must not hit this one.
         await self._protocol._wait_for_cancellation()
         messages = self._begin if role is None else await self._role_messages(role)
+        self._begin = b""
         self._meter.expect_answer()
         self._transport.write(messages)
 
