@@ -202,6 +202,18 @@ MAIN_COMMANDS = (
         [click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")],
     ),
     _command(
+        "explain",
+        _runs("explain"),
+        "Print how the read of a URL is answered: its query, plan, SQL and PostgreSQL's plans. Exit code 1 if the "
+        "answer is an error.",
+        [
+            click.Argument(["url"]),
+            click.Option(
+                ["--as", "claims"], metavar="FILE", help="JSON file with the claims of a token: the rules for it apply."
+            ),
+        ],
+    ),
+    _command(
         "dump",
         _runs("dump"),
         "Write the whole embedded database into a FILE, or - for standard output.",

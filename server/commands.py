@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import asyncpg
+import click
 import msgspec
 
 import migrations
 from migrations import Migration
+from querybuild.principal import ANONYMOUS
 from server.embedded import dumps
 from server.embedded import postgres as embedded
+from server.explaining.report import Report, principal_of_file
+from server.explaining.report import explain as explain_url
 from server.observing.logs import configure_logging
 from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
@@ -150,6 +154,26 @@ def _print_checked(found: Checked) -> None:
     verdict = "the declarations fit the database" if found.fits else "the declarations do not fit the database"
     count = _counted(missing, "index", "indexes")
     print(f"{verdict}; {count} missing, {len(found.suggestions) - missing} to consider")
+
+
+def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:
+    """Print the stages of a read. claims: a file with the claims of the principal. The exit code is 1 if the server
+    would answer with an error."""
+    catalog = declarations(settings).catalog
+    principal = ANONYMOUS if claims is None else principal_of_file(Path(claims), settings)
+
+    async def work(connection: Any, _: str) -> Report:
+        return await explain_url(connection, settings, catalog, url, principal)
+
+    report = _with_connection(settings, work)
+    for section in report.sections:
+        click.secho(section.title, bold=True)
+        for line in section.lines:
+            click.echo(f"    {line}" if line else "")
+        click.echo()
+    for error in report.errors:
+        click.echo(f"Error: {error}", err=True)
+    return int(bool(report.errors))
 
 
 def dump(settings: Settings, file: str) -> None:

@@ -47,6 +47,7 @@ FOLDERS: dict[str, set[str]] = {
     "postgres": {"limits", "observing", "settings"},
     "execution": {"postgres"},
     "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
+    "explaining": {"authentication", "execution", "http", "observing", "postgres", "schema", "settings"},
     "startup": {"authentication", "embedded", "handlers", "postgres", "resources", "schema", "settings"},
     "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }

@@ -1,0 +1,93 @@
+"""Reads a URL as the server does: finds its route, and prepares the read.
+
+What comes in: a URL, an engine, a context. What goes out: the query, the plan, and the values for its statements.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from querybuild.declarations.values import ValueFault
+from querybuild.errors import Errors, quoted, raise_all, resource_not_found
+from querybuild.parse import parse, split_pairs
+from querybuild.planning.context import Context, check_action
+from querybuild.query import Query
+from server.engine import Engine, PreparedRead, ReadShape
+from server.errors import MethodNotAllowed, RouteNotFound
+from server.execution.arguments import Arguments
+from server.http.target import canonical_path, read_target
+from server.routes import Route, Shape, below_prefix, match_route
+from server.settings import StartError
+
+KINDS: dict[Shape, Literal["collection", "resource", "related", "linkage"]] = {
+    Shape.COLLECTION: "collection",
+    Shape.RESOURCE: "resource",
+    Shape.RELATED: "related",
+    Shape.RELATIONSHIP: "linkage",
+}
+
+
+class AskedRead(msgspec.Struct, frozen=True, eq=False):
+    """A read that a URL asks for. sent: the values for its statements."""
+
+    route: Route
+    shape: ReadShape
+    query: Query
+    prepared: PreparedRead
+    sent: Arguments
+
+
+def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
+    """Prepare the read of a URL, with or without scheme and host. Raises ApiError for what the server would refuse, and
+    StartError for what is no read of resources."""
+    path, _, query_string = _target(url).partition("?")
+    route = _route(path, engine)
+    kind = KINDS.get(route.shape)
+    if kind is None or route.resource is None:
+        raise StartError(f"{path} reads no resources: name a collection, a resource or a relationship")
+    method = route.methods.get("GET")
+    if method is None:
+        raise MethodNotAllowed(f"GET is not allowed here; allowed are {', '.join(route.methods)}.", list(route.methods))
+    shape = ReadShape(kind, route.resource, route.relationship, accepts=method.accepts)
+    path_id = None if kind == "collection" else _path_id(route, shape)
+    check_action(shape.resource, "read", context)
+    if shape.relationship is not None:
+        check_action(engine.catalog.target(shape.relationship), "read", context)
+    prepared = engine.prepare_read(shape, query_string, context)
+    errors = Errors()
+    query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)
+    raise_all(errors)
+    return AskedRead(route, shape, query, prepared, Arguments(prepared.values, context.values, path_id))
+
+
+def _target(url: str) -> str:
+    """Return the path and the query of a URL, encoded as in a request. Raises StartError."""
+    # A client sends UTF-8, and no fragment.
+    url = url.partition("#")[0].encode().decode("latin-1")
+    if url.startswith("/"):
+        return url
+    try:
+        return read_target(url)[1]
+    except ValueError:
+        raise StartError(f"{url} is no URL of this server: expected a path such as '/users?sort=age'") from None
+
+
+def _route(path: str, engine: Engine) -> Route:
+    """Return the route of a path. Raises RouteNotFound."""
+    canonical = canonical_path(path)
+    if canonical is not None and engine.settings.path_prefix:
+        canonical = below_prefix(canonical, engine.settings.path_prefix)
+    route = None if canonical is None else match_route(canonical, engine.catalog, engine.fixed_paths)
+    if route is None:
+        raise RouteNotFound(f"There is nothing at {quoted(path)}.")
+    return route
+
+
+def _path_id(route: Route, shape: ReadShape) -> object:
+    try:
+        found: object = shape.resource.id_type.read(route.id)
+    except ValueFault:
+        raise resource_not_found(shape.resource.type, route.id) from None
+    return found

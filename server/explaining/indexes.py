@@ -1,0 +1,26 @@
+"""Chooses, of the indexes that the declarations suggest, those that would help one read.
+
+It must not know: connections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from server.explaining.running import ExplainedStatement
+from server.schema.index_advisor import Suggestion
+
+
+def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedStatement]) -> list[Suggestion]:
+    """Return the suggestions for tables whose rows a statement finds without a condition on an index, if its conditions
+    or sort keys have their first column."""
+    return [one for one in suggestions if any(_helps(one, statement) for statement in statements)]
+
+
+def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
+    if not any(not scan.has_condition and scan.table == suggestion.table for scan in statement.scans):
+        return False
+    # PostgreSQL quotes only the names that need it.
+    column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$])")
+    return any(column.search(expression) for expression in statement.expressions)

@@ -1,0 +1,168 @@
+"""Runs a read in a transaction that is rolled back, and asks PostgreSQL how it executes each statement.
+
+What comes in: a read, and a connection that nothing else uses. What goes out: each statement that the server would
+send, with its values, PostgreSQL's plan, and the tables that it reads as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from asyncpg.connection import LoggedQuery
+
+from querybuild.errors import ApiError, release_frames, resource_not_found
+from querybuild.planning.rows import nodes
+from server.engine import Engine
+from server.execution.execute import execute_read
+from server.explaining.asked import AskedRead
+from server.postgres.connection import Connection
+from server.postgres.database import Database
+from server.postgres.pooler import SESSION, milliseconds
+
+Result = TypeVar("Result")
+
+EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS) "
+EXPLAIN_AS_JSON = "EXPLAIN (VERBOSE, FORMAT JSON) "
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """What a plan says of one table. has_condition: whether its rows are found by a condition on an index. Otherwise
+    PostgreSQL reads all of them, or all up to a limit."""
+
+    table: str
+    has_condition: bool
+
+
+class ExplainedStatement(msgspec.Struct, frozen=True):
+    """A statement of a read. plan: the lines of EXPLAIN. scans: the tables that it reads. expressions: the conditions
+    and the sort keys in the plan, as PostgreSQL writes them."""
+
+    name: str
+    sql: str
+    values: Sequence[Any]
+    plan: tuple[str, ...]
+    scans: tuple[Scan, ...]
+    expressions: tuple[str, ...]
+
+
+class Explained(msgspec.Struct, frozen=True, eq=False):
+    """The statements of a read. error: what the server would answer instead of a document."""
+
+    statements: tuple[ExplainedStatement, ...]
+    error: ApiError | None
+    is_stream: bool
+
+
+class _OneConnection(Database):
+    """Runs reads on one connection, inside its transaction. It has no pool."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def read(
+        self,
+        work: Callable[[Connection], Awaitable[Result]],
+        *,
+        is_snapshot: bool,
+        timeout_seconds: float | None = None,
+    ) -> Result:
+        """Run the work in a savepoint, so that the transaction can be used after an error."""
+        async with self._connection.transaction():
+            return await work(self._connection)
+
+
+async def explain_read(connection: Connection, asked: AskedRead, engine: Engine) -> Explained:
+    """Run the read, and explain its statements, in a read-only transaction that is rolled back."""
+    transaction = connection.transaction(isolation="repeatable_read", readonly=True)
+    await transaction.start()
+    try:
+        timeout = milliseconds(engine.settings.statement_timeout_seconds)
+        for name, value in {**SESSION, "statement_timeout": timeout}.items():
+            await connection.execute("SELECT set_config($1, $2, true)", name, str(value).strip("'"))
+        sent, error, is_stream = await _run(connection, asked, engine)
+        names = _names(asked)
+        named = [(names.get(sql, "other"), sql, values) for sql, values in sent]
+        if is_stream:
+            named += _stream_statements(asked, engine)
+        statements = [await _explain(connection, *one) for one in named]
+    finally:
+        await transaction.rollback()
+    return Explained(tuple(statements), error, is_stream)
+
+
+async def _run(
+    connection: Connection, asked: AskedRead, engine: Engine
+) -> tuple[list[tuple[str, Sequence[Any]]], ApiError | None, bool]:
+    """Return the statements that the server sends, with their values, its error, and whether it would send a stream."""
+    sent: list[tuple[str, Sequence[Any]]] = []
+
+    def note(query: LoggedQuery) -> None:
+        # asyncpg looks up types that are new to the connection.
+        if query.query.startswith(("SELECT ", "WITH ", "(")) and "typeinfo_tree" not in query.query:
+            sent.append((query.query, query.args))
+
+    connection.add_query_logger(note)
+    error: ApiError | None = None
+    prepared, is_stream = asked.prepared, False
+    try:
+        result = await execute_read(_OneConnection(connection), prepared, asked.sent, engine)
+        is_stream = result.has_more and prepared.is_unpaginated
+        if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
+            error = resource_not_found(asked.shape.resource.type, asked.route.id)
+    except ApiError as found:
+        release_frames(found)
+        error = found
+    finally:
+        # asyncpg calls loggers in the next turn of the loop.
+        await asyncio.sleep(0)
+        connection.remove_query_logger(note)
+    return sent, error, is_stream
+
+
+def _stream_statements(asked: AskedRead, engine: Engine) -> Iterator[tuple[str, str, Sequence[Any]]]:
+    """Return the name of each statement that a stream reads in pieces, with its text and its values."""
+    for part in (parts := engine.prepare_stream(asked.prepared).statements.parts):
+        name = "all primary rows" if part is parts[0] else f"all included rows of {part.node.resource.type}"
+        yield name, part.rows.sql, asked.sent.of(part.rows)
+
+
+def _names(asked: AskedRead) -> dict[str, str]:
+    """Return what each statement of a read is for, by its text."""
+    statements, names = asked.prepared.ready.statements, dict[str, str]()
+    for (_, branch), statement in zip(list(nodes(asked.prepared.plan.node))[1:], statements.branches, strict=True):
+        if statement is not None and branch is not None:
+            names[statement.sql] = f"rows of {branch.relationship.name}"
+    for name, one in (
+        ("the resource of the path", statements.parent),
+        ("total", statements.count),
+        ("first rows", statements.first),
+        ("primary rows", statements.primary),
+    ):
+        if one is not None:
+            names[one.sql] = name
+    return names
+
+
+async def _explain(connection: Connection, name: str, sql: str, values: Sequence[Any]) -> ExplainedStatement:
+    plan = tuple([str(row[0]) for row in await connection.fetch(EXPLAIN + sql, *values)])
+    found = await connection.fetchval(EXPLAIN_AS_JSON + sql, *values)
+    root = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
+    scans, expressions = list[Scan](), list[str]()
+    for node in _plan_nodes(root):
+        if "Relation Name" in node:
+            table = f"{node['Schema']}.{node['Relation Name']}"
+            scans.append(Scan(table, "Index Cond" in node or "Recheck Cond" in node))
+        for key, value in node.items():
+            if key.endswith((" Cond", "Filter", "Sort Key", "Group Key")):
+                expressions += value if isinstance(value, list) else [value]
+    return ExplainedStatement(name, sql, values, plan, tuple(dict.fromkeys(scans)), tuple(expressions))
+
+
+def _plan_nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for below in node.get("Plans", ()):
+        yield from _plan_nodes(below)

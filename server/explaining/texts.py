@@ -1,0 +1,224 @@
+"""Describes queries, plans, statements and values for people.
+
+It must not know: connections, settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, assert_never
+
+from querybuild.planning.plan import (
+    Branch,
+    ColumnRef,
+    Condition,
+    CustomTest,
+    Exists,
+    IdIs,
+    InScope,
+    Logic,
+    Node,
+    OrderKey,
+    ReadPlan,
+    Rows,
+    Slot,
+    Test,
+)
+from querybuild.query import FieldFilter, FilterNode, Group, Page, Query, RelationFilter
+
+SHOWN_CHARACTERS = 200
+"""Longer values are cut."""
+
+_TOKEN = re.compile(
+    r"""(?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*' ) | (?P<paren> [()] )
+      | (?P<clause> \b(?:FROM|WHERE|ORDER\ BY|LIMIT|OFFSET|GROUP\ BY|LEFT\ JOIN|JOIN|UNION\ ALL)\b )""",
+    re.VERBOSE,
+)
+
+
+# the query
+
+
+def query_lines(query: Query, *, has_pages: bool) -> Iterator[str]:
+    """Describe a query: a line for each part that was sent, and one for the page."""
+    for one in query.filter:
+        yield f"filter   {filter_text(one)}"
+    if query.sort:
+        yield "sort     " + ", ".join(("-" if key.is_descending else "") + key.path for key in query.sort)
+    if query.include is not None:
+        yield "include  " + (", ".join(".".join(path) for path in query.include) or "nothing")
+    for name, fields in query.fields.items():
+        yield f"fields   {name}: {', '.join(fields) or 'none'}"
+    if has_pages:
+        yield f"page     {_page_text(query.page)}"
+
+
+def filter_text(node: FilterNode) -> str:
+    """Describe a filter on one line."""
+    match node:
+        case FieldFilter(name=name, op=op, field=None, val=val):
+            return f"{name} {op} {value_text(val)}"
+        case FieldFilter(name=name, op=op, field=field):
+            return f"{name} {op} the field {field}"
+        case RelationFilter(name=name, op=op, items=()):
+            return f"{name} {op} a related row"
+        case RelationFilter(name=name, op=op, items=items):
+            return f"{name} {op} ({' and '.join(map(filter_text, items))})"
+        case Group(op="not", items=(item,)):
+            return f"not ({filter_text(item)})"
+        case Group(op=op, items=items):
+            return "(" + f" {op} ".join(map(filter_text, items)) + ")"
+        case _:
+            assert_never(node)
+
+
+def _page_text(page: Page) -> str:
+    size = f"{page.size} rows" if page.size else "all rows"
+    place = f" after row {page.offset}" if page.offset else ""
+    if page.cursor:
+        place = f" {'before' if page.is_before else 'after'} the row of the cursor"
+    return f"{size}{place}, total {page.total}"
+
+
+# the plan
+
+
+def plan_lines(plan: ReadPlan) -> Iterator[str]:
+    """Describe a plan: the rows of each node, with their conditions, indented below their parents."""
+    if plan.scope is not None and plan.scope.rows is not None:
+        yield f"{_rows_name(plan.scope.rows)}: the resource of the path"
+        yield from _conditions_lines(plan.scope.rows)
+    yield from _node_lines(plan.node, None, "")
+
+
+def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]:
+    yield f"{indent}{_rows_name(node.rows)}: {'primary rows' if branch is None else _branch_text(branch)}"
+    names = ("id", *(one.name for one in node.read), *node.keys)
+    yield f"{indent}    columns   {', '.join(names)}"
+    for line in _conditions_lines(node.rows):
+        yield indent + line
+    for computed in node.computed:
+        yield f"{indent}    computed  {computed.name}, in Python"
+    for below in node.branches:
+        yield from _node_lines(below.node, below, f"{indent}    ")
+
+
+def _branch_text(branch: Branch) -> str:
+    shown = "included" if branch.is_included else "linkage"
+    if not branch.needs_rows:
+        how = "from the keys of the rows above"
+    elif branch.is_joined:
+        how = "joined to the rows above"
+    else:
+        how = "in the primary statement" if branch.is_united else "in a statement of its own"
+    return f"{shown} by {branch.relationship.name}, {how}"
+
+
+def _rows_name(rows: Rows) -> str:
+    table = f"{rows.resource.schema}.{rows.resource.table}" if rows.resource.schema else rows.resource.table
+    return f"{rows.resource.type} ({table} as {rows.alias})"
+
+
+def _conditions_lines(rows: Rows) -> Iterator[str]:
+    """Describe which rows are read, and in which order."""
+    if rows.parent:
+        yield f"    attached  {_attached_text(rows)}"
+    for criterion in rows.criteria:
+        yield f"    rule      {condition_text(criterion)}"
+    for condition in rows.conditions:
+        yield f"    where     {condition_text(condition)}"
+    for joined in rows.joins:
+        yield f"    joins     {_rows_name(joined)}: {_attached_text(joined)}"
+    if rows.keyset is not None:
+        yield "    begins    after the row of the cursor"
+    if rows.order:
+        yield f"    order     {', '.join(map(_order_text, rows.order))}"
+
+
+def _attached_text(rows: Rows) -> str:
+    through = rows.through
+    if through is None:
+        return " and ".join(f"{rows.parent}.{theirs} = {rows.alias}.{own}" for theirs, own in rows.pairs)
+    near = [f"{rows.parent}.{theirs} = {through.alias}.{own}" for theirs, own in through.near]
+    far = [f"{through.alias}.{theirs} = {rows.alias}.{own}" for theirs, own in through.far]
+    return f"{' and '.join(near + far)}, through {through.link.table}"
+
+
+def _order_text(key: OrderKey) -> str:
+    return _column_text(key.column) + (" descending" if key.is_descending else "")
+
+
+def condition_text(condition: Condition) -> str:
+    """Describe a condition on one line. Values are slots: where each comes from."""
+    match condition:
+        case Test(operator=operator, left=left, right=right, form=form, slots=slots):
+            value = {"null": "null", "field": "" if right is None else _column_text(right)}.get(form)
+            return f"{_column_text(left)} {operator.name} {value or ', '.join(map(_slot_text, slots))}"
+        case CustomTest(operator=custom, left=left, slot=slot):
+            return f"{_column_text(left)} {custom.name} {_slot_text(slot)}"
+        case Logic(op="not", items=(item,)):
+            return f"not ({condition_text(item)})"
+        case Logic(op=op, items=items):
+            return "(" + f" {op} ".join(map(condition_text, items)) + ")" if items else str(op == "and").lower()
+        case Exists(rows=rows):
+            inner = " and ".join(map(condition_text, rows.all_conditions))
+            return f"there is {_rows_name(rows)} with {_attached_text(rows)}" + (f" and {inner}" if inner else "")
+        case IdIs(alias=alias, column=column):
+            return f"{alias}.{column} = the id of the path"
+        case InScope(scope=scope):
+            return f"related to the {scope.parent.type} of the path by {scope.relationship.name}"
+        case _:
+            assert_never(condition)
+
+
+def _column_text(column: ColumnRef) -> str:
+    return f"{column.alias}.{column.attribute.name}"
+
+
+def _slot_text(slot: Slot) -> str:
+    names = {"request": "a value of the request", "context": "a value of the principal", "path": "the id of the path"}
+    return names.get(slot.source, slot.source)
+
+
+# statements
+
+
+def sql_lines(sql: str) -> list[str]:
+    """Break a statement before its clauses, outside of parentheses.
+
+    >>> sql_lines('SELECT "a" FROM "t" WHERE EXISTS (SELECT FROM "u") ORDER BY "a"')
+    ['SELECT "a"', 'FROM "t"', 'WHERE EXISTS (SELECT FROM "u")', 'ORDER BY "a"']
+    """
+    lines, begin, depth = [], 0, 0
+    for token in _TOKEN.finditer(sql):
+        if token["paren"] is not None:
+            depth += 1 if token[0] == "(" else -1
+        elif token["clause"] is not None and not depth and not sql[: token.start()].endswith("LEFT "):
+            lines.append(sql[begin : token.start()].rstrip())
+            begin = token.start()
+    lines.append(sql[begin:])
+    return [line for line in lines if line]
+
+
+def parameter_lines(values: Sequence[Any]) -> list[str]:
+    """Return a line for each parameter of a statement."""
+    return [f"${number} = {value_text(value)}" for number, value in enumerate(values, 1)]
+
+
+def value_text(value: Any) -> str:
+    """Describe a value, shortened.
+
+    >>> value_text("O'Hara"), value_text(None), value_text([1, None])
+    ("'O''Hara'", 'null', '[1, null]')
+    """
+    if isinstance(value, str):
+        text = "'" + value.replace("'", "''") + "'"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(map(value_text, value[:SHOWN_CHARACTERS]))}]"
+    elif value is None or isinstance(value, bool):
+        text = str(value).lower().replace("none", "null")
+    else:
+        text = str(value)
+    shown = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
