@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
-from server.settings.groups import Setting
+from server.settings.groups import ACCESS, Setting
 from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 
 log = logging.getLogger("server")
@@ -32,6 +32,9 @@ Read = Callable[[], Loaded]
 
 FOLDER = Path(__file__).parents[1]
 """The folder of the server's packages: a clone of the repository, or the installed packages."""
+
+OF_COMMANDS = [setting for setting in SETTINGS if setting.is_of_commands]
+OF_TOKENS = [setting for setting in SETTINGS if setting.group == ACCESS]
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -76,22 +79,20 @@ def _command(
     run: Callable[..., int | None],
     help: str,
     own: Sequence[click.Parameter] = (),
-    *,
-    is_whole: bool = False,
+    flags: Sequence[Setting] = OF_COMMANDS,
 ) -> click.Command:
     """Return a command. run: is called with a function that reads the settings, and with the command's own parameters.
-    Returns the exit code. own: these parameters. is_whole: whether every setting is a flag of the command. Otherwise
-    only those of `is_of_commands` are."""
+    Returns the exit code. own: these parameters. flags: the settings that are flags of the command."""
     config = click.Option(
         [CONFIG_FLAG, "config"], metavar="PATH", help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]"
     )
-    options = [SettingOption(setting) for setting in SETTINGS if is_whole or setting.is_of_commands]
+    options = [SettingOption(setting) for setting in flags]
 
     def callback(config: str | None, **given: object) -> None:
         others = {parameter.name: given.pop(parameter.name) for parameter in own if parameter.name is not None}
         with plain_errors():
-            flags = {name: flag for name, flag in given.items() if flag is not None}
-            sys.exit(run(lambda: load(flags, os.environ, config), **others) or 0)
+            sent = {name: flag for name, flag in given.items() if flag is not None}
+            sys.exit(run(lambda: load(sent, os.environ, config), **others) or 0)
 
     return SettingsCommand(
         name,
@@ -191,10 +192,31 @@ def _is_clone(folder: Path) -> bool:
 
 
 FILE = click.Argument(["file"])
+TOKEN_OPTIONS = (
+    click.Option(["--development"], is_flag=True, help="Confirm that the token is for development. It is required."),
+    click.Option(["--subject"], required=True, metavar="NAME", help="The sub of the token."),
+    click.Option(["--role"], multiple=True, metavar="NAME", help="A role; may be repeated."),
+    click.Option(["--scope"], multiple=True, metavar="NAME", help="A scope; may be repeated."),
+    click.Option(
+        ["--claim"],
+        multiple=True,
+        metavar="NAME=JSON",
+        help="A further claim, with its value as JSON; may be repeated.",
+    ),
+    click.Option(["--secret-file"], metavar="FILE", help="The secret, if it is not that of auth_secret_file."),
+    click.Option(
+        ["--expires-in"],
+        type=click.IntRange(1, 366 * 86_400),
+        default=3600,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long the token is valid.",
+    ),
+)
 MAIN_COMMANDS = (
-    _command("serve", _serve, "Answer requests until a signal ends it.", is_whole=True),
+    _command("serve", _serve, "Answer requests until a signal ends it.", flags=SETTINGS),
     _command("seed", _runs("seed"), "Load the sample rows into an empty database."),
-    _command("settings", _print_settings, "Print the settings in effect, and their sources.", is_whole=True),
+    _command("settings", _print_settings, "Print the settings in effect, and their sources.", flags=SETTINGS),
     _command(
         "check",
         _runs("check"),
@@ -218,6 +240,13 @@ MAIN_COMMANDS = (
         _runs("dump"),
         "Write the whole embedded database into a FILE, or - for standard output.",
         [FILE],
+    ),
+    _command(
+        "token",
+        _runs("token"),
+        "Print a token for development, signed with the secret of the settings auth_secret_file and auth_audience.",
+        TOKEN_OPTIONS,
+        OF_TOKENS,
     ),
     _command("restore", _runs("restore"), "Fill an empty embedded database from a dump.", [FILE]),
 )

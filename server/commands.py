@@ -159,11 +159,11 @@ def _print_checked(found: Checked) -> None:
 def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:
     """Print the stages of a read. claims: a file with the claims of the principal. The exit code is 1 if the server
     would answer with an error."""
-    catalog = declarations(settings).catalog
+    declared = declarations(settings)
     principal = ANONYMOUS if claims is None else principal_of_file(Path(claims), settings)
 
     async def work(connection: Any, _: str) -> Report:
-        return await explain_url(connection, settings, catalog, url, principal)
+        return await explain_url(connection, settings, declared.catalog, url, principal, declared.authenticate)
 
     report = _with_connection(settings, work)
     for section in report.sections:
@@ -174,6 +174,40 @@ def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:
     for error in report.errors:
         click.echo(f"Error: {error}", err=True)
     return int(bool(report.errors))
+
+
+def token(
+    settings: Settings,
+    *,
+    development: bool,
+    subject: str,
+    role: tuple[str, ...],
+    scope: tuple[str, ...],
+    claim: tuple[str, ...],
+    secret_file: str | None,
+    expires_in: int,
+) -> None:
+    """Print a token for development."""
+    if not development:
+        raise StartError(
+            "who has the secret can be anybody: tokens of this command are for development, and it wants --development"
+        )
+    # Imported here: PyJWT and the cryptography behind it take 20 MB and 50 ms.
+    from server.authentication.development import Asked, sign_token
+
+    asked = Asked(subject, role, scope, dict(map(_claim, claim)), expires_in)
+    print(sign_token(asked, settings, None if secret_file is None else Path(secret_file)))
+
+
+def _claim(text: str) -> tuple[str, Any]:
+    """Read `name=json`. Raises StartError."""
+    name, mark, value = text.partition("=")
+    try:
+        if name and mark:
+            return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        pass
+    raise StartError(f"--claim {text!r}: expected a name and JSON, such as 'level=3' or 'tenant=\"acme\"'")
 
 
 def dump(settings: Settings, file: str) -> None:

@@ -10,8 +10,10 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.errors import ApiError, Several
 from querybuild.principal import Principal
+from server.authentication.authenticator import Authenticator, Custom
+from server.authentication.claims import verified
 from server.engine import Engine
-from server.errors import row_of
+from server.errors import InvalidToken, row_of
 from server.explaining.asked import AskedRead, read_url
 from server.explaining.indexes import helpful
 from server.explaining.running import Explained, ExplainedStatement, explain_read
@@ -48,17 +50,21 @@ def principal_of_file(path: Path, settings: Settings) -> Principal:
         raise StartError(f"{path} is no JSON: {error}") from None
     if not isinstance(claims, dict):
         raise StartError(f"{path}: expected a JSON object, the claims of a token")
-    raise StartError("not yet")
+    try:
+        return verified(claims, str(claims.get("iss", "")), settings.auth_roles_claim, 0.0).principal
+    except InvalidToken as error:
+        raise StartError(f"{path}: {error.detail}") from None
 
 
 async def explain(
-    connection: Connection, settings: Settings, catalog: Catalog, url: str, principal: Principal
+    connection: Connection, settings: Settings, catalog: Catalog, url: str, principal: Principal, custom: Custom | None
 ) -> Report:
-    """Explain the read of a URL for a principal. It only reads. Raises StartError."""
+    """Explain the read of a URL for a principal. It only reads. custom: the function AUTHENTICATE, which is not called.
+    Raises StartError."""
     schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
     if schema.faults:
         raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
-    engine = Engine(settings, catalog, schema)
+    engine = Engine(settings, catalog, schema, Authenticator(settings, custom=custom))
     # Nothing of this is for the logs.
     quiet = msgspec.structs.replace(settings, audit_log=None, tracing=False, slow_statement_seconds="off")
     connection.on_open(Telemetry(quiet))
@@ -66,6 +72,8 @@ async def explain(
         asked = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
         return Report((), tuple(_error_lines(error)))
+    finally:
+        engine.authenticator.close()
     explained = await explain_read(connection, asked, engine)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
     sections = _sections(asked, explained, suggestions)

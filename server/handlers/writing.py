@@ -13,6 +13,7 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.changes import written_relationships
+from querybuild.principal import ANONYMOUS
 from querybuild.query import Change
 from serializers.compound import identifier_encoder
 from serializers.decode import decode_resource_document
@@ -113,10 +114,8 @@ class AuditedHandler(ReadingHandler):
     def _record(self, targets: Sequence[Target], outcome: str) -> bool:
         """Write a line for each resource. Return whether they are in the audit log."""
         assert self.audit is not None
-        # A request may be refused before it is known who has sent it.
-        context = vars(self).get("context")
-        principal = None if context is None or context.principal.is_anonymous else context.principal
-        subject, issuer = (None, None) if principal is None else (principal.subject, principal.issuer)
+        principal = self.principal
+        subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer)
         now = iso_time(time.time())
         return self.audit.add(
             [

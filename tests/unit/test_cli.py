@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, object]]] = {
     "serve": (["serve"], {}),
     "seed": (["seed"], {}),
     "check": (["check", "--json"], {"as_json": True}),
+    "explain": (["explain", "/users", "--as", "claims.json"], {"url": "/users", "claims": "claims.json"}),
     "dump": (["dump", "-"], {"file": "-"}),
     "restore": (["restore", "/a/dump"], {"file": "/a/dump"}),
     "migrate_up": (["migrate", "up", "--dry-run"], {"dry_run": True}),
@@ -32,7 +33,18 @@ COMMANDS: dict[str, tuple[list[str], dict[str, object]]] = {
     "migrate_verify": (["migrate", "verify"], {}),
     "migrate_new": (["migrate", "new", "add prices"], {"name": "add prices"}),
 }
+TOKEN = {
+    "development": False,
+    "subject": "ann",
+    "role": (),
+    "scope": (),
+    "claim": (),
+    "secret_file": None,
+    "expires_in": 3600,
+}
 DEFAULTS = {
+    "explain": (["explain", "/users"], {"url": "/users", "claims": None}),
+    "token": (["token", "--subject", "ann"], TOKEN),
     "check": (["check"], {"as_json": False}),
     "migrate_up": (["migrate", "up"], {"dry_run": False}),
     "migrate_status": (["migrate", "status"], {"check": False}),
@@ -48,7 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     def noting(name: str) -> Callable[..., None]:
         return lambda settings, *_, **own: called.append((name, settings, own))
 
-    put_functions(monkeypatch, {name: noting(name) for name in COMMANDS})
+    put_functions(monkeypatch, {name: noting(name) for name in COMMANDS | DEFAULTS})
     return called
 
 
@@ -94,13 +106,27 @@ def test_a_command_without_own_flags(name: str, calls: list[Call]) -> None:
     assert calls == [(name, Settings(), own)]
 
 
+def test_the_parameters_of_a_token(calls: list[Call]) -> None:
+    arguments = ["--role", "a", "--role", "b", "--scope", "s", "--claim", "x=1", "--claim", 'y="z"', "--development"]
+    paths = ["--secret-file", "/s", "--expires-in", "60", "--auth-audience", "api"]
+    assert invoke("token", "--subject", "ann", *arguments, *paths) == (0, "", "")
+    own = {"development": True, "role": ("a", "b"), "scope": ("s",), "claim": ("x=1", 'y="z"'), "secret_file": "/s"}
+    assert calls == [("token", Settings(auth_audience="api"), TOKEN | own | {"expires_in": 60})]
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_the_result_of_a_command_is_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put_functions(monkeypatch, {"migrate_verify": lambda settings: code})
     assert invoke("migrate", "verify") == (code, "", "")
 
 
-@pytest.mark.parametrize("arguments", [["dump"], ["restore"], ["migrate", "new"], ["dump", "a", "b"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["dump"], ["restore"], ["migrate", "new"], ["dump", "a", "b"], ["explain"], ["token"]),
+        ["token", "--subject", "ann", "--expires-in", "0"],
+    ],
+)
 def test_a_command_that_lacks_an_argument_is_exit_code_2(arguments: list[str], calls: list[Call]) -> None:
     assert invoke(*arguments).exit_code == 2
     assert calls == []
@@ -171,11 +197,13 @@ def test_help_of_the_program() -> None:
         "bench",
         "check",
         "dump",
+        "explain",
         "migrate",
         "restore",
         "seed",
         "serve",
         "settings",
+        "token",
     ]
     commands = invoke("migrate", "--help").stdout.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in commands] == ["new", "status", "up", "verify"]
