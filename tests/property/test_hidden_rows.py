@@ -105,7 +105,7 @@ def without_hidden(rows: Rows, hides: Hides) -> Rows:
     return visible
 
 
-def nullable(catalog: Catalog, hides: Hides) -> Catalog:
+def nullable(catalog: Catalog, hides: Mapping[str, Any]) -> Catalog:
     """Return the catalog with nullable keys to all types with hidden rows."""
     return Catalog(
         [msgspec.structs.replace(one, relationships=_nullable(one)) if one.type in hides else one for one in catalog]
