@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from server.resources import built_in
+from tests.property.mutations import mutate
 from tests.property.rows import make_rows, store
 from tests.property.served import Target, served
 from tests.variables import VARIABLES
@@ -29,7 +30,12 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[*_CHECKS, HealthCheck.filter_too_much],
 )
+# The first failure is enough.
+settings.register_profile("mutation", settings.get_profile("suite"), phases=[Phase.generate])
 settings.load_profile(VARIABLES.get("WATERSPOUT_HYPOTHESIS", "suite"))
+if "WATERSPOUT_MUTATION" in VARIABLES:
+    settings.load_profile("mutation")
+    mutate(VARIABLES["WATERSPOUT_MUTATION"])
 
 
 @pytest.fixture(scope="module")

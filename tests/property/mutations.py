@@ -1,0 +1,100 @@
+"""Removes the rules from one place at a time, and checks that the property tests fail: `python -m
+tests.property.mutations`. A place is a function that opens rows, or that asks what the principal may do.
+
+What comes in: nothing, or names of places. What goes out: a line for each place, and 1 if the tests passed without one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.variables import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+TESTS = ("tests/property/test_rules.py", "tests/property/test_hidden_rows.py")
+ALL = "all"
+"""In place of a place: nothing is removed, and the places are written into a file."""
+
+
+def place_of(skipped: set[str]) -> str:
+    """Return the function that has called, such as `planner.py:_branch_rows`. skipped: files that only pass it on."""
+    frame = sys._getframe(2)
+    while Path(frame.f_code.co_filename).name in skipped:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
+
+
+def mutate(mutation: str) -> None:
+    """Remove the rules from a place in this process. mutation: such as `open_rows@planner.py:_branch_rows`."""
+    from querybuild.planning import changes, conditions, rowsets
+    from server import engine
+    from server.execution import answers
+    from server.handlers import reading
+
+    def without_criteria(rows: Any) -> Any:
+        return msgspec.structs.replace(rows, criteria=())
+
+    _patch(mutation, "open_rows", (rowsets, conditions), without_criteria, {"rowsets.py"})
+    _patch(mutation, "hides", (conditions, engine, answers), lambda _: False, set())
+    _patch(mutation, "check_action", (engine, reading, changes), None, set())
+    _patch(mutation, "view_of", (engine.Engine,), None, {"identifying.py"})
+
+
+def _patch(
+    mutation: str,
+    name: str,
+    owners: tuple[Any, ...],
+    change: Callable[[Any], Any] | None,
+    skipped: set[str],
+) -> None:
+    """Change what a function returns, for its callers in one place. change: None if the function is not called at all:
+    then it returns None, or the declarations of the engine."""
+    function = next(getattr(owner, name) for owner in owners if hasattr(owner, name))
+
+    def changed(*arguments: Any, **named: Any) -> Any:
+        place = f"{name}@{place_of(skipped)}"
+        if mutation == ALL:
+            with Path(VARIABLES["WATERSPOUT_PLACES"]).open("a") as file:
+                file.write(place + "\n")
+        if place == mutation and change is None:
+            return getattr(arguments[0], "view", None)
+        found = function(*arguments, **named)
+        return change(found) if place == mutation and change is not None else found
+
+    for owner in owners:
+        if hasattr(owner, name):
+            setattr(owner, name, changed)
+
+
+def run(mutation: str, places: str = "") -> int:
+    """Run the property tests with a mutation. Return their exit code."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *TESTS]
+    variables = os.environ | {"WATERSPOUT_MUTATION": mutation, "WATERSPOUT_PLACES": places}
+    return subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+def main(mutations: list[str]) -> int:
+    if not mutations:
+        with tempfile.NamedTemporaryFile() as file:
+            assert run(ALL, file.name) == 0, "the tests fail without a mutation"
+            mutations = sorted(set(Path(file.name).read_text().split()))
+    survived = 0
+    for mutation in mutations:
+        code = run(mutation)
+        assert code in (0, 1), code
+        survived += code == 0
+        print("fails" if code else "PASSES", mutation, flush=True)
+    return int(survived > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
