@@ -141,6 +141,8 @@ def test_a_data_folder_with_a_database_url_is_a_warning(
         ("allowed_hosts", " * ", "*"),
         ("compression", "gzip", "gzip"),
         ("cache_control", "public,max-age=60", "public, max-age=60"),
+        ("auth_algorithms", "RS256, ES256,RS256", "RS256,ES256"),
+        ("auth_introspection_secret_file", "~/secret", Path.home() / "secret"),
         ("database_url", URL, URL),
         ("database_url", "postgres:///shop?host=/run/postgresql", "postgres:///shop?host=/run/postgresql"),
         ("database_url", "postgresql://ann:a%40b@[::1]:1,two:2/s", "postgresql://ann:a%40b@[::1]:1,two:2/s"),
@@ -161,6 +163,12 @@ DATABASE_FORM = "expected postgresql://user:password@host:port/database"
 PUBLIC_FORM = "expected an absolute URL such as https://api.example.org or https://example.org/api"
 PUBLIC_PLAIN = f"{PUBLIC_FORM}, without query and fragment, other characters percent-encoded"
 PUBLIC_BARE = f"{PUBLIC_FORM}, without user name and password: every link would show them"
+WEB_FORM = "expected a URL such as https://login.example.org/keys, without user name, password and fragment"
+ALGORITHMS = (
+    "expected names out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, HS256, HS384, HS512, "
+    "with commas between"
+)
+MIXED = "HS256, HS384 and HS512 are not accepted together with algorithms of public keys"
 QUOTED = "percent-encode / ? # @ [ ] : in the password"
 
 
@@ -216,6 +224,20 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("allowed_hosts", "[::g]", f"{HOST_FORM}; not '[::g]'"),
         ("compression", "br", "expected off or gzip, not 'br'"),
         ("cache_control", "max-age", "max-age wants a number of seconds: max-age=60"),
+        ("auth_issuer", "id.example.org", f"{WEB_FORM}, not 'id.example.org'"),
+        ("auth_issuer", "https://id.example.org/?a", "an issuer has no query: 'https://id.example.org/?a'"),
+        ("auth_issuer", "https://ann:pw@id.example.org", f"{WEB_FORM}, not 'https://ann:pw@id.example.org'"),
+        ("auth_issuer", "https://id.example.org/#a", f"{WEB_FORM}, not 'https://id.example.org/#a'"),
+        ("auth_issuer", "https://", f"{WEB_FORM}, not 'https://'"),
+        ("auth_issuer", "https://id.example.org:99999", f"{WEB_FORM}, not 'https://id.example.org:99999'"),
+        ("auth_jwks", "ftp://id.example.org/keys", f"{WEB_FORM}, not 'ftp://id.example.org/keys'"),
+        ("auth_jwks", "file:///keys", f"{WEB_FORM}, not 'file:///keys'"),
+        ("auth_algorithms", "none", f"{ALGORITHMS}; not 'none'"),
+        ("auth_algorithms", "RS256,", f"{ALGORITHMS}; not ''"),
+        ("auth_algorithms", "rs256", f"{ALGORITHMS}; not 'rs256'"),
+        ("auth_algorithms", "HS256,RS256", MIXED),
+        ("auth_leeway_seconds", "-1", "expected a whole number from 0 to 300, not '-1'"),
+        ("auth_keys_hours", "0", "expected a number above 0 and up to 720, not '0'"),
         ("database_url", "", DATABASE_FORM),
         ("database_url", 7, "expected a text that is not empty"),
         ("database_url", f"mysql://ann:{SECRET}@db/shop", DATABASE_FORM),
@@ -307,10 +329,45 @@ def test_the_flag_config_beats_the_variable(tmp_path: Path) -> None:
             {"max_header_bytes": "16384"},
             "max_url_bytes (16384) must be below max_header_bytes (16384), which counts the URL too",
         ),
+        (
+            {"auth_jwks": "keys.json", "auth_secret_file": "secret", "auth_audience": "x"},
+            "auth_jwks and auth_secret_file exclude each other: tokens have either public keys or a secret",
+        ),
+        (
+            {"auth_issuer": "https://id.example.org"},
+            "auth_audience is missing: without it, tokens for other servers of the issuer would be accepted",
+        ),
+        (
+            {"auth_introspection_url": "https://id.example.org/ask", "auth_introspection_client_id": "x"},
+            "auth_introspection_url needs auth_introspection_client_id and auth_introspection_secret_file",
+        ),
+        (
+            {"auth_secret_file": "secret", "auth_audience": "x", "auth_algorithms": "RS256"},
+            "auth_algorithms: HS256, HS384 and HS512 are for auth_secret_file, and only they",
+        ),
+        (
+            {"auth_jwks": "keys.json", "auth_audience": "x", "auth_algorithms": "HS256"},
+            "auth_algorithms: HS256, HS384 and HS512 are for auth_secret_file, and only they",
+        ),
+        (
+            {"auth_issuer": "http://id.example.org", "auth_audience": "x"},
+            "auth_issuer must be https, unless its host is a loopback address or auth_allow_http is set",
+        ),
+        (
+            {"auth_jwks": "http://localhost.example.org/", "auth_audience": "x"},
+            "auth_jwks must be https, unless its host is a loopback address or auth_allow_http is set",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other(flags: dict[str, object], fault: str) -> None:
     assert faults_of(flags) == (fault,)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:9000", "127.8.8.8", "[::1]"])
+def test_an_issuer_on_this_machine_may_be_http(host: str) -> None:
+    assert load({"auth_issuer": f"http://{host}/realm", "auth_audience": "x"}, {}).settings.takes_tokens
+    given = {"auth_issuer": "http://id.example.org", "auth_audience": "x", "auth_allow_http": True}
+    assert load(given, {}).settings.takes_jwts
 
 
 def test_a_settings_error_is_a_start_error_with_one_line_for_each_fault() -> None:
