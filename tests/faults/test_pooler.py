@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
-import socket
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,54 +15,19 @@ from server.postgres.database import open_alone
 from server.settings import Settings, StartError
 from tests.faults.conftest import FAST, Serve, Shop
 from tests.faults.load import at_work, outcome_of, settled
+from tests.faults.pgbouncer import pgbouncer
 from tests.http.people import document
-from tests.variables import VARIABLES
-from tests.waiting import until, wait_until
+from tests.waiting import until
 
 RECOVERY_SECONDS = 2.0
-PROGRAM = VARIABLES.get("WATERSPOUT_TEST_PGBOUNCER") or shutil.which(
-    "pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
-)
-CONFIGURATION = """
-[databases]
-{database} = host=127.0.0.1 port={to} user=clerk
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-default_pool_size = 3
-query_wait_timeout = 1
-server_login_retry = 0.2
-"""
 POOLED: Any = {"pooler": "transaction"}
 
 
 @pytest.fixture
-def pooler(clerk: Shop, faults_folder: Path) -> Iterator[str]:
+def pooler(clerk: Shop) -> Iterator[str]:
     """Yield the URL of pgbouncer. It has three backends for all clients."""
-    if PROGRAM is None:
-        pytest.skip("pgbouncer is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    configuration, owner = faults_folder / "pgbouncer.ini", clerk.cluster.folder.stat()
-    configuration.write_text(CONFIGURATION.format(database=clerk.database, to=clerk.cluster.port, port=port))
-    # root may not run it.
-    user = owner.st_uid if os.geteuid() == 0 else None
-    process = subprocess.Popen([PROGRAM, "-q", str(configuration)], stderr=subprocess.DEVNULL, cwd="/", user=user)
-    try:
-        wait_until(lambda: is_listening(port) or process.poll() is not None)
-        assert process.poll() is None
-        yield clerk.url.replace(f":{clerk.cluster.port}/", f":{port}/")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+    with pgbouncer(clerk.cluster, clerk.database, "clerk") as port:
+        yield clerk.through(port)
 
 
 async def allow(clerk: Shop) -> None:
