@@ -6,7 +6,6 @@ Their values have slots of the source `context`, so all principals share the sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +19,7 @@ from querybuild.declarations.resource import Attribute, Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, shortened
 from querybuild.planning.conditions import ConditionPlanner, ReadValue
-from querybuild.planning.context import Access, Context
+from querybuild.planning.context import Context
 from querybuild.planning.plan import Condition, Slot
 from querybuild.planning.rowsets import ANY_ROW
 from querybuild.principal import Principal, claim_of
@@ -159,14 +158,3 @@ def principal_read(slot: int, val: Any, read: ReadValue, attribute: Attribute, a
     elif isinstance(val, Subject | Now) and arity != "one" and attribute.type.element is None:
         raise ValueFault("a list")
     return PrincipalRead(slot, val, read, column_type.name == "date")
-
-
-def context_of(
-    filters: Mapping[str, tuple[FilterNode, ...]], catalog: Catalog, limits: Limits, errors: list[ApiError]
-) -> Context:
-    """Return a context whose criteria are filters. filters: by resource type. Appends FilterError to errors.
-
-    The steps of these filters see all rows: the criteria of other resources do not apply to them."""
-    planner = CriteriaPlanner(catalog, limits, errors)
-    criteria = {name: planner.criteria(nodes, catalog.by_type[name]) for name, nodes in filters.items()}
-    return Context(Access(read=criteria), tuple(planner.values))

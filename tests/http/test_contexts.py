@@ -11,14 +11,13 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from querybuild.errors import ApiError
-from querybuild.filters import FilterReader
-from querybuild.planning.context import Context
-from querybuild.planning.criteria import context_of
-from querybuild.principal import ANONYMOUS, Principal
-from server.http.request import Request
+from server.engine import Engine, ReadShape
+from server.resources import built_in
+from server.routes import ON_MANY
 from tests.first_rows import set_first_rows
-from tests.http.conftest import Answer, Api
+from tests.http.conftest import Answer, Api, Serve
+from tests.principals import HEADER, principal, trust_headers
+from waterspout import SIGNED_IN, SUBJECT, Allow, Catalog, Principal, Resource
 
 GROUPS, USERS = 4, 12
 ROWS = f"""
@@ -27,21 +26,29 @@ ROWS = f"""
         SELECT 'first ' || n, 'last', n, 1 + n % {GROUPS} FROM generate_series(1, {USERS}) n;
     INSERT INTO computers (name, owner_id) SELECT 'computer ' || n, n FROM generate_series(1, {USERS}) n
 """
-RULES = {
-    "user": {"name": "group.id", "op": "eq", "val": "1"},
-    "group": {"name": "id", "op": "eq", "val": "1"},
-    "computer": {"name": "owner.group.id", "op": "eq", "val": "1"},
+OWN = {
+    "user": {"name": "group.id", "op": "eq", "val": SUBJECT},
+    "group": {"name": "id", "op": "eq", "val": SUBJECT},
+    "computer": {"name": "owner.group.id", "op": "eq", "val": SUBJECT},
 }
-"""The value stands for the principal's own group."""
+"""The subject of a principal is the id of its group."""
+
+
+def is_anonymous(principal: Principal) -> bool:
+    return principal.is_anonymous
+
+
+def with_rules(resource: Resource) -> Resource:
+    """Return the resource with rules: the anonymous may do everything, the others only with rows of their group."""
+    rules = (Allow(is_anonymous, "all"), Allow(SIGNED_IN, "all", rows=OWN.get(resource.type)))
+    return msgspec.structs.replace(resource, access=rules)
+
+
+CATALOG = Catalog([with_rules(resource) for resource in built_in()])
 
 
 def own_rows(group: int) -> list[str]:
     return [str(number) for number in range(1, USERS + 1) if 1 + number % GROUPS == group]
-
-
-def _authenticate(request: Request) -> Principal:
-    group = request.headers.get("X-Group")
-    return ANONYMOUS if group is None else Principal(subject=group)
 
 
 class Principals:
@@ -49,32 +56,20 @@ class Principals:
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        engine = api.app.engine
-        errors: list[ApiError] = []
-        nodes = {
-            name: FilterReader(engine.limits, errors).full("filter", json.dumps(one)) for name, one in RULES.items()
-        }
-        self._context = context_of(nodes, engine.catalog, engine.limits, errors)
-        assert not errors, errors
-        self.engine = engine
-        engine.authenticate = _authenticate
-        engine.context_of = self._context_of  # type: ignore[method-assign]
-
-    def _context_of(self, principal: Principal) -> Context:
-        if principal is ANONYMOUS:
-            return Context()
-        values = tuple([int(principal.subject)] * len(self._context.values))
-        return msgspec.structs.replace(self._context, values=values)
+        self.engine = api.app.engine
+        trust_headers(self.engine)
 
     async def get(self, group: int, path: str) -> Answer:
-        return await self.api.get(path, **{"X-Group": str(group)})
+        return await self.api.get(path, **{HEADER: principal(str(group))})
 
     async def write(self, group: int, method: str, path: str, document: Any = None) -> Answer:
-        return await self.api.request(method, path, document, headers={"X-Group": str(group)})
+        return await self.api.request(method, path, document, headers={HEADER: principal(str(group))})
 
 
 @pytest.fixture
-def principals(api: Api, io_loop: IOLoop) -> Principals:
+def principals(serve: Serve, database_url: str, io_loop: IOLoop) -> Principals:
+    api = serve(database_url, CATALOG)
+
     async def fill() -> None:
         for statement in ROWS.split(";"):
             await api.sql(statement)
@@ -140,6 +135,11 @@ async def test_principals_at_once_get_their_own_answers(principals: Principals) 
     assert [answer.ids for answer in answers] == [own_rows(group) for group in groups]
 
 
+def entries(engine: Engine) -> dict[str, int]:
+    """Return the numbers of entries of all caches, but that of query strings."""
+    return {name: len(cache) for name, cache in engine.caches.items() if name != "prepared_reads"}
+
+
 async def test_principals_share_the_entries_of_the_caches(principals: Principals) -> None:
     async def ask(group: int) -> None:
         await principals.get(group, "/users?include=computers&sort=age")
@@ -150,10 +150,27 @@ async def test_principals_share_the_entries_of_the_caches(principals: Principals
 
     for group in (1, 2, 2, 3):
         await ask(group)
-    before = {name: len(cache) for name, cache in principals.engine.caches.items() if name != "prepared_reads"}
-    misses = principals.engine.caches["compiled_reads"].misses
+    before, misses = entries(principals.engine), principals.engine.caches["compiled_reads"].misses
     for group in range(100, 150):
         await ask(group)
-    after = {name: len(cache) for name, cache in principals.engine.caches.items() if name != "prepared_reads"}
-    assert after == before
+    assert entries(principals.engine) == before
     assert principals.engine.caches["compiled_reads"].misses == misses
+
+
+async def test_thousands_of_subjects_add_no_entry_to_a_cache(principals: Principals) -> None:
+    engine = principals.engine
+    shape = ReadShape("collection", engine.catalog.by_type["user"], accepts=ON_MANY)
+
+    def prepare(subjects: range) -> set[int]:
+        accesses = set()
+        for number in subjects:
+            context = engine.context_of(Principal(subject=str(number), claims={"name": f"n{number}"}))
+            assert context.values == (number,) * 3
+            engine.prepare_read(shape, "include=computers,group&sort=group.name", context)
+            accesses.add(id(context.access))
+        return accesses
+
+    first = prepare(range(1, 3))
+    before = {name: len(cache) for name, cache in engine.caches.items()}
+    assert prepare(range(3, 5000)) == first
+    assert {name: len(cache) for name, cache in engine.caches.items()} == before
