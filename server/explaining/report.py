@@ -20,6 +20,7 @@ from server.explaining.running import Explained, ExplainedStatement, explain_rea
 from server.explaining.texts import parameter_lines, plan_lines, query_lines, sql_lines
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection
+from server.postgres.row_security.roles import Roles, roles_of
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_schema import read_live_schema
@@ -61,7 +62,7 @@ async def explain(
 ) -> Report:
     """Explain the read of a URL for a principal. It only reads. custom: the function AUTHENTICATE, which is not called.
     Raises StartError."""
-    schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only)
+    schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
     if schema.faults:
         raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
     engine = Engine(settings, catalog, schema, Authenticator(settings, custom=custom))
@@ -69,12 +70,13 @@ async def explain(
     quiet = msgspec.structs.replace(settings, audit_log=None, tracing=False, slow_statement_seconds="off")
     connection.on_open(Telemetry(quiet))
     try:
+        role = Roles(settings).of(principal) if settings.has_row_security else None
         asked = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
         return Report((), tuple(_error_lines(error)))
     finally:
         engine.authenticator.close()
-    explained = await explain_read(connection, asked, engine)
+    explained = await explain_read(connection, asked, engine, role)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
     sections = _sections(asked, explained, suggestions)
     return Report(tuple(sections), () if explained.error is None else tuple(_error_lines(explained.error)))

@@ -14,14 +14,18 @@ from typing import Any, TypeVar
 import msgspec
 from asyncpg.connection import LoggedQuery
 
-from querybuild.errors import ApiError, release_frames, resource_not_found
+from querybuild.errors import ApiError, raise_as, release_frames, resource_not_found
 from querybuild.planning.rows import nodes
 from server.engine import Engine
+from server.errors import MissingPrivilege
 from server.execution.execute import execute_read
 from server.explaining.asked import AskedRead
 from server.postgres.connection import Connection
 from server.postgres.database import Database
+from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
+from server.postgres.row_security.roles import SET_ROLE, RequestRole
+from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
 
@@ -49,6 +53,15 @@ class ExplainedStatement(msgspec.Struct, frozen=True):
     expressions: tuple[str, ...]
 
 
+class _Sent(msgspec.Struct, frozen=True):
+    """A statement that was sent. error: that of PostgreSQL or the driver."""
+
+    name: str
+    sql: str
+    values: Sequence[Any]
+    error: BaseException | None = None
+
+
 class Explained(msgspec.Struct, frozen=True, eq=False):
     """The statements of a read. error: what the server would answer instead of a document."""
 
@@ -70,40 +83,49 @@ class _OneConnection(Database):
         is_snapshot: bool,
         timeout_seconds: float | None = None,
     ) -> Result:
-        """Run the work in a savepoint, so that the transaction can be used after an error."""
-        async with self._connection.transaction():
-            return await work(self._connection)
+        """Run the work in a savepoint, so that the transaction can be used after an error. Raises like `Database`."""
+        try:
+            async with self._connection.transaction():
+                return await work(self._connection)
+        except ApiError:
+            raise
+        except Exception as error:
+            raise_rule(error)
+            raise_as(translate(error), error)
 
 
-async def explain_read(connection: Connection, asked: AskedRead, engine: Engine) -> Explained:
-    """Run the read, and explain its statements, in a read-only transaction that is rolled back."""
+async def explain_read(
+    connection: Connection, asked: AskedRead, engine: Engine, role: RequestRole | None = None
+) -> Explained:
+    """Run the read, and explain its statements, in a read-only transaction that is rolled back. role: that of the
+    principal, with row security."""
     transaction = connection.transaction(isolation="repeatable_read", readonly=True)
     await transaction.start()
     try:
         timeout = milliseconds(engine.settings.statement_timeout_seconds)
         for name, value in {**SESSION, "statement_timeout": timeout}.items():
-            await connection.execute("SELECT set_config($1, $2, true)", name, str(value).strip("'"))
+            await connection.execute("SELECT set_config($1, $2, true)", name, value)
+        if role is not None:
+            await connection.execute(SET_ROLE, role.name, role.claims)
         sent, error, is_stream = await _run(connection, asked, engine)
-        names = _names(asked)
-        named = [(names.get(sql, "other"), sql, values) for sql, values in sent]
         if is_stream:
-            named += _stream_statements(asked, engine)
-        statements = [await _explain(connection, *one) for one in named]
+            sent += _stream_statements(asked, engine)
+        statements = [await _explain(connection, one) for one in sent]
     finally:
         await transaction.rollback()
+    if role is not None and isinstance(error, MissingPrivilege):
+        error = role.answer_to(error)
     return Explained(tuple(statements), error, is_stream)
 
 
-async def _run(
-    connection: Connection, asked: AskedRead, engine: Engine
-) -> tuple[list[tuple[str, Sequence[Any]]], ApiError | None, bool]:
-    """Return the statements that the server sends, with their values, its error, and whether it would send a stream."""
-    sent: list[tuple[str, Sequence[Any]]] = []
+async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tuple[list[_Sent], ApiError | None, bool]:
+    """Return the statements that the server sends, its error, and whether it would send a stream."""
+    sent, names = list[_Sent](), _names(asked)
 
     def note(query: LoggedQuery) -> None:
         # asyncpg looks up types that are new to the connection.
         if query.query.startswith(("SELECT ", "WITH ", "(")) and "typeinfo_tree" not in query.query:
-            sent.append((query.query, query.args))
+            sent.append(_Sent(names.get(query.query, "other"), query.query, query.args, query.exception))
 
     connection.add_query_logger(note)
     error: ApiError | None = None
@@ -123,11 +145,11 @@ async def _run(
     return sent, error, is_stream
 
 
-def _stream_statements(asked: AskedRead, engine: Engine) -> Iterator[tuple[str, str, Sequence[Any]]]:
-    """Return the name of each statement that a stream reads in pieces, with its text and its values."""
+def _stream_statements(asked: AskedRead, engine: Engine) -> Iterator[_Sent]:
+    """Return the statements that a stream reads in pieces."""
     for part in (parts := engine.prepare_stream(asked.prepared).statements.parts):
         name = "all primary rows" if part is parts[0] else f"all included rows of {part.node.resource.type}"
-        yield name, part.rows.sql, asked.sent.of(part.rows)
+        yield _Sent(name, part.rows.sql, asked.sent.of(part.rows))
 
 
 def _names(asked: AskedRead) -> dict[str, str]:
@@ -147,7 +169,11 @@ def _names(asked: AskedRead) -> dict[str, str]:
     return names
 
 
-async def _explain(connection: Connection, name: str, sql: str, values: Sequence[Any]) -> ExplainedStatement:
+async def _explain(connection: Connection, sent: _Sent) -> ExplainedStatement:
+    sql, values = sent.sql, sent.values
+    if sent.error is not None:
+        plan: tuple[str, ...] = (f"PostgreSQL refuses this statement: {in_one_line(sent.error)}",)
+        return ExplainedStatement(sent.name, sql, values, plan, (), ())
     plan = tuple([str(row[0]) for row in await connection.fetch(EXPLAIN + sql, *values)])
     found = await connection.fetchval(EXPLAIN_AS_JSON + sql, *values)
     root = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
@@ -159,7 +185,7 @@ async def _explain(connection: Connection, name: str, sql: str, values: Sequence
         for key, value in node.items():
             if key.endswith((" Cond", "Filter", "Sort Key", "Group Key")):
                 expressions += value if isinstance(value, list) else [value]
-    return ExplainedStatement(name, sql, values, plan, tuple(dict.fromkeys(scans)), tuple(expressions))
+    return ExplainedStatement(sent.name, sql, values, plan, tuple(dict.fromkeys(scans)), tuple(expressions))
 
 
 def _plan_nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

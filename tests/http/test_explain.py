@@ -8,17 +8,20 @@ from urllib.parse import quote
 
 import pytest
 
-from querybuild.principal import ANONYMOUS
+from querybuild.errors import Unauthenticated
+from querybuild.principal import ANONYMOUS, Principal
 from server import commands
 from server.explaining.asked import read_url
 from server.explaining.running import Explained, explain_read
 from server.postgres.connection import Connection
 from server.postgres.database import open_alone
+from server.postgres.row_security.roles import Roles
 from server.resources import built_in
 from server.settings import Settings, StartError
 from tests.first_rows import set_first_rows
 from tests.http.conftest import Api, Sent, Start
 from tests.http.streams import create_many
+from tests.http.supabase import ANN, Shop
 
 OLD = json.dumps([{"name": "age", "op": "gt", "val": 30}])
 HAS_COMPUTER = json.dumps([{"name": "computers", "op": "any", "val": {"name": "name", "op": "ilike", "val": "%1%"}}])
@@ -91,6 +94,30 @@ async def test_nothing_is_left_of_it(start: Start, database_url: str) -> None:
     assert not connection.is_in_transaction()
     assert await connection.fetchval("SHOW statement_timeout") == before
     await connection.close()
+
+
+async def test_row_security(shop: Shop) -> None:
+    """The statements run with the role and the claims of the principal, and PostgreSQL's plans have the policies."""
+    engine = shop.api.app.engine
+    connection = await open_alone(shop.api.database_url, engine.settings)
+    connection.on_open(shop.api.app.database.telemetry)
+    asked = read_url("/posts", engine, engine.context_of(ANONYMOUS))
+    for principal, policy in ((ANONYMOUS, "Filter: published"), (Principal(subject=ANN, claims=CLAIMS), "author_id")):
+        role = Roles(engine.settings).of(principal)
+        explained = await explain_read(connection, asked, engine, role)
+        assert explained.error is None
+        assert policy in "\n".join(explained.statements[0].plan)
+        assert await connection.fetchval("SELECT current_user") == "authenticator"
+    role = Roles(engine.settings).of(ANONYMOUS)
+    notes = await explain_read(connection, read_url("/notes", engine, engine.context_of(ANONYMOUS)), engine, role)
+    assert type(notes.error) is Unauthenticated
+    assert [one.plan for one in notes.statements] == [
+        ("PostgreSQL refuses this statement: permission denied for schema private",)
+    ]
+    await connection.close()
+
+
+CLAIMS = {"sub": ANN, "role": "authenticated"}
 
 
 # the command
