@@ -22,6 +22,7 @@ from querybuild.planning.plan import ReadPlan, Reference, References, node_of
 from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits
+from server.schema.live_roles import find_role_faults, policy_warnings
 from server.schema.live_tables import (
     CONSTRAINTS,
     PARTITIONS,
@@ -104,6 +105,8 @@ async def read_live_schema(
     """Read the live tables, and compare them with the declarations. is_read_only: whether the server refuses all
     writes, so that nothing has to be writable. roles: those of the requests, if it is not the server's own. Then one of
     them must be able to read each resource, and no other privileges are checked."""
+    if role_faults := await find_role_faults(connection, roles):
+        return LiveSchema(faults=role_faults)
     reader = _Reader(connection, roles)
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
@@ -131,7 +134,7 @@ async def read_live_schema(
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
-        warnings=format_warnings(unenforced_keys),
+        warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, known_oids, roles)),
         unenforced_keys=unenforced_keys,
         limits=await read_limits(connection, catalog, found),
         catalog=None if faults else catalog,
