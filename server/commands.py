@@ -34,6 +34,7 @@ from server.schema.live_ids import check_id_rows
 from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
 from server.startup import migrating
+from server.startup.access_table import OPEN, AccessRow, access_rows, closed_line, closed_types
 from server.startup.start import connected, declarations, known_migrations, prepare_database, say
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -111,18 +112,24 @@ def seed(settings: Settings) -> None:
 
 class Checked(msgspec.Struct, frozen=True):
     """The result of `check`, which `check --json` prints. pending: files that are not applied. faults: differences
-    between declarations and tables. warnings: problems that rows may cause. suggestions: indexes."""
+    between declarations and tables. warnings: problems that rows may cause. suggestions: indexes. access: who may do
+    what. closed: the types that nobody may use."""
 
     fits: bool
     pending: tuple[str, ...]
     faults: tuple[str, ...]
     warnings: tuple[str, ...]
     suggestions: tuple[Suggestion, ...]
+    access: tuple[AccessRow, ...]
+    closed: tuple[str, ...]
 
 
 def check(settings: Settings, *, as_json: bool = False) -> int:
     """Compare the declarations with the live tables. The exit code is 1 if they do not fit. Suggestions leave it 0."""
-    catalog = declarations(settings).catalog
+    declared = declarations(settings)
+    catalog, is_authenticated = declared.catalog, declared.is_authenticated(settings)
+    access = access_rows(catalog, is_authenticated=is_authenticated)
+    closed = closed_types(catalog, is_authenticated=is_authenticated)
     files = known_migrations(settings)
 
     async def work(connection: Connection, _: str) -> Checked:
@@ -132,7 +139,7 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
         unenforced = {} if settings.has_row_security else schema.unenforced_keys
         faults = schema.faults or await check_id_rows(connection, unenforced)
         suggestions = await index_advisor.suggest(connection, catalog)
-        return Checked(not faults, pending, faults, schema.warnings, suggestions)
+        return Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)
 
     found = _with_connection(settings, work)
     if as_json:
@@ -152,10 +159,25 @@ def _print_checked(found: Checked) -> None:
     for suggestion in found.suggestions:
         columns = ", ".join(suggestion.columns)
         print(f"{suggestion.rank:8}  {suggestion.table} ({columns}): {suggestion.reason}\n          {suggestion.sql}")
+    if found.closed or any(row.rows != OPEN for row in found.access):
+        _print_access(found.access)
+    if found.closed:
+        print(closed_line(found.closed))
     missing = sum(suggestion.rank == "missing" for suggestion in found.suggestions)
     verdict = "the declarations fit the database" if found.fits else "the declarations do not fit the database"
     count = _counted(missing, "index", "indexes")
     print(f"{verdict}; {count} missing, {len(found.suggestions) - missing} to consider")
+
+
+def _print_access(rows: Sequence[AccessRow]) -> None:
+    """Print who may do what, as a table."""
+    cells = [("resource", "actions", "for", "rows")]
+    for row in rows:
+        check = f"; written rows: {row.check}" if row.check else ""
+        cells.append((row.what, ", ".join(row.actions) or "-", row.to, row.rows + check))
+    widths = [max(len(cell[column]) for cell in cells) for column in range(3)]
+    for cell in cells:
+        print("  ".join([*(text.ljust(width) for text, width in zip(cell, widths, strict=False)), cell[-1]]))
 
 
 def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:

@@ -27,7 +27,8 @@ from server.processes.listening import Listening
 from server.processes.stop_times import WORKER_SECONDS
 from server.processes.worker import WorkerContext, run_worker
 from server.settings import SETTINGS, Settings, StartError
-from server.startup.start import declarations, prepare_database
+from server.startup.access_table import closed_line, closed_types
+from server.startup.start import declarations, prepare_database, say
 
 SLOTS_PER_WORKER = 2
 """One for the worker, and one for an older worker that is about to end."""
@@ -68,6 +69,8 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
     declared = declarations(settings)
     context = msgspec.structs.replace(context, auth_files=check_files(settings))
     schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=context.generation > 1))
+    if closed := closed_types(declared.catalog, is_authenticated=declared.is_authenticated(settings)):
+        say(closed_line(closed))
     context.reports.loaded(settings.workers)
 
     balance = Balance(SLOTS_PER_WORKER * settings.workers)

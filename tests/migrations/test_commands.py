@@ -3,6 +3,7 @@ migrations."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -232,4 +233,60 @@ async def test_check_for_programs(database, connect, cars):
                 "sql": 'CREATE INDEX CONCURRENTLY "cars_maker_id_id_idx" ON "public"."cars" ("maker_id", "id");',
             }
         ],
+        "access": [
+            {
+                "what": name,
+                "actions": ["read", "create", "update", "delete"],
+                "to": "anyone",
+                "rows": "all: it has no rules",
+                "check": "",
+            }
+            for name in ("maker", "car")
+        ],
+        "closed": [],
     }
+
+
+RULED = """
+from waterspout import *
+
+RESOURCES = [
+    Resource(
+        "maker",
+        "/makers",
+        "makers",
+        attributes=(Attribute("name", TEXT, required=True, write_by=(Role("editor"), Scope("makers"))),),
+        relationships=(ToMany("cars", "car", foreign_key="maker_id"),),
+        access=(
+            Allow(ANYONE, "read", rows={"or": [{"name": "name", "op": "ne", "val": ""}, {"not": [
+                {"name": "id", "op": "in_", "val": [1, Claim("a.b")]}]}]}),
+            Allow(Role("editor"), "all", rows={"name": "name", "op": "eq", "val": SUBJECT},
+                check={"name": "cars", "op": "any", "val": []}),
+        ),
+    ),
+    Resource("car", "/cars", "cars", relationships=(ToOne("maker", "maker"), ), methods=frozenset({"list", "update"})),
+]
+
+
+async def AUTHENTICATE(request):
+    return None
+"""
+
+
+async def test_check_says_who_may_do_what(database, connect, cars, folder):
+    conn = await connect(database)
+    path = folder({"ruled.py": RULED})
+    await conn.execute(CARS.replace("bigint NOT NULL REFERENCES", "bigint REFERENCES"))
+    _, output, errors = run("check", "--database-url", database, "--resources", f"{path}/ruled.py")
+    assert errors == ""
+    lines = output.splitlines()
+    table = lines[lines.index(next(line for line in lines if line.startswith("resource "))) : -1]
+    rows = 'name ne "" or not (id in_ [1, Claim(a.b)])'
+    assert [tuple(re.split("  +", line)) for line in table] == [
+        ("resource", "actions", "for", "rows"),
+        ("maker", "read", "anyone", rows),
+        ("maker", "read, create, update, delete", "role editor", "name eq SUBJECT; written rows: any cars"),
+        ("maker.name", "write", "role editor, scope makers", "all"),
+        ("car", "-", "nobody", "none: it has no rules"),
+        ("closed to everybody, because they have no rules (access=...): car",),
+    ]

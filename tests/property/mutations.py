@@ -58,11 +58,13 @@ def _patch(
 ) -> None:
     """Change what a function returns, for its callers in one place. change: None if the function is not called at all:
     then it returns None, or the declarations of the engine."""
+    seen = set[str]()
     function = next(getattr(owner, name) for owner in owners if hasattr(owner, name))
 
     def changed(*arguments: Any, **named: Any) -> Any:
         place = f"{name}@{place_of(skipped)}"
-        if mutation == ALL:
+        if mutation == ALL and place not in seen:
+            seen.add(place)
             with Path(VARIABLES["WATERSPOUT_PLACES"]).open("a") as file:
                 file.write(place + "\n")
         if place == mutation and change is None:
