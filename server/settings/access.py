@@ -123,7 +123,10 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
     ] = "role"
     auth_roles_allowed: Annotated[
         Text | None,
-        Meta(description="The roles that this claim may name, with commas between. Any other is a 403."),
+        Meta(
+            description="The roles that this claim may name besides auth_anonymous_role, with commas between. Any "
+            "other is a 403."
+        ),
         About(ACCESS, metavar="ROLES", check=checks.role_names),
     ] = None
     auth_anonymous_role: Annotated[

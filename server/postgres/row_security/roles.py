@@ -6,13 +6,10 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed
-from querybuild.principal import Principal
+from querybuild.principal import Principal, claim_of
 from server.errors import MissingPrivilege, NotWritten
 from server.settings import Settings
 
@@ -51,7 +48,7 @@ class Roles:
     def __init__(self, settings: Settings) -> None:
         self._claim = settings.auth_role_claim
         self._anonymous = settings.auth_anonymous_role
-        self._allowed = frozenset((settings.auth_roles_allowed or "").split(","))
+        self._allowed = frozenset(roles_of(settings))
 
     def of(self, principal: Principal) -> RequestRole:
         """Return the role of a principal. Raises Unauthenticated if there is none for requests without credentials,
@@ -68,17 +65,6 @@ class Roles:
         if named is None:
             raise Forbidden("The credentials have no role, and there is none for credentials without one.")
         raise Forbidden("The role of the credentials is not allowed here.")
-
-
-def claim_of(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim, or None if it is missing. path: its whole name, or names with dots between that lead into
-    objects."""
-    if path in claims:
-        return claims[path]
-    found: Any = claims
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
 
 
 def _claims_text(principal: Principal, role: str) -> str:
