@@ -248,3 +248,16 @@ def test_decision_has_its_parts(page: Path) -> None:
     title, *parts = headings(page)
     assert title.startswith(f"{int(page.name[:4])}. ")
     assert [part for part in ("Context", "Decision", "Cost") if part not in parts] == []
+
+
+# threats
+
+TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_the_tests_of_the_threats_exist() -> None:
+    found = TEST.findall(text_of(DOCS / "threats.md"))
+    assert found
+    for path, name in found:
+        text = text_of(ROOT / path)
+        assert not name or f"def {name}(" in text, (path, name)
