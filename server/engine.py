@@ -33,7 +33,7 @@ from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, p
 from querybuild.planning.write_plan_cache import form_of as form_of_write
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Limits, Page, Query
-from querybuild.sql.clauses import reads_other_rows
+from querybuild.sql.clauses import decides_again, reads_other_rows
 from querybuild.sql.select import ReadStatements
 from querybuild.sql.stream import StreamStatements
 from serializers import pointers
@@ -233,7 +233,8 @@ class Engine:
     ) -> PreparedWrite:
         """Return a write that is ready to run. Appends to errors, unless a hook runs first. Raises Forbidden,
         Unauthenticated."""
-        check_action(resource, change.kind, context)
+        if context.access.refused:
+            check_action(resource, change.kind, context)
         if resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
@@ -319,8 +320,8 @@ class Engine:
     def _ready(self, plan: ReadPlan) -> ReadyPlan:
         has_computed = any(node.computed for node, _ in nodes(plan.node))
         has_parts = any(branch.needs_rows for branch in plan.node.branches)
-        # RETURNING sees other rows as they were before the statement, and a row that may not be read.
-        is_more = has_parts or plan.node.targets or plan.rows.criteria or reads_other_rows(plan.node)
+        # RETURNING sees other rows as they were before the statement.
+        is_more = has_parts or plan.node.targets or reads_other_rows(plan.node) or decides_again(plan.rows)
         is_one_row = plan.scope is None and not is_more
         statements, encoder = self.statements.of_read(plan), self.encoders.of_document(plan)
         return ReadyPlan(plan, statements, encoder, has_computed, is_one_row, self._uncertain(plan))

@@ -344,8 +344,13 @@ def one_of_writable(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
 
 def is_writable(rows: Rows, binds: Binds) -> Iterator[Term]:
     """Yield a column that says whether a row may be written, if it depends on the row."""
-    if rows.rights:
-        criteria = [criterion(condition, binds) for condition in rows.rights]
+    return are_met(rows.rights, binds)
+
+
+def are_met(conditions: tuple[Condition, ...], binds: Binds) -> Iterator[Term]:
+    """Yield a column that says whether a row meets all conditions, if there are any."""
+    if conditions:
+        criteria = [criterion(condition, binds) for condition in conditions]
         yield Template("(" + " AND ".join(["({})"] * len(criteria)) + ") IS TRUE", *criteria)
 
 

@@ -18,16 +18,18 @@ from querybuild.declarations.terms import Template, escaped_braces
 from querybuild.declarations.types import BIGINT, INT
 from querybuild.planning.plan import (
     Assignment,
+    Condition,
     LockStrength,
     Node,
     Rows,
-    Slot,
     Statement,
     WritePlan,
     node_of,
 )
+from querybuild.planning.rowsets import with_alias
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
+    are_met,
     columns,
     decides_again,
     delete_from,
@@ -117,23 +119,32 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     has_lock = plan.rows.is_limited or (
         is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
     )
+    binds = Binds()
+    row = _row(plan, shown, binds) if not is_update or plan.assignments else None
     statements = WriteStatements(
         owner=None if plan.owner is None else _lock_named(plan.owner.rows, plan.owner.slot),
         joined=tuple(_lock_joined(plan)) if has_lock else (),
         lock=_lock_row(plan) if has_lock else None,
         there=None if plan.kind == "create" else _find_row(plan),
         has_rights=bool(plan.rows.rights),
-        row=_ROW_STATEMENTS[plan.kind](plan, shown) if not is_update or plan.assignments else None,
+        row=None if row is None else Statement(row, binds.slots),
         targets=targets,
         is_limited=plan.is_limited or (shown is not None and bool(shown.targets)),
         free_ids=_free_ids(plan, shown) if may_meet_taken_ids(plan) else None,
         links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
-    is_more = statements.free_ids or plan.checked is not None
-    if statements.row is None or is_more or not statements.is_repeatable:
+    if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):
         return statements
-    return msgspec.structs.replace(statements, alone=_alone(plan, shown, statements.row))
+    return msgspec.structs.replace(statements, alone=_alone(plan, shown))
+
+
+def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
+    """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
+    if plan.links or plan.unchanged or plan.owner or any(one.target for one in plan.assignments):
+        return True
+    rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
+    return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
@@ -142,13 +153,17 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 
 
-def _insert(plan: WritePlan, shown: Node | None) -> Statement:
-    """Return `INSERT INTO "groups" ("name") VALUES ($1) RETURNING "groups"."id"`. If clients may choose ids, the id of
-    the default may be taken. Then ON CONFLICT DO NOTHING returns no row, and `free_ids.py` finds another id."""
-    binds = Binds()
+def _row(plan: WritePlan, shown: Node | None, binds: Binds, demands: tuple[Condition, ...] = ()) -> str:
+    """Return the statement of the row. It returns the columns of `shown`, and whether the row meets the demands."""
+    sql = _ROW_STATEMENTS[plan.kind](plan, binds) + _returning(plan, shown, binds)
+    return sql + "".join(["," + term.get_sql(quote_char='"') for term in are_met(demands, binds)])
+
+
+def _insert(plan: WritePlan, binds: Binds) -> str:
+    """Return `INSERT INTO "groups" ("name") VALUES ($1)`. If clients may choose ids, the id of the default may be
+    taken. Then ON CONFLICT DO NOTHING returns no row, and `free_ids.py` finds another id."""
     terms = [_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]
-    query = _inserted(plan, [terms])
-    return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
+    return str(_inserted(plan, [terms]).get_sql())
 
 
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
@@ -224,24 +239,20 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots))
 
 
-def _update(plan: WritePlan, shown: Node | None) -> Statement:
-    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id"`. The WHERE also has the criteria
+def _update(plan: WritePlan, binds: Binds) -> str:
+    """Compile `UPDATE "groups" SET "name"=$1 WHERE "id"=$2`. The WHERE also has the criteria
     and the rights of the rows: no other transaction can slip between looking and writing."""
-    binds = Binds()
     rows = table(plan.resource)
     query = update_of(rows)
     for assignment in plan.assignments:
         value = _assigned(assignment, binds.request(assignment.slot))
         query = query.set(rows.field(assignment.column), _joined(assignment, value))
-    return Statement(query.where(_is_writable(plan, binds)).get_sql() + _returning(plan, shown, binds), binds.slots)
+    return str(query.where(_is_writable(plan, binds)).get_sql())
 
 
-def _delete(plan: WritePlan, shown: Node | None) -> Statement:
-    """Compile `DELETE FROM "groups" WHERE "id"=$1 RETURNING "groups"."id"`"""
-    binds = Binds()
-    rows = table(plan.resource)
-    query = delete_from(rows).where(_is_writable(plan, binds))
-    return Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots)
+def _delete(plan: WritePlan, binds: Binds) -> str:
+    """Compile `DELETE FROM "groups" WHERE "id"=$1`"""
+    return str(delete_from(table(plan.resource)).where(_is_writable(plan, binds)).get_sql())
 
 
 _ROW_STATEMENTS = {"create": _insert, "update": _update, "delete": _delete}
@@ -255,27 +266,39 @@ def _returning(plan: WritePlan, shown: Node | None, binds: Binds) -> str:
     return " RETURNING " + ",".join(terms)
 
 
-def _alone(plan: WritePlan, shown: Node | None, row: Statement) -> Statement:
-    """Return the statement `row` as the only one of a transaction. If a trigger cancels the write, it may have written
-    other rows before: then the division fails, and everything is rolled back. If the row does not exist, all columns
-    are null.
+def _alone(plan: WritePlan, shown: Node | None) -> Statement:
+    """Return the statement of the row as the only one of a transaction. If a trigger cancels the write, it may have
+    written other rows before: then the division fails, and everything is rolled back. If the row does not exist, all
+    columns are null.
 
         WITH "the row" ("c0","c1") AS (UPDATE "groups" SET "name"=$1 WHERE "id"=$2 RETURNING "groups"."id",...)
         SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
         THEN 0 ELSE 1 END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE
+
+    It also fails if the row may not be written, must not be as it is now, or may not be read any more. In these cases a
+    transaction finds out what to answer.
     """
-    names = ",".join([f'"c{place}"' for place in range(width_of(plan, shown))])
-    is_cancelled = '"the row"."c0" IS NULL'
-    if plan.id_slot is not None and plan.kind != "create":
-        number = row.slots.index(Slot("request", plan.id_slot)) + 1
-        rows = table(plan.resource)
-        found = (
-            PostgreSQLQuery.from_(rows).select(1).where(rows.field(plan.resource.id.column) == Parameter(f"${number}"))
-        )
-        is_cancelled += f" AND EXISTS ({found.get_sql()})"
-    result = f'"the row".*,1/CASE WHEN {is_cancelled} THEN 0 ELSE 1 END'
+    binds = Binds()
+    width, demands = width_of(plan, shown), tuple(_demands(plan, shown))
+    names = [f'"c{place}"' for place in range(width + bool(demands))]
+    row = _row(plan, shown, binds, demands)
+    is_undone = '"the row"."c0" IS NULL'
+    if plan.kind != "create":
+        found = PostgreSQLQuery.from_(table(plan.resource)).select(1).where(_is_row(plan, binds))
+        is_undone += f" AND EXISTS ({found.get_sql()})"
+    if demands:
+        is_undone += f' OR NOT "the row".{names[-1]}'
+    result = f'"the row".*,1/CASE WHEN {is_undone} THEN 0 ELSE 1 END'
     joined = '(VALUES (0)) "all" LEFT JOIN "the row" ON TRUE'
-    return Statement(f'WITH "the row" ({names}) AS ({row.sql}) SELECT {result} FROM {joined}', row.slots)
+    return Statement(f'WITH "the row" ({",".join(names)}) AS ({row}) SELECT {result} FROM {joined}', binds.slots)
+
+
+def _demands(plan: WritePlan, shown: Node | None) -> Iterator[Condition]:
+    """Yield what the row must meet once it is written."""
+    if plan.checked is not None:
+        yield from plan.checked.rights
+    if shown is not None:
+        yield from with_alias(shown.rows.criteria, shown.rows.alias, plan.resource.table)
 
 
 def width_of(plan: WritePlan, shown: Node | None) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Node
+from querybuild.planning.plan import Node, Values
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.sql.modify import Create, WriteStatements
@@ -45,27 +45,32 @@ class Single(msgspec.Struct, frozen=True, eq=False):
         return [WrittenRow(row[0], row)]
 
 
-def single_statement(writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine) -> Single | None:
-    """Return the statement that does all writes, or None if there is none. shown: what it returns of each row."""
+def single_statement(
+    writes: Sequence[PreparedWrite], shown: Sequence[Node | None], engine: Engine, context: Values
+) -> Single | None:
+    """Return the statement that does all writes, or None if there is none. shown: what it returns of each row. context:
+    the values of `Context`."""
     if len(writes) == 1:
-        return _alone(writes[0], shown[0], engine)
+        return _alone(writes[0], shown[0], engine, context)
     if len(writes) > MOST_TOGETHER:
         return None
     planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
     if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
         return None
-    if any(one.plan.kind != "create" or engine.statements.of_write(one.plan, None).alone is None for one in planned):
+    if any(one.plan.kind != "create" or one.plan.checked for one in planned):
+        return None
+    if any(engine.statements.of_write(one.plan, None).alone is None for one in planned):
         return None
     return _together(writes, planned, shown, engine)
 
 
-def _alone(write: PreparedWrite, shown: Node | None, engine: Engine) -> Single | None:
+def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Values) -> Single | None:
     """One statement for one write."""
     planned = write.planned
     if planned is None or planned.has_lids or write.is_hooked or write.resource.hooks.after_commit is not None:
         return None
     alone = engine.statements.of_write(planned.plan, shown).alone
-    return None if alone is None else Single(alone.sql, Arguments(planned.values).of(alone), [planned], ())
+    return None if alone is None else Single(alone.sql, Arguments(planned.values, context).of(alone), [planned], ())
 
 
 def _together(

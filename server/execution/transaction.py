@@ -144,8 +144,8 @@ class Transaction:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
-        if after is not None:
-            # The hook may change the rows, so they are read after it.
+        if after is not None or (shown is not None and shown.rows.criteria):
+            # The hook may change the rows, so they are read after it. RETURNING would show a row that may not be read.
             shown = None
         writes, planned = await self._plan(writes)
         self.planned += planned

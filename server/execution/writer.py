@@ -65,7 +65,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         """
         if answer.is_sure:
             shown = [answer.shown(place) for place in range(len(writes))]
-            single = single_statement(writes, shown, self.engine)
+            single = single_statement(writes, shown, self.engine, self.context.values)
             outcomes = None if single is None else await self._run_single(single, answer)
             if outcomes is not None:
                 if self.on_commit is not None:

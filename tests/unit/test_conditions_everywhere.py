@@ -7,11 +7,12 @@ import pytest
 
 from querybuild.planning.plan import Branch, Logic, Node, ReadPlan
 from querybuild.planning.stream_plan import plan_stream
+from querybuild.sql.locks import compile_check
 from querybuild.sql.modify import compile_write
 from querybuild.sql.select import compile_read
 from querybuild.sql.stream import compile_stream
 from tests.catalog import CATALOG
-from tests.planning import read_collection, update
+from tests.planning import create, filter_query, read_collection, read_resource, update
 
 NEVER = Logic("or", ())
 """A condition that no row meets: `FALSE`."""
@@ -61,7 +62,49 @@ def test_written_rows() -> None:
     write = update("author", "1", {"attributes": {"born": 1}})
     rows = msgspec.structs.replace(write.plan.rows, conditions=(NEVER,))
     statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
-    assert statements.row is not None
-    assert statements.there is not None
-    assert ["FALSE" in one.sql for one in (statements.row, statements.there)] == [True, True]
-    assert (statements.is_limited, statements.alone) == (True, None)
+    some = (statements.row, statements.there, statements.lock, statements.alone)
+    assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 2]
+    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, False)
+
+
+def test_the_rights_of_written_rows() -> None:
+    write = update("author", "1", {"attributes": {"born": 1}})
+    rows = msgspec.structs.replace(write.plan.rows, rights=(NEVER,))
+    statements = compile_write(msgspec.structs.replace(write.plan, rows=rows))
+    some = (statements.row, statements.there, statements.lock, statements.alone)
+    assert [one is not None and one.sql.count("FALSE") for one in some] == [1, 1, 1, 1]
+    assert (statements.is_limited, statements.is_repeatable, statements.has_rights) == (True, False, True)
+
+
+def test_what_a_written_row_must_be() -> None:
+    """The only statement of a write tests it. Otherwise a further statement does, after all writes of the request."""
+    write, node = (
+        create("author", {"attributes": {"given-name": "a", "family-name": "b"}}),
+        read_resource("author").plan.node,
+    )
+    checked = msgspec.structs.replace(write.plan.rows, rights=(NEVER,))
+    shown = msgspec.structs.replace(node, rows=msgspec.structs.replace(node.rows, criteria=(NEVER,)))
+    for plan, read, count in (
+        (msgspec.structs.replace(write.plan, checked=checked), None, 1),
+        (write.plan, shown, 1),
+        (msgspec.structs.replace(write.plan, checked=checked), shown, 2),
+    ):
+        statements = compile_write(plan, read)
+        assert statements.alone is not None
+        assert statements.alone.sql.count("FALSE") == count
+    assert compile_check(checked).sql.count("FALSE") == 1
+
+
+def test_criteria_that_read_other_rows_need_a_lock() -> None:
+    other = read_collection("author", filter_query([{"name": "articles", "op": "any", "val": []}])).plan.rows.conditions
+    write = update("author", "1", {"attributes": {"born": 1}})
+    hidden = msgspec.structs.replace(write.plan.rows, criteria=other)
+    forbidden = msgspec.structs.replace(write.plan.rows, rights=other)
+    for plan in (
+        msgspec.structs.replace(write.plan, rows=hidden),
+        msgspec.structs.replace(write.plan, rows=forbidden),
+    ):
+        statements = compile_write(plan)
+        assert statements.lock is not None
+        assert (statements.alone, statements.lock.decides_again) == (None, True)
+    assert compile_write(msgspec.structs.replace(write.plan, checked=forbidden)).alone is None

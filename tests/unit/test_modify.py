@@ -12,7 +12,7 @@ from querybuild.planning.plan import Rows, Slot, Statement, node_of
 from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
-from tests.planning import create, delete, link, read_resource, update
+from tests.planning import create, delete, filter_query, link, read_collection, read_resource, update
 from tests.statements import LEAVING, ROW, TOKEN, WRITES, Sent, Write, linkage_of, linked
 
 
@@ -119,6 +119,31 @@ def test_a_write_of_one_statement_fails_if_a_trigger_cancels_it(write: PlannedWr
     assert statements.alone is not None
     assert statements.row is not None
     assert (statements.alone.sql, statements.alone.slots) == (sql, statements.row.slots)
+
+
+def test_a_write_of_one_statement_fails_if_a_rule_does_not_allow_it() -> None:
+    write = update("node", TOKEN, {"attributes": {"title": "Twig"}})
+    readable, writable, right = [
+        read_collection("node", filter_query([{"name": name, "op": op, "val": None}])).plan.rows.conditions
+        for name, op in (("weight", "isnot"), ("weight", "is_"), ("title", "is_"))
+    ]
+    rows = msgspec.structs.replace(write.plan.rows, criteria=readable, rights=writable)
+    checked = msgspec.structs.replace(write.plan.rows, rights=right)
+    statements = compile_write(msgspec.structs.replace(write.plan, rows=rows, checked=checked))
+    assert statements.alone is not None
+    is_readable, is_writable, is_right = (
+        '"t0"."weight" IS NOT NULL',
+        '"t0"."weight" IS NULL',
+        '"t0"."Mixed Case" IS NULL',
+    )
+    assert statements.alone.sql == (
+        'WITH "the row" ("c0","c1") AS (UPDATE "corner"."nodes" SET "Mixed Case"=$1'
+        f' WHERE ("id"=$2) AND ({is_readable}) AND ({is_writable}) RETURNING "nodes"."id",(({is_right})) IS TRUE)'
+        ' SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL'
+        f' AND EXISTS (SELECT 1 FROM "corner"."nodes" WHERE ("id"=$2) AND ({is_readable}))'
+        ' OR NOT "the row"."c1" THEN 0 ELSE 1'
+        ' END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE'
+    )
 
 
 def test_a_soft_delete_is_not_a_single_statement() -> None:
