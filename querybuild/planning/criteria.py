@@ -126,6 +126,8 @@ class CriteriaPlanner(ConditionPlanner):
     def slots(self, node: FieldFilter, read: ReadValue, attribute: Attribute, arity: Arity) -> tuple[Slot, ...]:
         if not comes_from_principal(node.val):
             return super().slots(node, read, attribute, arity)
+        if node.op == "match":
+            raise ValueFault("a constant, because only PostgreSQL knows which patterns are valid")
         self.reads.append(principal_read(len(self.values), node.val, read, attribute, arity))
         return tuple([Slot("context", self.slot(None)) for _ in range(2 if arity == "pair" else 1)])
 
@@ -142,6 +144,8 @@ def principal_read(slot: int, val: Any, read: ReadValue, attribute: Attribute, a
     """Return the values that come from the principal, after all checks that need no principal: of constants beside
     them, and of their types. Raises ValueFault."""
     column_type = attribute.type.element or attribute.type
+    if column_type.family == "opaque":
+        raise ValueFault("a constant, because only PostgreSQL knows what fits this type")
     if _contains(val, Now) and column_type.family != "date":
         raise ValueFault("a value of its type, and NOW is one of date, timestamp and timestamptz")
     if _contains(val, Subject) and column_type.family in _NEVER_TEXT:

@@ -6,9 +6,11 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
+from querybuild.planning.rules import read_rules
 from tests.http.conftest import Answer, Api, Start
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
@@ -23,6 +25,7 @@ from waterspout import (
     Attribute,
     Catalog,
     Claim,
+    Principal,
     Resource,
     Role,
     ToMany,
@@ -173,3 +176,44 @@ async def test_what_may_not_be_read_is_not_included(api: Api) -> None:
     assert [one["id"] for one in answer.document["included"]] == ["1"]
     found = await read(api, "/notes?filter=" + quote(json.dumps([{"name": "secret", "op": "has", "val": []}])), ANN)
     assert found.ids == []
+
+
+@pytest.mark.parametrize("result", ["raises", None, 1, "yes", []])
+async def test_a_function_that_fails_or_returns_garbage_opens_nothing(
+    api: Api, start: Start, database_url: str, result: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def is_friend(who: Principal) -> Any:
+        if result == "raises":
+            raise LookupError("in the audience")
+        return result
+
+    note = msgspec.structs.replace(NOTE, access=(Allow(ANYONE, "read"), Allow(is_friend, "all")))
+    api = await start(database_url, Catalog([TEAM, note, SECRET]))
+    trust_headers(api.app.engine)
+    for path in ("/notes", "/notes/1", "/secrets"):
+        for who in (None, ANN):
+            answer = await read(api, path, who)
+            assert (answer.status, answer.errors[0]["code"]) == (500, "internal_error")
+            assert b"friend" not in answer.body
+    assert "is_friend" in caplog.text or "in the audience" in caplog.text
+
+
+async def test_the_time_of_the_request(api: Api) -> None:
+    await api.sql("UPDATE notes SET shown_at = now() - interval '1 day' WHERE id = 3")
+    await api.sql("UPDATE notes SET shown_at = now() + interval '1 day' WHERE id = 2")
+    assert (await read(api, "/notes?sort=id", TIMEKEEPER)).ids == ["1", "3", "4"]
+
+
+async def test_without_any_rule_a_resource_is_open(start: Start, api: Api, database_url: str) -> None:
+    """If nobody can be signed in. Otherwise it is closed to everybody, and linkage to it is empty."""
+    secret = msgspec.structs.replace(SECRET, access=())
+    api = await start(database_url, Catalog([TEAM, NOTE, secret]))
+    assert (await api.get("/secrets")).ids == ["1", "2"]
+    catalog = Catalog([TEAM, msgspec.structs.replace(NOTE, access=(Allow(ANYONE, "read"),)), secret])
+    api = await start(database_url, catalog)
+    engine = api.app.engine
+    engine._rules = read_rules(engine.view, is_closed=True)
+    trust_headers(engine)
+    assert [(await read(api, "/secrets", who)).status for who in (None, EDITOR)] == [401, 403]
+    answer = await read(api, "/notes/1?include=secret", EDITOR)
+    assert answer.document["data"]["relationships"]["secret"]["data"] is None

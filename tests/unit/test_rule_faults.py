@@ -15,6 +15,7 @@ from waterspout import (
     INT,
     NOW,
     NUMERIC,
+    OPAQUE,
     SIGNED_IN,
     SUBJECT,
     TEXT,
@@ -40,6 +41,7 @@ ATTRIBUTES = (
     Attribute("at", TIMESTAMPTZ, nullable=True),
     Attribute("key", INT, nullable=True, column="user_id"),
     Attribute("tags", array(TEXT), nullable=True),
+    Attribute("place", OPAQUE, nullable=True),
     Attribute("hidden", TEXT, nullable=True, readable=False, creatable=False, updatable=False),
     Attribute("length", INT, of=("title",), compute=lambda rows: [len(title) for (title,) in rows]),
 )
@@ -148,6 +150,8 @@ def test_arguments(actions: Any, given: Any, fault: str) -> None:
         ),
         ([compare("age", "eq", 1), {"or": {}}], "or: `or` takes a list of filters"),
         ({"name": "age", "op": "eq", "value": 1}, "“value” is not a member of a filter object. Did you mean “val”?"),
+        (compare("title", "match", SUBJECT), "the value for “title” must be a constant, because only PostgreSQL"),
+        (compare("place", "eq", SUBJECT), "the value for “place” must be a constant, because only PostgreSQL"),
         (compare("user.nam", "eq", 1), "user has no attribute or relationship “nam”."),
     ],
 )
