@@ -22,8 +22,9 @@ class CustomHandler(Handler):
     """The base of handlers for custom routes. `get`, `post` and the other methods get the groups of the pattern as
     arguments. They may be coroutines.
 
-    body: the bytes of the body. database: its methods `read` and `write` run work on a connection. engine: it has the
-    catalog and the settings. finish_document: sends bytes as a JSON:API document.
+    body: the bytes of the body. database: its methods `read` and `write` run work on a connection, as the owner: rules
+    do not apply, and with `row_security` statements run with the server's own role. engine: it has the catalog and the
+    settings. finish_document: sends bytes as a JSON:API document.
     """
 
     database: Any

@@ -31,11 +31,14 @@ def custom_code(connection: Connection) -> Iterator[None]:
 
 
 class CustomCodeDatabase:
-    """The database of a custom handler, with `read` and `write`. It acts as the owner: with `row_security`, too, its
-    statements run with the server's own role, and not with that of the request."""
+    """The database of a custom handler, with `read` and `write`. It acts as the owner: rules do not apply, and with
+    `row_security` statements run with the server's own role, and not with that of the request.
+
+    acting_for: returns the database for the statements of a principal, with its role."""
 
     def __init__(self, database: Database, cancel_scope: CancelScope) -> None:
         self._database = database.acting_as_server()
+        self.acting_for = database.acting_for
         self._cancel_scope = cancel_scope
 
     async def read(self, work: Callable[[Connection], Awaitable[Result]], *, is_snapshot: bool = True) -> Result:
