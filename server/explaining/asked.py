@@ -9,16 +9,17 @@ from typing import Literal
 
 import msgspec
 
+from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.values import ValueFault
-from querybuild.errors import Errors, quoted, raise_all, resource_not_found
+from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.parse import parse, split_pairs
 from querybuild.planning.context import Context, check_action
 from querybuild.query import Query
 from server.engine import Engine, PreparedRead, ReadShape
-from server.errors import MethodNotAllowed, RouteNotFound
+from server.errors import MethodNotAllowed
 from server.execution.arguments import Arguments
-from server.http.target import canonical_path, read_target
-from server.routes import Route, Shape, below_prefix, match_route
+from server.http.target import canonical_path, read_target, shown_path
+from server.routes import Route, Shape, below_prefix, match_route, route_not_found
 from server.settings import StartError
 
 KINDS: dict[Shape, Literal["collection", "resource", "related", "linkage"]] = {
@@ -43,7 +44,8 @@ def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
     """Prepare the read of a URL, with or without scheme and host. Raises ApiError for what the server would refuse, and
     StartError for what is no read of resources."""
     path, _, query_string = _target(url).partition("?")
-    route = _route(path, engine)
+    catalog = engine.view_of(context).catalog
+    route = _route(path, engine, catalog)
     kind = KINDS.get(route.shape)
     if kind is None or route.resource is None:
         raise StartError(f"{path} reads no resources: name a collection, a resource or a relationship")
@@ -54,7 +56,7 @@ def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
     path_id = None if kind == "collection" else _path_id(route, shape)
     check_action(shape.resource, "read", context)
     if shape.relationship is not None:
-        check_action(engine.catalog.target(shape.relationship), "read", context)
+        check_action(catalog.target(shape.relationship), "read", context)
     prepared = engine.prepare_read(shape, query_string, context)
     errors = Errors()
     query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)
@@ -74,14 +76,14 @@ def _target(url: str) -> str:
         raise StartError(f"{url} is no URL of this server: expected a path such as '/users?sort=age'") from None
 
 
-def _route(path: str, engine: Engine) -> Route:
-    """Return the route of a path. Raises RouteNotFound."""
+def _route(path: str, engine: Engine, catalog: Catalog) -> Route:
+    """Return the route of a path. catalog: as the principal sees it. Raises RouteNotFound."""
     canonical = canonical_path(path)
     if canonical is not None and engine.settings.path_prefix:
         canonical = below_prefix(canonical, engine.settings.path_prefix)
-    route = None if canonical is None else match_route(canonical, engine.catalog, engine.fixed_paths)
+    route = None if canonical is None else match_route(canonical, catalog, engine.fixed_paths)
     if route is None:
-        raise RouteNotFound(f"There is nothing at {quoted(path)}.")
+        raise route_not_found(shown_path(path), engine.catalog, engine.settings)
     return route
 
 

@@ -26,14 +26,12 @@ from server.errors import (
     BodyTimeout,
     ErrorAnswer,
     MethodNotAllowed,
-    Overloaded,
     PreconditionUnsupported,
     ReadOnlyServer,
     RouteNotFound,
     UnsupportedMediaType,
     UrlTooLong,
     answer,
-    too_many_requests,
 )
 from server.handlers.identifying import Identifying
 from server.http import compression
@@ -41,7 +39,6 @@ from server.http.answering import Exchange, http_date
 from server.http.headers import Headers
 from server.http.negotiation import ANY, MEDIA_TYPE, MediaType, check_accept, check_content_type
 from server.http.request import Request
-from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
 from server.routes import NOT_ALLOWED, Route, route_not_found
@@ -76,12 +73,8 @@ class Handler(Identifying):
     applied_extensions: frozenset[str] = frozenset()
     request: Request
     resource: Resource
-    is_at_work = False
-    is_long = False
-    client = ""
     is_stream = False
     """Whether the answer is a stream, which has its own timeout."""
-    _waits_for_body = False
     _is_timed_out = False
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
@@ -101,7 +94,7 @@ class Handler(Identifying):
         """Make all checks that do not need the body, before it arrives. Returns an awaitable only if the issuer of a
         token has to be asked."""
         self.telemetry.begin(self)
-        self._begin_work()
+        self.begin_work()
         settings = self.engine.settings
         if len(self.request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
@@ -138,33 +131,6 @@ class Handler(Identifying):
             raise self._no_route()
         self.check_method()
         return self.request.method == "OPTIONS"
-
-    def _begin_work(self) -> None:
-        """Check the limits. A request counts for them when all of it has arrived. Raises Overloaded,
-        TooManyRequests."""
-        self.client = client = client_key(self.request)
-        current_client.set(client)
-        running = self._running
-        if running.is_full:
-            raise Overloaded("The server has too many requests in progress; try again.")
-        if running.is_at_client_limit(client):
-            raise too_many_requests()
-        # An empty body has arrived before the handler begins.
-        if self.request._body_future.done():
-            running.begin(self)
-        else:
-            self._waits_for_body = True
-
-    def count_for_principal(self) -> None:
-        """Count the request for its principal, and not for its address any more: clients behind one address do not use
-        each other's shares, and one client with many addresses has one share. Raises TooManyRequests."""
-        client = principal_key(self.principal, self.client)
-        if client == self.client:
-            return
-        if self._running.is_at_client_limit(client):
-            raise too_many_requests()
-        self._running.move(self, client)
-        current_client.set(client)
 
     def body_arrived(self) -> None:
         """Count the request, because all of its body has arrived."""

@@ -1,34 +1,71 @@
-"""Finds out who sends a request, before its body arrives. What comes in: a request. What goes out: its principal and
-context, and headers for caches.
+"""Finds out who sends a request, before its body arrives, and counts it for its client. What comes in: a request. What
+goes out: its principal and context, and headers for caches.
 
 It must not know: documents, what a principal may do.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Resource
+from querybuild.errors import ApiError
 from querybuild.planning.context import Context, View
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import challenge
 from server.engine import ANYBODY
+from server.errors import Overloaded, too_many_requests
 from server.handlers.receiving import Receiving
 from server.http.headers import Headers
+from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope
 from server.routes import Route
 
 
 class Identifying(Receiving):
-    """The base of handlers that know who sends the request. principal: ANONYMOUS without credentials."""
+    """The base of handlers that know who sends the request. principal: ANONYMOUS without credentials. client: for whom
+    the request is counted, an address or a principal."""
 
+    is_at_work = False
+    is_long = False
+    client = ""
+    _waits_for_body = False
     principal: Principal = ANONYMOUS
     context: Context = ANYBODY
     cancel_scope: CancelScope
     route: Route | None
     resource: Resource
     _headers: Headers
+
+    def begin_work(self) -> None:
+        """Check the limits, and count the request for its address. It counts when all of it has arrived. Raises
+        Overloaded, TooManyRequests."""
+        self.client = client = client_key(self.request)
+        current_client.set(client)
+        running = self._running
+        if running.is_full:
+            raise Overloaded("The server has too many requests in progress; try again.")
+        if running.is_at_client_limit(client) and not self._has_own_share():
+            raise too_many_requests()
+        # An empty body has arrived before the handler begins.
+        if self.request._body_future.done():
+            running.begin(self)
+        else:
+            self._waits_for_body = True
+
+    def _has_own_share(self) -> bool:
+        """Return whether the principal is known at once, and is not the same client as its address. Otherwise others at
+        this address could lock it out."""
+        with suppress(ApiError):
+            found = self.engine.authenticate(self.request)
+            if isinstance(found, Principal):
+                return principal_key(found, self.client) != self.client
+            if asyncio.iscoroutine(found):
+                found.close()
+        return False
 
     def identify(self) -> Awaitable[Principal] | None:
         """Find the principal. Returns an awaitable of it if the issuer has to be asked: then call `take_principal` with
@@ -46,7 +83,7 @@ class Identifying(Receiving):
         if (view := self.context.access.view) is not None:
             self._take_view(view)
         if principal is not ANONYMOUS:
-            self.count_for_principal()
+            self._count_for_principal()
         if self.engine.has_authentication:
             self.tell_caches_of_principals()
 
@@ -64,9 +101,16 @@ class Identifying(Receiving):
         """The declarations as the principal sees them."""
         return self.engine.view_of(self.context).catalog
 
-    def count_for_principal(self) -> None:
-        """Count the request for its principal."""
-        raise NotImplementedError
+    def _count_for_principal(self) -> None:
+        """Count the request for its principal, and not for its address any more: clients behind one address do not use
+        each other's shares, and one client with many addresses has one share. Raises TooManyRequests."""
+        client = principal_key(self.principal, self.client)
+        if client == self.client:
+            return
+        if self._running.is_at_client_limit(client):
+            raise too_many_requests()
+        self._running.move(self, client)
+        current_client.set(client)
 
     def tell_caches_of_principals(self) -> None:
         """Set the headers that keep caches from mixing up the answers to several principals (RFC 9111, 3.5, 4.1)."""

@@ -21,7 +21,7 @@ from serializers.encode import HEAD
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.errors import AuditFailed, AuditUnavailable, error_objects
+from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_objects
 from server.execution.answers import Nothing, ReadBack
 from server.execution.execute import ReadResult
 from server.execution.writer import Writer
@@ -99,11 +99,13 @@ class AuditedHandler(ReadingHandler):
 
     def record_failure(self, error: BaseException) -> None:
         """Record a write that was refused or has failed. Raises AuditUnavailable."""
-        if self.audit is None or self._is_recorded or isinstance(error, AuditUnavailable):
+        # The route is None if its relationship is hidden from the principal.
+        if self.audit is None or self.route is None or self._is_recorded or isinstance(error, AuditUnavailable):
             return
         self._is_recorded = True
         is_recorded = self._record(self.targets(), self._outcome(error))
-        if not (is_recorded or isinstance(error, ClientGone)):
+        # Another answer would tell the client to write again what may have been written.
+        if not (is_recorded or isinstance(error, (ClientGone, OutcomeUnknown))):
             raise AuditUnavailable("The audit log cannot be written; try again.") from error
 
     def _outcome(self, error: BaseException) -> str:

@@ -103,12 +103,16 @@ def _request_timeout() -> Exception:
     return RequestTimeout("The request took too long.")
 
 
-class RunningRequest(Protocol):
-    """A request, as its handler represents it."""
+class CountedRequest(Protocol):
+    """A request that is counted for its client while it is at work."""
 
     is_at_work: bool
     is_long: bool
     client: str
+
+
+class RunningRequest(CountedRequest, Protocol):
+    """A request, as its handler represents it."""
 
     def check_timeouts(self, now: float, began_at: float) -> None:
         """End the request if it takes too long."""
@@ -160,13 +164,13 @@ class Running:
         if self._is_stopping:
             request.shutdown()
 
-    def begin(self, request: RunningRequest) -> None:
+    def begin(self, request: CountedRequest) -> None:
         """Count the request as at work, because it is complete."""
         request.is_at_work = True
         self.at_work += 1
         self._at_work_by_client[request.client] = self._at_work_by_client.get(request.client, 0) + 1
 
-    def end(self, request: RunningRequest) -> None:
+    def end(self, request: CountedRequest) -> None:
         """Stop counting the request as at work: its response is ready, or its client has gone."""
         if not request.is_at_work:
             return
@@ -187,7 +191,7 @@ class Running:
             request.is_long = True
             self.long += 1
 
-    def move(self, request: RunningRequest, client: str) -> None:
+    def move(self, request: CountedRequest, client: str) -> None:
         """Count the request for another client, because its principal is known now."""
         is_at_work = request.is_at_work
         self.end(request)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from querybuild.principal import Principal
@@ -20,6 +21,7 @@ from tests.http.operating import add, extended, operate, until_at_rest
 from tests.http.test_limits import GROUP, SLOW_COMMIT, holder, until_waiting
 from tests.http.wire import connected
 from tests.waiting import until
+from waterspout import ANYONE, Allow, Catalog, Role
 
 ISSUER = "https://login.example.org"
 SECRET = "s3cr3t"
@@ -268,6 +270,36 @@ async def test_a_refusal_that_cannot_be_recorded(audited: Audited, monkeypatch: 
     disk.room = 10_000
     assert (await audited.api.delete("/groups/8")).status == 404
     assert [one["id"] for one in audited.lines()] == ["9", "8"]
+
+
+async def test_an_unknown_outcome_that_cannot_be_recorded(
+    start: Start, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer stays: another one would tell the client to write again."""
+    path = tmp_path / "audit.jsonl"
+    api = await start(database_url, built_in(), audit_log=str(path), request_timeout_seconds=0.3)
+    disk = Disk(monkeypatch)
+    async with holder(api):
+        assert code(await api.post("/groups", resource("group", name="x"))) == (503, "outcome_unknown", None)
+    disk.room = 10_000
+    await api.delete("/groups/9")
+    assert [one["outcome"] for one in Audited(api, path).lines()] == ["outcome_unknown", "resource_not_found"]
+
+
+async def test_a_relationship_that_is_hidden_is_an_unknown_path(
+    start: Start, database_url: str, tmp_path: Path
+) -> None:
+    """It has no line, and the same answer as without an audit log."""
+    path = tmp_path / "audit.jsonl"
+    [user] = [one for one in built_in() if one.type == "user"]
+    hidden = tuple(msgspec.structs.replace(one, read_by=Role("hr")) for one in user.relationships)
+    shown = msgspec.structs.replace(user, relationships=hidden, access=(Allow(ANYONE, "all"),))
+    catalog = Catalog([shown if one.type == "user" else one for one in built_in()])
+    api = await start(database_url, catalog, audit_log=str(path))
+    await fill(api)
+    for one in ("/users/1/relationships/group", "/users/1/group"):
+        assert (await api.patch(one, GROUP_2)).errors[0]["code"] == "route_not_found"
+    assert Audited(api, path).lines() == []
 
 
 async def test_a_line_that_was_cut_is_repeated(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:

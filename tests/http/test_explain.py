@@ -192,6 +192,7 @@ def test_an_index_that_would_help(
     ("url", "errors"),
     [
         ("/nothing", ["404 route_not_found: There is nothing at “/nothing”."]),
+        ("/usres", ["404 route_not_found: There is nothing at “/usres”. Did you mean “/users”?"]),
         ("/users/x", ["404 resource_not_found: There is no user with the id “x”."]),
         (
             "/users?sort=nope&page[size]=x",

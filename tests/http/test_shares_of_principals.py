@@ -86,6 +86,39 @@ async def test_the_requests_in_progress_of_a_subject(start: Start, database_url:
     assert api.app.running._at_work_by_client == {}
 
 
+async def test_others_at_an_address_do_not_lock_a_subject_out(start: Start, database_url: str) -> None:
+    """The address has half of max_requests in progress without a token. Who is known by a token is answered."""
+    api = await started(start, database_url, max_requests=7, pool_size=4)
+    async with holder(api):
+        asked = [asyncio.ensure_future(api.get("/groups", **client(1))) for _ in range(3)]
+        await until(lambda: api.app.running.at_work, lambda found: found == 3)
+        for refused in (client(1), signed_in("")):
+            assert is_refused(await api.get("/users", **refused))
+        assert (await api.get("/users", **signed_in("ann"))).status == 200
+        headers = {"Content-Type": MEDIA_TYPE, **signed_in("ann")}
+        assert (await api.request("POST", "/users", headers=headers, body=b"{}")).status == 422
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
+    assert api.app.running._at_work_by_client == {}
+
+
+async def test_a_token_that_takes_long_to_verify_counts_for_its_address(start: Start, database_url: str) -> None:
+    """Otherwise invented tokens could fill the server."""
+    api = await started(start, database_url, max_requests=7, pool_size=4)
+    is_verified = asyncio.Event()
+
+    async def verify(request: Request) -> Principal:
+        await is_verified.wait()
+        return authenticate(request)
+
+    api.app.engine.authenticate = verify
+    asked = [asyncio.ensure_future(api.get("/users", **signed_in(name))) for name in ("ann", "ben", "cyd")]
+    await until(lambda: api.app.running.at_work, lambda found: found == 3)
+    assert is_refused(await api.get("/users", **signed_in("dan")))
+    is_verified.set()
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
+    assert api.app.running._at_work_by_client == {}
+
+
 async def test_the_streams_of_a_subject(start: Start, database_url: str) -> None:
     """Half of max_streams, from all its addresses together."""
     api = await started(start, database_url, max_streams=2, acquire_timeout_seconds=0.3)
