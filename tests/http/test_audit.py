@@ -209,9 +209,9 @@ async def test_a_write_that_is_committed_after_its_answer(
     """The first line says that the outcome is unknown. The second one says that it was done."""
     monkeypatch.setattr("server.handlers.base.GRACE_SECONDS", 0.1)
     path = tmp_path / "audit.jsonl"
-    audited = Audited(await start(database_url, built_in(), audit_log=str(path), request_timeout_seconds=0.3), path)
+    audited = Audited(await start(database_url, built_in(), audit_log=str(path), request_timeout_seconds=1.0), path)
     await fill(audited.api)
-    for statement in SLOW_COMMIT.format(seconds=1.0).split(";\n"):
+    for statement in SLOW_COMMIT.format(seconds=2.5).split(";\n"):
         await audited.api.sql(statement)
     assert (await audited.api.patch("/users/1/relationships/computers", COMPUTER)).status == 503
     await until(audited.lines, lambda lines: len(lines) == 2)
