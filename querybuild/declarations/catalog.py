@@ -276,8 +276,13 @@ def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[str, str, R
             yield own.column_name, own.name, catalog.target(own)
     for other in catalog:
         for one in other.relationships:
+            link = link_of(one)
             if one.foreign_key and one.target == resource.type:
                 yield one.foreign_key, one.name, other
+            elif link is not None and (link.table, link.schema) == (resource.table, resource.schema):
+                yield link.source, one.name, other
+                if one.target in catalog.by_type:
+                    yield link.target, one.name, catalog.target(one)
 
 
 def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:

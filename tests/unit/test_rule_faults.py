@@ -25,6 +25,7 @@ from waterspout import (
     Catalog,
     CatalogError,
     Claim,
+    Link,
     Resource,
     Role,
     Scope,
@@ -270,3 +271,17 @@ def test_a_key_to_rows_that_rules_may_hide() -> None:
         "resource “post”: attribute “user_id”: its column is a key to “user”, whose rows rules may hide: leave the "
         "attribute out, or declare it neither readable nor writable",
     ]
+
+
+def test_a_key_of_a_link_table_that_is_a_resource_itself() -> None:
+    read = (Allow(SIGNED_IN, "read"),)
+    reader = ToMany("readers", "user", through=Link("readers", "post_id", "user_id"))
+    post = Resource("post", "/posts", "posts", relationships=(reader,), access=read)
+    attributes = (
+        Attribute("user_id", INT),
+        Attribute("post_id", INT, readable=False, creatable=False, updatable=False),
+    )
+    with pytest.raises(CatalogError, match="attribute “user_id”: its column is a key to “user”"):
+        Catalog(
+            [post, Resource("user", "/users", "users", access=read), Resource("row", "/rows", "readers", attributes)]
+        )
