@@ -45,10 +45,8 @@ Result = TypeVar("Result")
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What an error says of a written row that must not be as it is. place: the index of its write in the request.
-    pointer: to what has written it."""
+    """What an error says of a written row that must not be as it is. pointer: to what has written it."""
 
-    place: int
     pointer: str
     detail: str
 
@@ -79,8 +77,6 @@ class Transaction:
         self._has_checks = bool(context.access.check_create or context.access.check_update)
         self._is_sequence_exhausted = is_sequence_exhausted
         self._ids: dict[Lid, Any] = {}
-        # For each set of rows, the ids of the written rows that must be among them at the end.
-        self._checked: dict[Rows, dict[Any, Checked]] = {}
         self._most_bytes = engine.settings.max_answer_bytes
         connection.count_received()
 
@@ -97,25 +93,23 @@ class Transaction:
         for batch in batches(writes):
             places = range(begin, begin + len(batch))
             try:
-                outcomes = await self._run_batch(batch, places, answer.shown(begin))
+                outcomes = await self._run_batch(batch, answer.shown(begin))
                 await answer.add(places, outcomes, self.connection)
             except (ApiError, HTTPError) as error:
                 answer.refused(error, places)
                 raise
             begin = places.stop
-        if self._checked:
-            await self._check_written(answer)
         return answer.finish()
 
-    async def _check_written(self, answer: Answer[Result]) -> None:
-        """Check that the rules allow the written rows as they are now, after all writes of the request. A row that was
-        deleted again needs no check. Raises Forbidden, Unauthenticated."""
-        for rows, by_id in self._checked.items():
+    async def _check_written(self, planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> None:
+        """Check that the rules allow the written rows as they are now. This is before the next write: a row that must
+        not be may give rights to write others, and could be changed again. Raises Forbidden, Unauthenticated."""
+        if not self._has_checks:
+            return
+        for rows, by_id in _checked(planned, outcomes).items():
             if (wrong := await self._first_wrong(rows, list(by_id))) is not None:
                 found = by_id[wrong]
-                error = not_allowed(self.context.principal, found.detail, pointer=found.pointer)
-                answer.refused(error, range(found.place, found.place + 1))
-                raise error
+                raise not_allowed(self.context.principal, found.detail, pointer=found.pointer)
 
     async def _first_wrong(self, checked: Rows, ids: list[Any]) -> Any:
         """Return the first id of a row that must not be as it is, or None if all are right."""
@@ -140,7 +134,7 @@ class Transaction:
             raise NotAllWritten
         return created
 
-    async def _run_batch(self, writes: Sequence[PreparedWrite], places: range, shown: Node | None) -> list[WrittenRow]:
+    async def _run_batch(self, writes: Sequence[PreparedWrite], shown: Node | None) -> list[WrittenRow]:
         """Run writes of one kind and one resource, none of which needs an id that another of them makes."""
         first = writes[0]
         after = first.resource.hooks.after(first.change.kind)
@@ -149,10 +143,7 @@ class Transaction:
             shown = None
         writes, planned = await self._plan(writes)
         self.planned += planned
-        outcomes = await self._write(planned, shown)
-        if self._has_checks:
-            for place, write, outcome in zip(places, planned, outcomes, strict=True):
-                self._check_later(place, write, outcome)
+        outcomes = await self._write(planned, shown, is_checked=after is None)
         done = [Written(write.change, outcome.id) for write, outcome in zip(writes, outcomes, strict=True)]
         for one in done:
             if one.change.kind == "create" and one.change.lid is not None:
@@ -160,18 +151,8 @@ class Transaction:
         self.written.append((first.resource, done))
         if after is not None:
             await self._run_custom(after, done)
+            await self._check_written(planned, outcomes)
         return outcomes if shown is not None else [WrittenRow(outcome.id, None) for outcome in outcomes]
-
-    def _check_later(self, place: int, write: PlannedWrite, outcome: WrittenRow) -> None:
-        plan = write.plan
-        if plan.checked is not None:
-            detail = f"You may not {plan.kind} this {plan.resource.type} with these values."
-            self._checked.setdefault(plan.checked, {})[outcome.id] = Checked(place, write.pointer, detail)
-        for link, ids in outcome.related:
-            assert link.checked is not None
-            pointer, known = slot_pointer(write, link.slot), self._checked.setdefault(link.checked, {})
-            for one in ids:
-                known[one] = Checked(place, pointer, f"You may not update {link.target.type} {one} with these values.")
 
     async def _plan(self, writes: Sequence[PreparedWrite]) -> tuple[Sequence[PreparedWrite], list[PlannedWrite]]:
         """Return the plans of the writes. Some can only be made here: the row has to be found, or custom code may
@@ -237,15 +218,23 @@ class Transaction:
             raise
         return result
 
-    async def _write(self, planned: Sequence[PlannedWrite], shown: Node | None) -> list[WrittenRow]:
+    async def _write(
+        self, planned: Sequence[PlannedWrite], shown: Node | None, *, is_checked: bool
+    ) -> list[WrittenRow]:
+        """Run writes. is_checked: whether the rows are as the rules demand after them, not only after custom code."""
         outcomes: list[WrittenRow] = []
         for group in alike(planned):
             statements = self.engine.statements.of_write(group[0].plan, shown)
             rows = await self._run_alike(group, shown, statements) if is_batch(group, statements) else None
-            if rows is None:
-                outcomes += [await self._run_one(write, statements) for write in group]
-            else:
+            if rows is not None:
                 outcomes += [WrittenRow(row[0], row) for row in rows]
+                if is_checked:
+                    await self._check_written(group, outcomes[-len(group) :])
+                continue
+            for write in group:
+                outcomes.append(await self._run_one(write, statements))
+                if is_checked:
+                    await self._check_written([write], outcomes[-1:])
         return outcomes
 
     async def _run_alike(
@@ -333,3 +322,19 @@ class Transaction:
         if isinstance(value, Lid):
             return self._ids[value]
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
+
+
+def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, Checked]]:
+    """Return the ids of the written rows by the rows that they must be among."""
+    found: dict[Rows, dict[Any, Checked]] = {}
+    for write, outcome in zip(planned, outcomes, strict=True):
+        plan = write.plan
+        if plan.checked is not None:
+            detail = f"You may not {plan.kind} this {plan.resource.type} with these values."
+            found.setdefault(plan.checked, {})[outcome.id] = Checked(write.pointer, detail)
+        for link, ids in outcome.related:
+            assert link.checked is not None
+            pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})
+            for one in ids:
+                known[one] = Checked(pointer, f"You may not update {link.target.type} {one} with these values.")
+    return found

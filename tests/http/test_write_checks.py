@@ -88,21 +88,43 @@ async def test_the_pointers(filled: Api) -> None:
     assert (await Ruled(filled, ANONYMOUS, **CHECKS).write("POST", "/users", new_user("2"))).status == 401
 
 
-async def test_operations_are_checked_when_all_are_done(filled: Api) -> None:
+MOVE = {
+    "op": "update",
+    "data": {"type": "user", "lid": "u", "relationships": {"group": {"data": {"type": "group", "id": "1"}}}},
+}
+
+
+async def test_each_operation_is_checked(filled: Api) -> None:
+    """Also if a later operation changes or removes what must not be."""
     Ruled(filled, **CHECKS)
-    first = {"op": "add", "data": new_user("2") | {"lid": "u"}}
-    moved = {
-        "op": "update",
-        "data": {"type": "user", "lid": "u", "relationships": {"group": {"data": {"type": "group", "id": "1"}}}},
-    }
-    before = await everything(filled)
-    answer = await filled.post("/operations", {"atomic:operations": [{"op": "add", "data": new_user("1")}, first]})
-    assert (answer.status, b"at position 1" in answer.body) == (422, True), answer.body
-    assert b'"forbidden"' in answer.body
-    assert await everything(filled) == before
-    assert (await filled.post("/operations", {"atomic:operations": [first, moved]})).status == 200
+    wrong = {"op": "add", "data": new_user("2") | {"lid": "u"}}
     removed = {"op": "remove", "ref": {"type": "user", "lid": "u"}}
-    assert (await filled.post("/operations", {"atomic:operations": [first, removed]})).status == 200
+    before = await everything(filled)
+    for operations in ([{"op": "add", "data": new_user("1")}, wrong], [wrong, MOVE], [wrong, removed]):
+        answer = await filled.post("/operations", {"atomic:operations": operations})
+        place = f"at position {operations.index(wrong)}".encode()
+        assert (answer.status, place in answer.body, b'"forbidden"' in answer.body) == (422, True, True), answer.body
+        assert await everything(filled) == before
+    right = {"op": "add", "data": new_user("1") | {"lid": "u"}}
+    assert (await filled.post("/operations", {"atomic:operations": [right, MOVE, removed]})).status == 200
+
+
+@pytest.mark.parametrize("is_together", [False, True], ids=["three kinds", "one kind"])
+async def test_a_row_that_must_not_be_gives_no_rights_to_later_operations(filled: Api, is_together: bool) -> None:
+    """User 3 may only be in group 1, and computers may only be written if their users are in group 2."""
+    theirs = {"name": "owner.group.id", "op": "eq", "val": 2}
+    Ruled(filled, delete={"computer": theirs}, check_update={"user": IN_MINE, "computer": {"not": theirs}})
+    there, back = [
+        {"op": "update", "data": user("3") | {"relationships": {"group": {"data": {"type": "group", "id": group}}}}}
+        for group in ("2", "1")
+    ]
+    written = {"op": "remove", "ref": {"type": "computer", "id": "3"}}
+    if is_together:
+        written = {"op": "update", "data": user("6") | {"relationships": {"computers": {"data": computers("3")}}}}
+    before = await everything(filled)
+    answer = await filled.post("/operations", {"atomic:operations": [there, written, back]})
+    assert (answer.status, b"at position 0" in answer.body) == (422, True), answer.body
+    assert await everything(filled) == before
 
 
 @pytest.mark.parametrize("count", [2, 30])
