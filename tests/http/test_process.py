@@ -25,6 +25,21 @@ DEADLINE_SECONDS = 60
 QUIET = ("--log-level", "warning")
 
 
+CLOSED = """
+from waterspout import *
+
+READ = frozenset({"list"})
+RESOURCES = [
+    Resource("group", "/groups", "groups", methods=READ),
+    Resource("computer", "/computers", "computers", methods=READ, access=(Allow(ANYONE, "read"),)),
+]
+
+
+async def AUTHENTICATE(request):
+    return None
+"""
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Yield a folder that a system user may enter, with a path short enough for a socket."""
@@ -64,6 +79,18 @@ def test_a_signal_during_the_start_stops_the_embedded_database(folder: Path, num
         assert len(postmasters) == 1
         assert end(process, number) == (0, "")
         assert not psutil.pid_exists(postmasters[0])
+
+
+def test_the_start_names_the_resources_that_are_closed(database_url: str, folder: Path) -> None:
+    path = folder / "closed.py"
+    path.write_text(CLOSED)
+    command = [sys.executable, "-m", "server", "serve", *QUIET, "--port", "0", "--database-url", database_url]
+    with subprocess.Popen([*command, "--resources", str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.terminate()
+    assert lines[0] == "closed to everybody, because they have no rules (access=...): group\n"
+    assert lines[1].startswith("waterspout is ready on ")
 
 
 def test_a_stop_sends_the_rest_of_a_response(database_url: str) -> None:
