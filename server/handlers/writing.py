@@ -103,9 +103,11 @@ class AuditedHandler(ReadingHandler):
         if self.audit is None or self.route is None or self._is_recorded or isinstance(error, AuditUnavailable):
             return
         self._is_recorded = True
-        is_recorded = self._record(self.targets(), self._outcome(error))
         # Another answer would tell the client to write again what may have been written.
-        if not (is_recorded or isinstance(error, (ClientGone, OutcomeUnknown))):
+        may_be_written = isinstance(error, (ClientGone, OutcomeUnknown))
+        # While the log cannot be written, the lines of refused writes are not kept: there may be any number of them.
+        is_recorded = (may_be_written or self.audit.check()) and self._record(self.targets(), self._outcome(error))
+        if not (is_recorded or may_be_written):
             raise AuditUnavailable("The audit log cannot be written; try again.") from error
 
     def _outcome(self, error: BaseException) -> str:

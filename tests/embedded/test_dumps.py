@@ -252,7 +252,8 @@ def test_dumps_are_only_for_the_embedded_database(given: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("dump", "file"), ("migrate", "status"), ("migrate", "up", "--dry-run"), ("check",)]
+    "command",
+    [("dump", "file"), ("migrate", "status"), ("migrate", "up", "--dry-run"), ("check",), ("explain", "/users")],
 )
 def test_commands_that_only_read_create_no_database(folder: Path, command: tuple[str, ...]) -> None:
     path = folder / "nowhere"

@@ -272,6 +272,17 @@ async def test_a_refusal_that_cannot_be_recorded(audited: Audited, monkeypatch: 
     assert [one["id"] for one in audited.lines()] == ["9", "8"]
 
 
+async def test_refused_writes_take_no_memory_while_the_log_cannot_be_written(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    for number in range(20):
+        assert code(await audited.api.request("PUT", f"/groups/{number}")) == (503, "audit_unavailable", "1")
+    disk.room = 100_000
+    await audited.api.request("PUT", "/groups/20")
+    assert [one["id"] for one in audited.lines()] == ["0", "20"]
+
+
 async def test_an_unknown_outcome_that_cannot_be_recorded(
     start: Start, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
