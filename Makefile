@@ -40,7 +40,7 @@ test: check ## check, then every test; POSTGRES=url runs them on that server
 test-unit: install ## the tests that need no database and no socket, in seconds
 	$(BIN)/pytest tests/unit
 
-test-clients: install $(VENV)/.clients $(NODE_MODULES)/.installed ## clients of other people (npm's need node)
+test-clients: install $(VENV)/.clients $(NODE_MODULES)/.installed ## clients and an issuer of other people (npm's need node)
 	$(BIN)/pytest -m clients -rs tests/clients
 	@{ $(HAS_NODE); } || printf '\n*** SKIPPED: node or npm is missing, so no client of npm was tried ***\n\n'
 
