@@ -25,9 +25,18 @@ from tests.property.filters import CORNER_TYPES, TYPES, filters, sorts
 from tests.property.model import Model, Rows
 from tests.property.rows import make_corner_rows, make_rows, store, store_corner
 from tests.property.served import Answer, Headers, Served, served
-from tests.property.test_hidden_rows import OPEN_CORNER_KEYS, OPEN_KEYS, includes, nullable, pages, without_hidden
+from tests.property.test_hidden_rows import (
+    OPEN_CORNER_KEYS,
+    OPEN_KEYS,
+    includes,
+    nullable,
+    pages,
+    without_hidden,
+    writes,
+)
+from tests.property.test_hidden_rows import Pair as HiddenPair
 from tests.property.wild import quote_all, targets
-from waterspout import ANONYMOUS, ANYONE, NOW, SIGNED_IN, SUBJECT, Allow, Claim, Principal, Role, Scope
+from waterspout import ANONYMOUS, ANYONE, NOW, SIGNED_IN, SUBJECT, Allow, Attribute, Claim, Principal, Role, Scope
 
 REQUESTS = 12
 """How many requests each example sends."""
@@ -182,11 +191,17 @@ def optional(catalog: Catalog, type_name: str) -> list[str]:
     return attributes + [one.name for one in resource.relationships if not (isinstance(one, ToOne) and one.is_required)]
 
 
+def _hidden(field: Any) -> dict[str, Any]:
+    """Return the rights of a field that nobody may read or write. An attribute that may only be written is known."""
+    is_attribute = isinstance(field, Attribute)
+    is_written = is_attribute and any(field.is_writable(on_create=on_create) for on_create in (True, False))
+    return {"read_by": Role("nobody")} | ({"write_by": Role("nobody")} if is_written else {})
+
+
 def with_rules(catalog: Catalog, rules: dict[str, list[Allow]], fields: dict[str, frozenset[str]]) -> Catalog:
     def hidden(resource: Resource, declared: tuple[Any, ...]) -> tuple[Any, ...]:
         names = fields.get(resource.type, frozenset())
-        rights = {"read_by": Role("nobody")}
-        return tuple([msgspec.structs.replace(one, **(rights if one.name in names else {})) for one in declared])
+        return tuple([msgspec.structs.replace(one, **(_hidden(one) if one.name in names else {})) for one in declared])
 
     return Catalog(
         [
@@ -312,3 +327,32 @@ def test_every_answer_is_that_without_the_hidden_rows(pair: Pair, data: DataObje
 
 def is_exact(target: bytes) -> bool:
     return b"estimated" not in target and b"/-/" not in target
+
+
+@pytest.fixture(scope="module", params=["people", "corner"])
+def alike(postgres_url: str, request: pytest.FixtureRequest) -> Iterator[HiddenPair]:
+    """Two servers with the same rows."""
+    is_people = request.param == "people"
+    catalog, ddl = (built_in(), "") if is_people else (corner.CATALOG, corner.DDL)
+    rows = make_rows(1) if is_people else make_corner_rows(1)
+    with served(postgres_url, catalog, ddl) as ruled, served(postgres_url, catalog, ddl) as bare:
+        types, fill = (TYPES, store) if is_people else (CORNER_TYPES, store_corner)
+        yield HiddenPair(ruled, bare, catalog, types, rows, rows, fill)
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(data=st.data())
+def test_writes_do_not_know_fields_that_are_hidden(alike: HiddenPair, data: DataObject) -> None:
+    fields = {
+        name: data.draw(st.frozensets(st.sampled_from(found)))
+        for name in alike.types
+        if (found := optional(alike.catalog, name))
+    }
+    alike.hiding.use(with_rules(alike.catalog, {}, fields))
+    alike.bare.use(bare_catalog(alike.catalog, {}, fields))
+    alike.reset()
+    for _ in range(4):
+        method, path, document = data.draw(writes(alike))
+        ruled, bare = alike.write(method, path, document)
+        assert (ruled.status, ruled.body) == (bare.status, bare.body), (method, path, document, fields)
+        assert ruled.status < 500, (method, path, document)
