@@ -157,6 +157,7 @@ class Rules:
         return Context(access, values, principal)
 
     def _made(self, principal: Principal) -> _Known:
+        """Ask the audiences, and read the values of the principal."""
         has = tuple([has_principal(audience, principal) for audience in self._audiences])
         values, now = list(self._values), datetime.now(UTC)
         fits, timed = list[bool](), list[PrincipalRead]()
@@ -183,14 +184,15 @@ class Rules:
                 allowing = [rule for rule in rules if has[rule.audience] and rule.allows(action)]
                 if not allowing:
                     refused.add((type_name, action))
-                rows = [rule.rows for rule in allowing]
-                checks = [rule.check for rule in allowing if rule.assign not in missing]
                 if action == "create":
-                    fixed = [rule.assign for rule in allowing if rule.assign not in missing]
-                    assigned[type_name] = _assigned(fixed)
+                    # Without a value to set, a rule allows no creation.
+                    allowing = [rule for rule in allowing if rule.assign not in missing]
+                    assigned[type_name] = _assigned([rule.assign for rule in allowing])
                 else:
+                    rows = [rule.rows for rule in allowing]
                     _add(criteria.setdefault(action, {}), type_name, rows, missing)
                 if action in ("create", "update"):
+                    checks = [rule.check for rule in allowing]
                     _add(criteria.setdefault(f"check_{action}", {}), type_name, checks, missing)
         return Access(
             **criteria,
@@ -201,13 +203,11 @@ class Rules:
         )
 
     def _view_of(self, has: Sequence[bool]) -> View | None:
-        """Return the declarations without the fields that may not be read, or None if all may be."""
+        """Return the declarations as principals with these rights see them, or None if they see them as they are."""
         key = tuple([(one.is_readable(has), one.is_writable(has)) for one in self._fields])
-        if all(is_readable for is_readable, _ in key):
-            return None
-        return self._views.get_or_make(
-            key, lambda: make_view(self._view, zip(self._fields, key, strict=True)), lambda _: 1
-        )
+        make = lambda: make_view(self._view, zip(self._fields, key, strict=True))  # noqa: E731
+        view = self._views.get_or_make(key, make, lambda _: 1)
+        return None if view is self._view else view
 
 
 def read_rules(view: View, *, is_closed: bool = False) -> Rules | None:
@@ -235,14 +235,16 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
     for field, (is_readable, is_writable) in fields:
         resource = resources[field.type]
         attribute = resource.attribute(field.name)
-        if attribute is not None and not (is_readable and is_writable):
-            seen = _seen(attribute, is_readable=is_readable, is_writable=is_writable)
+        seen = None if attribute is None else _seen(attribute, is_readable=is_readable, is_writable=is_writable)
+        if attribute is not None and seen is not None and seen is not attribute:
             origins[seen] = attribute
             attributes = tuple([seen if one is attribute else one for one in resource.attributes])
             resources[field.type] = msgspec.structs.replace(resource, attributes=attributes)
         elif attribute is None and not is_readable:
             relationships = tuple([one for one in resource.relationships if one.name != field.name])
             resources[field.type] = msgspec.structs.replace(resource, relationships=relationships)
+    if resources == view.catalog.by_type:
+        return view
     references = [
         Reference(resources[one.resource.type], one.column, resources[one.target.type]) for one in view.references
     ]
@@ -254,15 +256,16 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
 
 
 def _seen(attribute: Attribute, *, is_readable: bool, is_writable: bool) -> Attribute:
-    """Return an attribute as it is declared for those who may not read it, or not write it. One that is read-only for a
-    principal stays writable here: the planner refuses it by `Access.read_only`."""
-    if is_writable:
-        return msgspec.structs.replace(attribute, readable=False)
-    if is_readable:
-        return msgspec.structs.replace(attribute, required=False, required_on_update=False)
-    return msgspec.structs.replace(
-        attribute, readable=False, creatable=False, updatable=False, required=False, required_on_update=False
-    )
+    """Return an attribute as it is declared for those who may read it or not, and write it or not. One that is
+    read-only for a principal stays writable here: the planner refuses it by `Access.read_only`."""
+    changes: dict[str, bool] = {}
+    if not is_readable:
+        changes |= {"readable": False}
+    if not is_writable and not is_readable:
+        changes |= {"creatable": False, "updatable": False}
+    if not is_writable and (attribute.required or attribute.required_on_update):
+        changes |= {"required": False, "required_on_update": False}
+    return msgspec.structs.replace(attribute, **changes) if changes else attribute
 
 
 def _put(values: list[Any], read: PrincipalRead, principal: Principal, now: datetime) -> None:

@@ -105,3 +105,36 @@ def test_the_state_of_each_rule(access: tuple[Allow, ...], expected: str | None)
 def test_the_path_of_a_claim(path: str, expected: object) -> None:
     claims = {"a": {"b": 1, "c.d": 2}, "https://example.org/claims": ["x"], "e.f": {"g": 3}, "e": {"f": {"h": 4}}}
     assert claim_of(claims | {"n": None}, path) == expected
+
+
+def test_a_value_that_cannot_be_set_allows_no_creation() -> None:
+    allow = Allow(SIGNED_IN, "all", rows={"name": "owner", "op": "ne", "val": ""}, assign={"owner": Claim("team")})
+    rules = Rules(View(Catalog([Resource("note", "/notes", "notes", (Attribute("owner", TEXT),), access=(allow,))])))
+    without = rules.context_of(Principal(subject="ann"))
+    having = rules.context_of(Principal(subject="ann", claims={"team": "red"}))
+    assert (without.access.check_create["note"], without.access.assigned) == (NOTHING, {})
+    assert without.access.check_update == having.access.check_update == having.access.update
+    [field] = having.access.assigned["note"]
+    assert (field.name, having.values[field.index], field.is_fixed) == ("owner", "red", True)
+
+
+def test_views_differ_only_where_rights_do() -> None:
+    attributes = (
+        Attribute("grade", TEXT, write_by=Role("hr")),
+        Attribute("code", TEXT, required_on_update=True, write_by=Role("boss")),
+        Attribute("salary", TEXT, read_by=Role("hr"), write_by=Role("hr")),
+    )
+    rules = Rules(View(Catalog([Resource("staff", "/staff", "staff", attributes)])))
+
+    def view(*roles: str) -> View | None:
+        return rules.context_of(Principal(subject="ann", roles=frozenset(roles))).access.view
+
+    assert view("hr", "boss") is None
+    assert view() is view("other")
+    boss, hr = view("boss"), view("hr")
+    assert boss is not None
+    assert hr is not None
+    grade, code, salary = boss.catalog.by_type["staff"].attributes
+    assert (grade is attributes[0], code is attributes[1], salary.is_hidden) == (True, True, True)
+    grade, code, salary = hr.catalog.by_type["staff"].attributes
+    assert (grade is attributes[0], code.required_on_update, salary is attributes[2]) == (True, False, True)
