@@ -17,7 +17,11 @@ Entries = dict[str, bytes]
 Extensions = dict[str, tuple[str, list[str]]]
 
 # What every machine with this C library has (and must have of its own: the parts of it belong together).
-C_LIBRARY = ("linux-vdso.", "ld-linux", "libc.", "libm.", "libpthread.", "libdl.", "librt.", "libutil.", "libresolv.")
+C_LIBRARY = (
+    *("linux-vdso.", "ld-linux", "libc.", "libm.", "libpthread.", "libdl.", "librt.", "libutil.", "libresolv."),
+    # glibc itself loads it, so it is there.
+    "libgcc_s.",
+)
 EXECUTABLE = 0o100755
 READABLE = 0o100644
 OLDEST = (1980, 1, 1, 0, 0, 0)

@@ -15,7 +15,10 @@ from pathlib import Path
 
 from tests.deploy.confine import BIND, NEW_MOUNTS, PRIVATE, RECURSIVE, checked, libc, mount
 
-LIBRARIES = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libresolv.so.2")
+LIBRARIES = (
+    *("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libresolv.so.2"),
+    "libgcc_s.so.1",
+)
 FOLDERS = ("lib/*-linux-gnu", "lib64")
 PASSWD = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"
 
