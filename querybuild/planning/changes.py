@@ -268,15 +268,20 @@ class _WritePlanner:
             if sent is None:
                 self._assignments.append(self._set_by_rule(target, value))
             elif field.is_fixed and field.name not in self.change.assigned and self.values[sent.slot] != value:
-                detail = f"{quoted(field.name)} is set by a rule: leave it out, or send the value that the rule sets."
+                # Only the path can name a relationship that the principal may not read, from its other side.
+                name = quoted(field.name) if self._is_readable(target) else "What the path links it to"
+                detail = f"{name} is set by a rule: leave it out, or send the value that the rule sets."
                 pointer = self._pointer(self.places[sent.slot])
                 self.errors.append(not_allowed(self.context.principal, detail, pointer=pointer))
+
+    def _is_readable(self, target: Attribute | ToOne) -> bool:
+        return target.readable if isinstance(target, Attribute) else target in self.resource.relationships
 
     def _set_by_rule(self, target: Attribute | ToOne, value: Any) -> Assignment:
         if isinstance(target, Attribute):
             return Assignment(target.column_name, self.slot(value, target), target)
-        slot = self.slot(value, self._relationship(target.name))
-        return Assignment(target.column_name, slot, owner=self._locked_owner(target))
+        place = self._relationship(target.name) if self._is_readable(target) else self.change.pointer
+        return Assignment(target.column_name, self.slot(value, place), owner=self._locked_owner(target))
 
     def check_columns(self) -> None:
         """Check that each column is set once. Two fields may be declared over one column, such as `owner_id` and

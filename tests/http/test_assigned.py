@@ -41,7 +41,7 @@ TEAM = Resource(
     "/teams",
     "teams",
     attributes=(Attribute("name", TEXT, required=True),),
-    relationships=(ToMany("tasks", "task", foreign_key="team_id"),),
+    relationships=(ToMany("tasks", "task", foreign_key="team_id"), ToMany("kept", "kept", foreign_key="team_id")),
     access=(
         Allow(SIGNED_IN, "read", "update", rows={"name": "id", "op": "eq", "val": Claim("team")}),
         Allow(Role("admin"), "all"),
@@ -76,7 +76,13 @@ async def number(_: Any, changes: list[Change]) -> list[Change]:
 
 
 HOOKED = msgspec.structs.replace(TASK, type="hooked", path="/hooked", hooks=Hooks(before_create=number))
-CATALOG = Catalog([TEAM, TASK, HOOKED])
+KEPT = msgspec.structs.replace(
+    TASK,
+    type="kept",
+    path="/kept",
+    relationships=(ToOne("team", "team", nullable=False, read_by=Role("admin"), write_by=Role("admin")),),
+)
+CATALOG = Catalog([TEAM, TASK, HOOKED, KEPT])
 ANN, BOB = principal("ann", team=1), principal("bob", team=2)
 ADMIN, NOBODY = principal("eve", roles=("admin",), team=1), principal("nobody")
 
@@ -162,6 +168,18 @@ async def test_below_an_owner(api: Api) -> None:
     for team in ("2", "99"):
         assert told(await post(api, ANN, task(), f"/teams/{team}/tasks")) == (403, "forbidden", "/data")
     assert await rows(api) == [("ann", 1, "new", None), ("eve", 2, "new", 7)]
+
+
+async def test_no_error_names_a_relationship_that_may_not_be_read(api: Api) -> None:
+    data = {"type": "kept", "attributes": {"title": "t"}}
+    assert (await post(api, ANN, data, "/kept")).status == 201
+    other, absent = (
+        await post(api, ANN, data, "/teams/2/kept"),
+        await post(api, principal("ann", team=9), data, "/kept"),
+    )
+    assert (told(other), told(absent)) == ((403, "forbidden", "/data"), (404, "related_not_found", "/data"))
+    assert b"team" not in other.body + absent.body
+    assert "“team”" in (await post(api, ANN, task(), "/teams/2/tasks")).document["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
