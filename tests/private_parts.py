@@ -76,7 +76,12 @@ PARTS = [
     # The server's delegate starts a handler, in place of tornado's.
     Part(HANDLER, "_execute", (DELEGATE,), "the coroutine that runs a handler"),
     Part(HANDLER, "_prepared_future", (DELEGATE,), "the transport waits for it before it passes the body on"),
-    Part(REQUEST, "_body_future", (DELEGATE, BASE, RECEIVING), "done when the body is there; `_execute` waits for it"),
+    Part(
+        REQUEST,
+        "_body_future",
+        (DELEGATE, IDENTIFYING, RECEIVING),
+        "done when the body is there; `_execute` waits for it",
+    ),
     Part("tornado.web.Application", "transforms", (DELEGATE,), "classes of output transforms, for `_execute`"),
     # The server's requests and headers are made without tornado's constructors.
     Part(REQUEST, "_start_time", (DELEGATE,), "set to the monotonic clock, which `request_time` reads"),
