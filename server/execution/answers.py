@@ -59,6 +59,22 @@ class Nothing(Answer[None]):
         return None
 
 
+class Ids(Answer[list[Any]]):
+    """Shows the ids of the written rows."""
+
+    def __init__(self) -> None:
+        self._ids: list[Any] = []
+
+    def begin(self) -> None:
+        self._ids = []
+
+    async def add(self, places: range, outcomes: Sequence[WrittenRow], connection: Connection | None) -> None:
+        self._ids += [outcome.id for outcome in outcomes]
+
+    def finish(self) -> list[Any]:
+        return self._ids
+
+
 class ReadBack(Answer[tuple[Any, ReadResult | None]]):
     """Reads the document that shows what one write has done. Its result is the id of the written row, and the rows of
     the document. None: the row may not be read."""

@@ -305,10 +305,7 @@ class Handler(Identifying):
         """Return the id of the path, converted to the type of its column. Raises ResourceNotFound if it is not a valid
         id."""
         assert self.route is not None
-        try:
-            return resource.id_type.read(self.route.id)
-        except ValueFault:
-            raise resource_not_found(resource.type, self.route.id) from None
+        return read_id(resource, self.route.id)
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> asyncio.Future[None]:
         """Finish the answer. A server that stops waits until it has been sent."""
@@ -464,3 +461,11 @@ class NotFoundHandler(Handler):
 
     def _no_route(self) -> RouteNotFound:
         return route_not_found(self.request.sent_path, self.engine.catalog, self.engine.settings)
+
+
+def read_id(resource: Resource, id_text: str) -> Any:
+    """Return an id, converted to the type of its column. Raises ResourceNotFound if it is not a valid id."""
+    try:
+        return resource.id_type.read(id_text)
+    except ValueFault:
+        raise resource_not_found(resource.type, id_text) from None

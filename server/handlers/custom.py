@@ -5,24 +5,40 @@ handler raises becomes an error document, as elsewhere.
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from tornado.web import RequestHandler
 
-from server.engine import Engine
-from server.handlers.base import Handler
+from querybuild.errors import Errors, raise_all, resource_not_found
+from querybuild.planning.changes import check_method
+from querybuild.planning.context import check_action
+from querybuild.query import Change
+from server.engine import Engine, PreparedWrite, ReadShape
+from server.errors import AuditFailed, TooManyRows
+from server.execution.answers import Ids
+from server.execution.arguments import Arguments
+from server.execution.execute import execute_read
+from server.execution.writer import Writer
+from server.handlers.base import Handler, read_id
+from server.handlers.reading import page_meta
+from server.handlers.writing import Target, audit_lines
 from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
+from server.observing.audit import AuditLog
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
-from server.routes import TABLE, Route, Shape
+from server.routes import ON_MANY, ON_ONE, TABLE, Route, Shape
 
 
 class CustomHandler(Handler):
     """The base of handlers for custom routes. `get`, `post` and the other methods get the groups of the pattern as
     arguments. They may be coroutines.
 
-    body: the bytes of the body. database: its methods `read` and `write` run work on a connection, as the owner: rules
+    body: the bytes of the body. principal: who sends the request. read, write: read and write resources as the
+    principal may. database: its methods `read` and `write` run work on a connection, as the owner: rules
     do not apply, and with `row_security` statements run with the server's own role. engine: it has the catalog and the
     settings. finish_document: sends bytes as a JSON:API document.
     """
@@ -32,6 +48,60 @@ class CustomHandler(Handler):
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)
         self.database = CustomCodeDatabase(database, self.cancel_scope)
+
+    async def read(self, type_name: str, query: str = "", *, id: str | None = None) -> dict[str, Any]:
+        """Return the document of a collection, or of the resource with this id, as a GET of the principal would have
+        it, without links. query: the query string, such as `filter[name]=auk&page[size]=100`.
+
+        Raises what becomes the answer of such a GET: Forbidden, ResourceNotFound, ParameterError and others."""
+        resource = self.catalog.by_type[type_name]
+        check_action(resource, "read", self.context)
+        shape = ReadShape(
+            "collection" if id is None else "resource", resource, accepts=ON_MANY if id is None else ON_ONE
+        )
+        prepared = self.engine.prepare_read(shape, query, self.context)
+        sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
+        database = self.database.acting_for(self.context.principal)
+        result = await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
+        if id is not None and not result.rows[0]:
+            raise resource_not_found(type_name, id)
+        if result.has_more and prepared.is_unpaginated:
+            raise TooManyRows("There are too many rows for one read: read pages.")
+        meta = None if id is not None else page_meta(prepared.page, len(result.rows[0]), result.total)
+        found: dict[str, Any] = json.loads(prepared.ready.encoder.encode(result.rows, {}, meta))
+        return found
+
+    def write(self, chunk: str | bytes | dict[str, Any] | Change | list[Change]) -> Any:
+        """Write resources as the principal may, all or none: `ids = await self.write([Change(...)])`. Anything but a
+        `Change` or a list of them becomes a part of the answer, as in Tornado.
+
+        Raises what becomes the answer of such a write: Forbidden, ResourceNotFound, AttributeFault and others."""
+        if isinstance(chunk, Change):
+            return self._write_resources([chunk])
+        if isinstance(chunk, list):
+            return self._write_resources(chunk)
+        super().write(chunk)
+        return None
+
+    async def _write_resources(self, changes: Sequence[Change]) -> list[str]:
+        errors, writes = Errors(), list[PreparedWrite]()
+        for change in changes:
+            resource = self.catalog.by_type[change.type or ""]
+            check_method(resource, change.kind)
+            writes.append(self.engine.prepare_write(resource, change, self.context, errors))
+        raise_all(errors)
+        database, audit = self.database.acting_for(self.context.principal), self.telemetry.audit
+        targets = [Target(change.kind, change.type, change.id) for change in changes]
+        on_commit = None if audit is None else lambda ids: self._record(audit, targets, ids)
+        writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
+        return [str(one) for one in await writer.run(writes, Ids())]
+
+    def _record(self, audit: AuditLog, targets: Sequence[Target], ids: Sequence[Any]) -> None:
+        """Write a line of the audit log for each resource that was written. Raises AuditFailed."""
+        known = zip(targets, ids, strict=True)
+        written = [msgspec.structs.replace(target, id=str(row_id)) for target, row_id in known]
+        if not audit.add(audit_lines(self.request_id, self.principal, written)):
+            raise AuditFailed("The write was done, but the audit log cannot be written.")
 
     def client_gone(self) -> None:
         """Do nothing: custom code is not cancelled, because it may do more than answer."""

@@ -215,7 +215,7 @@ class ReadingHandler(PipelineHandler):
         pages: dict[str, str] = {}
         if self.is_readable():
             pages = page_links(self.self_path(), prepared.queries, page, total=total, has_next=False)
-        return stream.tail(pages | links, _page_meta(page, count, total))
+        return stream.tail(pages | links, page_meta(page, count, total))
 
     def document(
         self,
@@ -241,7 +241,7 @@ class ReadingHandler(PipelineHandler):
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)
-        counted = _page_meta(page, len(result.rows[0]), total)
+        counted = page_meta(page, len(result.rows[0]), total)
         counted.message = None if meta is None else meta.message
         counted.totalEstimated = result.is_estimated
         return encode(result.rows, pages | links, counted, result.received_bytes, max_bytes, pace)
@@ -278,7 +278,8 @@ def _parameter_to_reduce(prepared: PreparedRead) -> str | None:
     return "include" if any(branch.is_included for branch in prepared.plan.node.branches) else None
 
 
-def _page_meta(page: Page, count: int, total: int | None) -> Meta:
+def page_meta(page: Page, count: int, total: int | None) -> Meta:
+    """Return the `meta` of a list."""
     return Meta(count=count, total=total, totalPages=None if total is None else page_count(total, page.size))
 
 

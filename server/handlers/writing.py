@@ -13,7 +13,7 @@ import msgspec
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.changes import written_relationships
-from querybuild.principal import ANONYMOUS
+from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change
 from serializers.compound import identifier_encoder
 from serializers.decode import decode_resource_document
@@ -118,15 +118,19 @@ class AuditedHandler(ReadingHandler):
     def _record(self, targets: Sequence[Target], outcome: str) -> bool:
         """Write a line for each resource. Return whether they are in the audit log."""
         assert self.audit is not None
-        principal = self.principal
-        subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer)
-        now = iso_time(time.time())
-        return self.audit.add(
-            [
-                AuditLine(now, self.request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)
-                for one in targets
-            ]
-        )
+        return self.audit.add(audit_lines(self.request_id, self.principal, targets, outcome))
+
+
+def audit_lines(
+    request_id: str, principal: Principal, targets: Sequence[Target], outcome: str = DONE
+) -> list[AuditLine]:
+    """Return the lines of a write in the audit log."""
+    subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer)
+    now = iso_time(time.time())
+    return [
+        AuditLine(now, request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)
+        for one in targets
+    ]
 
 
 class Writing(msgspec.Struct, frozen=True, eq=False):

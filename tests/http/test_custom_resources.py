@@ -1,0 +1,105 @@
+"""Custom routes that read and write resources: as the principal of the request may."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.ioloop import IOLoop
+
+from tests.http.conftest import Api, Start
+from tests.http.test_assigned import ADMIN, ANN, BOB, CATALOG, DDL
+from tests.principals import HEADER, trust_headers
+from waterspout import Change, CustomHandler
+
+
+class Tasks(CustomHandler):
+    async def get(self, row_id: str = "") -> None:
+        query = self.get_query_argument("q", "")
+        document = await (self.read("task", query, id=row_id) if row_id else self.read("task", query))
+        self.finish({"found": document})
+
+    async def post(self) -> None:
+        changes = [Change(kind="create", type="task", attributes=one) for one in json.loads(self.body)]
+        self.finish({"ids": await self.write(changes)})
+
+    async def patch(self, row_id: str) -> None:
+        change = Change(kind="update", type="task", id=row_id, attributes=json.loads(self.body))
+        [written] = await self.write(change)
+        self.write("wrote ")
+        self.write(written)
+        self.finish()
+
+    async def delete(self, row_id: str) -> None:
+        await self.write(Change(kind="delete", type="task", id=row_id))
+        self.finish(
+            {"rows": await self.database.read(lambda connection: connection.fetchval("SELECT count(*) FROM tasks"))}
+        )
+
+
+@pytest.fixture
+def api(io_loop: IOLoop, start: Start, database_url: str, tmp_path: Path) -> Api:
+    async def served() -> Api:
+        door = Api(0, database_url)
+        for statement in DDL.split(";"):
+            await door.sql(statement)
+        await door.close()
+        log = str(tmp_path / "audit.log")
+        api = await start(database_url, CATALOG, [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks)], audit_log=log)
+        trust_headers(api.app.engine)
+        return api
+
+    return io_loop.run_sync(served)
+
+
+async def ask(api: Api, who: str | None, method: str, row_id: str = "", data: Any = None) -> Any:
+    body = None if data is None else json.dumps(data)
+    return await api.request(
+        method, f"/own/{row_id}".rstrip("/"), headers={} if who is None else {HEADER: who}, body=body
+    )
+
+
+async def test_reads_and_writes_obey_the_rules(api: Api, tmp_path: Path) -> None:
+    """What a rule sets is set, and nobody reads or writes the rows of others."""
+    assert (await ask(api, ANN, "POST", data=[{"title": "a"}, {"title": "b"}])).document == {"ids": ["1", "2"]}
+    assert (await ask(api, BOB, "POST", data=[{"title": "c"}])).document == {"ids": ["3"]}
+    found = (await api.get("/own?q=sort%3D-title", **{HEADER: ANN})).document["found"]
+    assert [(one["id"], one["attributes"]["owner"]) for one in found["data"]] == [("2", "ann"), ("1", "ann")]
+    assert found["meta"] == {"count": 2, "total": 2, "totalPages": 1}
+    assert (await ask(api, ANN, "GET", "1")).document["found"]["data"]["attributes"]["title"] == "a"
+    assert [(await ask(api, ANN, "GET", one)).status for one in ("3", "9")] == [404, 404]
+    assert (await ask(api, None, "GET")).status == 401
+
+    assert (await ask(api, ANN, "PATCH", "1", {"title": "x"})).body == b"wrote 1"
+    assert (await ask(api, BOB, "PATCH", "1", {"title": "y"})).status == 404
+    assert (await ask(api, ANN, "PATCH", "1", {"owner": "bob"})).status == 403
+    assert (await ask(api, ANN, "PATCH", "1", {"owners": "bob"})).status == 422
+    assert (await ask(api, None, "PATCH", "1", {"title": "y"})).status == 401
+    # One that is refused undoes the others.
+    wrong = [{"title": "d"}, {"title": "e", "owner": "bob"}]
+    assert (await ask(api, ANN, "POST", data=wrong)).status == 403
+    assert (await ask(api, ADMIN, "DELETE", "3")).document == {"rows": 2}
+    assert [tuple(row) for row in await api.sql("SELECT id, title, owner FROM tasks ORDER BY id")] == [
+        (1, "x", "ann"),
+        (2, "b", "ann"),
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [(one["subject"], one["kind"], one["id"]) for one in lines] == [
+        ("ann", "create", "1"),
+        ("ann", "create", "2"),
+        ("bob", "create", "3"),
+        ("ann", "update", "1"),
+        ("eve", "delete", "3"),
+    ]
+
+
+async def test_all_rows_are_read_in_pages(api: Api) -> None:
+    await api.sql(
+        "INSERT INTO tasks (title, owner, state, team_id) SELECT 't', 'ann', '', 1 FROM generate_series(1, 1200)"
+    )
+    answer = await api.get("/own?q=page%5Bsize%5D%3D0", **{HEADER: ANN})
+    assert (answer.status, answer.errors[0]["code"]) == (400, "too_many_rows")
+    answer = await api.get("/own?q=page%5Bsize%5D%3D1000", **{HEADER: ANN})
+    assert len(answer.document["found"]["data"]) == 1000
