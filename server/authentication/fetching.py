@@ -71,7 +71,8 @@ class Fetcher:
             raise FetchError(f"{url} closed the connection, or its answer is over {MAX_BODY_BYTES} bytes") from None
         except HTTPError as error:
             raise FetchError(f"{url} answered {error.code}{_place(error)}", error.code) from None
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:
+            # Broken TLS, HTTP or names: whatever it is, the issuer cannot be reached.
             raise FetchError(f"{url} cannot be reached: {type(error).__name__}: {str(error)[:200]}") from None
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tornado.netutil import bind_sockets
 
@@ -73,15 +74,16 @@ INSERT INTO corner.entries (id, line) VALUES (1, 'x');
 
 
 @contextmanager
-def reading_server(url: str, catalog: Catalog) -> Iterator[int]:
-    """Serve the resources with default settings, in a separate thread and event loop. Yields the port."""
+def reading_server(url: str, catalog: Catalog, **changed: Any) -> Iterator[int]:
+    """Serve the resources in a separate thread and event loop. changed: the settings that are not the default. Yields
+    the port."""
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     ports: list[int] = []
     ready = threading.Event()
 
     async def run() -> None:
-        settings = Settings(acquire_timeout_seconds=30.0, pool_size=4)
+        settings = Settings(**({"acquire_timeout_seconds": 30.0, "pool_size": 4} | changed))
         try:
             database = await open_database(url, settings, settings.pool_size)
             async with database.connection() as connection:

@@ -195,6 +195,21 @@ def endless(handler: Any) -> Awaitable[None]:
     return asyncio.sleep(60)
 
 
+def no_http(handler: Any) -> None:
+    handler._auto_finish = False
+    stream = handler.detach()
+    stream.write(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+    stream.close()
+
+
+def half(handler: Any) -> None:
+    handler.set_header("Content-Length", "1000")
+    handler.write(b"{")
+    handler.flush()
+    handler._auto_finish = False
+    handler.request.connection.stream.close()
+
+
 def without_usable_keys(_: Any) -> bytes:
     return json.dumps(
         {
@@ -225,6 +240,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("no keys", KEYS, b'{"keys": []}', "has no key for the accepted algorithms"),
     ("no usable keys", KEYS, without_usable_keys, "has no key for the accepted algorithms"),
     ("bytes", KEYS, b"\xff\xfe\x00", "is not a JSON Web Key Set"),
+    ("no HTTP", DISCOVERY, no_http, "127.0.0.1"),
+    ("half of an answer", KEYS, half, "127.0.0.1"),
     ("too slow", KEYS, endless, "did not answer within"),
 ]
 
