@@ -24,7 +24,7 @@ from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
-from server.postgres.row_security.roles import SET_ROLE, RequestRole
+from server.postgres.row_security.roles import SET_ROLE, RequestRole, role_answer
 from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
@@ -113,8 +113,8 @@ async def explain_read(
         statements = [await _explain(connection, one) for one in sent]
     finally:
         await transaction.rollback()
-    if role is not None and isinstance(error, MissingPrivilege):
-        error = role.answer_to(error)
+    if isinstance(error, MissingPrivilege):
+        error = role_answer(error, role)
     return Explained(tuple(statements), error, is_stream)
 
 

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from tornado.web import RequestHandler
 
-from querybuild.errors import Errors, raise_all, resource_not_found
+from querybuild.errors import Errors, raise_all, raise_as, resource_not_found
 from querybuild.planning.changes import check_method
 from querybuild.planning.context import check_action
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
-from server.errors import AuditFailed, TooManyRows
+from server.errors import AuditFailed, MissingPrivilege, NotWritten, TooManyRows
 from server.execution.answers import Ids
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
@@ -30,7 +30,10 @@ from server.limits.running import Running
 from server.observing.audit import AuditLog
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
+from server.postgres.row_security.roles import role_answer
 from server.routes import ON_MANY, ON_ONE, TABLE, Route, Shape
+
+Result = TypeVar("Result")
 
 
 class CustomHandler(Handler):
@@ -62,7 +65,7 @@ class CustomHandler(Handler):
         prepared = self.engine.prepare_read(shape, query, self.context)
         sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
         database = self.database.acting_for(self.context.principal)
-        result = await self.cancel_scope.run(execute_read(database, prepared, sent, self.engine))
+        result = await self.cancel_scope.run(_allowed(database, execute_read(database, prepared, sent, self.engine)))
         if id is not None and not result.rows[0]:
             raise resource_not_found(type_name, id)
         if result.has_more and prepared.is_unpaginated:
@@ -94,7 +97,7 @@ class CustomHandler(Handler):
         targets = [Target(change.kind, change.type, change.id) for change in changes]
         on_commit = None if audit is None else lambda ids: self._record(audit, targets, ids)
         writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
-        return [str(one) for one in await writer.run(writes, Ids())]
+        return [str(one) for one in await _allowed(database, writer.run(writes, Ids()))]
 
     def _record(self, audit: AuditLog, targets: Sequence[Target], ids: Sequence[Any]) -> None:
         """Write a line of the audit log for each resource that was written. Raises AuditFailed."""
@@ -117,6 +120,14 @@ class CustomHandler(Handler):
             return super().finish()
         self._write_buffer = []
         return self.compress_and_finish(body)
+
+
+async def _allowed(database: Database, work: Awaitable[Result]) -> Result:
+    """Run work of a principal. Raises what PostgreSQL refuses as the answer that the principal gets."""
+    try:
+        return await work
+    except (MissingPrivilege, NotWritten) as error:
+        raise_as(role_answer(error, database.role), error)
 
 
 def defined_methods(handler: type[Handler]) -> frozenset[str]:

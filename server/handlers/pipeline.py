@@ -8,6 +8,7 @@ from typing import TypeVar
 from querybuild.errors import ApiError, Errors, raise_all, raise_as
 from server.errors import MissingPrivilege, NotWritten
 from server.handlers.base import Handler
+from server.postgres.row_security.roles import role_answer
 
 Parsed = TypeVar("Parsed")
 Planned = TypeVar("Planned")
@@ -49,5 +50,4 @@ class PipelineHandler(Handler):
             self.stage("encode")
             await encode(planned, result)
         except (MissingPrivilege, NotWritten) as error:
-            role = self.database.role
-            raise_as(error if role is None else role.answer_to(error), error)
+            raise_as(role_answer(error, self.database.role), error)

@@ -18,7 +18,7 @@ from tests.http.supabase import ANN, BOB, CATALOG, CYD, POST, POSTS, Open, Shop
 from tests.http.test_row_security import post, update
 from tests.http.wire import connected
 from tests.waiting import until
-from waterspout import Catalog, CustomHandler, Hooks, Writing
+from waterspout import Catalog, Change, CustomHandler, Hooks, Writing
 
 WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 STATE = "SELECT current_user, session_user, current_setting('request.jwt.claims', true)"
@@ -286,6 +286,28 @@ async def test_a_custom_route_acts_as_the_server(open_shop: Open) -> None:
             for method in ("GET", "POST"):
                 answer = await shop.request(sub, method, "/state")
                 assert answer.document == {"state": list(LEFT)}
+
+
+class Own(CustomHandler):
+    """Reads and writes posts as the principal may."""
+
+    async def get(self) -> None:
+        self.finish(await self.read("post", "sort=id"))
+
+    async def post(self) -> None:
+        change = Change(kind="update", type="post", id="5", attributes={"title": "taken"})
+        self.finish({"ids": await self.write([change])})
+
+
+async def test_the_resources_of_a_custom_route_are_those_of_the_principal(open_shop: Open) -> None:
+    shop = await open_shop(pool_size=1, routes=[("/own", Own)])
+    for sub in (ANN, None, BOB, CYD):
+        assert (await shop.get(sub, "/own")).ids == POSTS[sub]
+    for sub, status, code in ((ANN, 403, "forbidden"), (None, 401, "unauthenticated")):
+        answer = await shop.request(sub, "POST", "/own")
+        assert (answer.status, [one["code"] for one in answer.errors]) == (status, [code])
+    await check_nothing_left(shop)
+    assert (await shop.request(BOB, "POST", "/own")).document == {"ids": ["5"]}
 
 
 async def test_hooks_have_the_role_of_the_request(open_shop: Open) -> None:

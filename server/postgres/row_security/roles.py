@@ -28,10 +28,15 @@ class RequestRole(msgspec.Struct, frozen=True):
     claims: str
     principal: Principal
 
-    def answer_to(self, error: MissingPrivilege | NotWritten) -> ApiError:
-        """Return the answer to a read or a write that PostgreSQL refuses. If a policy keeps a row that may be read from
-        an UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled it."""
-        return not_allowed(self.principal, getattr(error, "said", "") or _REFUSED, pointer=error.pointer)
+
+def role_answer(error: MissingPrivilege | NotWritten, role: RequestRole | None) -> ApiError:
+    """Return the answer to what PostgreSQL has refused to a role; the error itself without `row_security`. If a policy
+    keeps a row that may be read from an UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled
+    it."""
+    if role is None:
+        return error
+    said = error.said if isinstance(error, MissingPrivilege) else ""
+    return not_allowed(role.principal, said or _REFUSED, pointer=error.pointer)
 
 
 def roles_of(settings: Settings) -> tuple[str, ...]:
