@@ -18,6 +18,7 @@ from tornado.ioloop import IOLoop
 
 from server.resources import built_in
 from tests.http.conftest import Answer, Api, Start
+from tests.http.custom import hooked
 from tests.issuer import (
     AUDIENCE,
     CLIENT,
@@ -30,7 +31,17 @@ from tests.issuer import (
     write_key_set,
 )
 from tests.waiting import until
-from waterspout import ANYONE, Allow, Catalog, CustomHandler, Principal, Unauthenticated
+from waterspout import (
+    ANYONE,
+    Allow,
+    Catalog,
+    Change,
+    CustomHandler,
+    Hooks,
+    Principal,
+    Unauthenticated,
+    Writing,
+)
 
 SECRET = b"a secret of at least sixty-four bytes, as HS512 needs, which nobody knows"
 
@@ -491,6 +502,25 @@ async def test_custom_code_beside_tokens(start: Start, database_url: str, secret
     assert (await who(api, **{"X-Api-Key": "good"})).document["subject"] == "importer"
     assert (await who(api, Authorization="Basic YTpi")).document == NOBODY
     assert (await who(api, "nonsense", **{"X-Api-Key": "good"})).status == 401
+
+
+# hooks
+
+
+async def test_hooks_get_the_principal(start: Start, database_url: str, secret_file: Path) -> None:
+    seen: list[str] = []
+
+    async def note(writing: Writing, _: list[Change]) -> None:
+        seen.append(writing.context.principal.subject)
+
+    groups = hooked(open_catalog(), group=Hooks(before_create=note))
+    api = await start(database_url, groups, auth_secret_file=secret_file, auth_audience=AUDIENCE)
+    for subject in ("ann", "bob", None):
+        token = signed(claims(sub=subject or "x"), SECRET, "HS256")
+        headers = {"Authorization": f"Bearer {token}"} if subject else {}
+        document = {"data": {"type": "group", "attributes": {"name": str(subject)}}}
+        assert (await api.request("POST", "/groups", document, headers=headers)).status == 201
+    assert seen == ["ann", "bob", ""]
 
 
 # caches
