@@ -461,7 +461,17 @@ class _WritePlanner:
             self._assignments.append(Assignment(relationship.foreign_key, slot))
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
-        return OwnerRow(open_named(parent, self.context), slot)
+        return self._owner_row(parent, slot, has_links=link_of(relationship) is not None)
+
+    def _owner_row(self, parent: Resource, slot: int, *, has_links: bool) -> OwnerRow:
+        """Return the row of the path. has_links: whether its links are rows of a link table. Such a link is made for
+        this row as well as for the new one; a key is one of the new row."""
+        if not has_links:
+            return OwnerRow(open_named(parent, self.context), slot)
+        if (error := refused_action(parent, "update", self.context)) is not None:
+            self.errors.append(error)
+        checked = open_checked(parent, self.context, "update")
+        return OwnerRow(open_written(parent, self.context, "update"), slot, checked)
 
     def _through(self, relationship: Relationship, owner: Owner) -> LinkWrite:
         """Return the same link, seen from the new resource."""

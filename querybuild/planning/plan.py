@@ -429,11 +429,16 @@ class LinkWrite(msgspec.Struct, frozen=True):
 
 
 class OwnerRow(msgspec.Struct, frozen=True):
-    """The row that the path names and that a new row is linked to. It must exist. rows: the rows that it must be one
-    of. slot: the slot of its id."""
+    """The row that the path names and that a new row is linked to. It must exist.
+
+    rows: the rows that it must be one of. If the link is in a link table, the row must be one that may be updated.
+    slot: the slot of its id.
+    checked: the rows that it must be one of afterwards, if that is not any row.
+    """
 
     rows: Rows
     slot: int
+    checked: Rows | None = None
 
     @property
     def resource(self) -> Resource:

@@ -328,9 +328,10 @@ def _lock_row(plan: WritePlan) -> Statement:
 
 
 def _lock_named(rows: Rows, slot: int) -> Statement:
-    """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`"""
+    """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`, with a column that says whether it may be
+    written, if there are rights."""
     binds, found = Binds(), table(rows.resource)
-    query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column))
+    query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column), *is_writable(rows, binds))
     sql = query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE
     return Statement(sql, binds.slots, decides_again(rows))
 

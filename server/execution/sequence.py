@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.errors import raise_as, resource_not_found
+from querybuild.errors import not_allowed, raise_as, resource_not_found
 from querybuild.planning.changes import PlannedWrite, related_not_found
 from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
@@ -109,7 +109,10 @@ class _Sequence:
         owner, statement = self._plan.owner, self._statements.owner
         if owner is None or statement is None:
             return
-        if await fetch_locked_row(self._connection, statement, self._sent.of(statement)) is None:
+        locked = await fetch_locked_row(self._connection, statement, self._sent.of(statement))
+        if locked is not None and owner.rows.rights and not locked[-1]:
+            raise not_allowed(self._principal, f"You may not update this {owner.resource.type}.")
+        if locked is None:
             raise resource_not_found(owner.resource.type, str(self._sent.request[owner.slot]))
 
     async def _lock_related(self, row_id: Any, *, is_limited: bool) -> None:

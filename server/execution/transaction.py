@@ -332,6 +332,10 @@ def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) ->
         if plan.checked is not None:
             detail = f"You may not {plan.kind} this {plan.resource.type} with these values."
             found.setdefault(plan.checked, {})[outcome.id] = Checked(write.pointer, detail)
+        owner = plan.owner
+        if owner is not None and owner.checked is not None:
+            detail = f"You may not update this {owner.resource.type} like this."
+            found.setdefault(owner.checked, {})[write.values[owner.slot]] = Checked(write.pointer, detail)
         for link, ids in outcome.related:
             assert link.checked is not None
             pointer, known = slot_pointer(write, link.slot), found.setdefault(link.checked, {})

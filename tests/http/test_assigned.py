@@ -197,3 +197,21 @@ async def test_custom_code_comes_first(api: Api) -> None:
     assert told(await post(api, ANN, data, "/hooked")) == (403, "forbidden", "/data")
     assert (await post(api, ADMIN, data, "/hooked")).status == 201
     assert await rows(api) == [("the hook", 1, "new", 7)]
+
+
+async def test_a_resource_that_may_be_created_and_not_read(start: Start, database_url: str, api: Api) -> None:
+    letter = msgspec.structs.replace(TEAM, relationships=(), access=(Allow(SIGNED_IN, "create"),))
+    await api.sql("SELECT setval(pg_get_serial_sequence('teams', 'id'), 2)")
+    api = await start(database_url, Catalog([letter]))
+    trust_headers(api.app.engine)
+    data = {"type": "team", "attributes": {"name": "n"}}
+    answer = await post(api, ANN, data, "/teams")
+    assert (answer.status, answer.document["data"]) == (201, {"type": "team", "id": "3"})
+    operations = [{"op": "add", "data": data}] * 2
+    answer = await api.request("POST", "/operations", {"atomic:operations": operations}, headers={HEADER: ANN})
+    assert [one["data"] for one in answer.document["atomic:results"]] == [
+        {"type": "team", "id": "4"},
+        {"type": "team", "id": "5"},
+    ]
+    assert (await api.get("/teams/3", **{HEADER: ANN})).status == 403
+    assert (await api.request("DELETE", "/teams/3", headers={HEADER: ANN})).status == 403

@@ -12,6 +12,9 @@ from server.engine import Engine
 from tests import access
 from tests.access import ME
 from tests.http.conftest import Answer, Api
+from tests.http.test_relationships import corners, fill
+
+__all__ = ["corners"]
 
 ROWS = """
     INSERT INTO groups (name) VALUES ('mine'), ('readable'), ('hidden');
@@ -214,3 +217,26 @@ async def test_an_action_that_nobody_granted_is_refused_before_anything_is_read(
     answer = await filled.post("/operations", {"atomic:operations": [{"op": "add", "data": post}] * 20})
     assert (answer.status, b"without credentials" in answer.body) == (422, True)
     assert len(await filled.sql("SELECT FROM posts")) == 9
+
+
+@pytest.mark.parametrize(
+    ("rules", "article", "status"),
+    [
+        ({"update": {"article": {"name": "id", "op": "eq", "val": "a"}}}, "a", 201),
+        ({"update": {"article": {"name": "id", "op": "eq", "val": "a"}}}, "b", 403),
+        ({"read": {"article": {"name": "id", "op": "eq", "val": "a"}}}, "b", 404),
+        ({"check_update": {"article": {"not": {"name": "tags.name", "op": "eq", "val": "new"}}}}, "a", 403),
+        ({"refused": [("article", "update")]}, "a", 403),
+        ({"refused": [("article", "read")]}, "a", 403),
+    ],
+)
+async def test_a_new_resource_behind_a_link_table(corners: Api, rules: Any, article: str, status: int) -> None:
+    """The link is one of the resource of the path, too."""
+    await fill(corners)
+    ruled = Ruled(corners, **rules)
+    before = await corners.sql("SELECT * FROM corner.article_tags ORDER BY 1, 2")
+    answer = await ruled.write("POST", f"/articles/{article}/tags", {"type": "tag", "attributes": {"name": "new"}})
+    assert answer.status == status, answer.body
+    after = await corners.sql("SELECT * FROM corner.article_tags ORDER BY 1, 2")
+    assert len(after) == len(before) + (status == 201)
+    assert len(await corners.sql("SELECT FROM tags WHERE name = 'new'")) == (status == 201)
