@@ -116,3 +116,48 @@ async def test_hidden_rows_are_in_no_condition(shop: Shop) -> None:
     for sub, profiles, posts in ((BOB, [BOB], ["3"]), (ANN, [], ["3"]), (CYD, [], []), (None, [], [])):
         assert (await shop.get(sub, f"/profiles?filter={has_draft}")).ids == profiles
         assert (await shop.get(sub, f"/posts?filter={of_team}")).ids == posts
+
+
+def linkage(type_name: str, *ids: str) -> dict[str, Any]:
+    return {"data": [{"type": type_name, "id": one} for one in ids]}
+
+
+async def test_relationships(shop: Shop) -> None:
+    """A to-many locks the rows of both ends, and a lock only sees rows that may be updated."""
+    of_ann, of_bob = [f"/profiles/{sub}/relationships/posts" for sub in (ANN, BOB)]
+    asked: list[tuple[str | None, str, str, Any, int, str | None]] = [
+        (ANN, "POST", of_ann, linkage("post", "2"), 200, None),
+        (ANN, "POST", of_ann, linkage("post", "5"), 404, "related_not_found"),
+        (ANN, "POST", of_ann, linkage("post", "4"), 404, "related_not_found"),
+        (ANN, "POST", of_bob, linkage("post", "2"), 404, "resource_not_found"),
+        # Without an author it would not be hers.
+        (ANN, "DELETE", of_ann, linkage("post", "2"), 403, "forbidden"),
+        (None, "POST", "/teams/1/relationships/members", linkage("profile", CYD), 401, "unauthenticated"),
+        (ANN, "POST", f"/profiles/{ANN}/posts", post("of Ann"), 201, None),
+        (ANN, "PATCH", "/posts/2/relationships/team", {"data": {"type": "team", "id": "1"}}, 200, None),
+        # INSERT returns the row, which she may not read.
+        (CYD, "POST", "/teams", {"data": {"type": "team", "attributes": {"name": "new"}}}, 403, "forbidden"),
+        # A unique value of a hidden row
+        (CYD, "POST", "/posts", post("draft of Bob", CYD), 409, "conflict"),
+    ]
+    for sub, method, path, document, status, code in asked:
+        answer = await shop.request(sub, method, path, document)
+        found = answer.errors[0]["code"] if answer.status >= 400 else None
+        assert (answer.status, found) == (status, code), (method, path, answer.body)
+
+
+async def test_foreign_keys_see_all_rows(shop: Shop) -> None:
+    """It is so in PostgreSQL, whatever the policies of the other table are."""
+    hidden = {"data": {"type": "team", "id": "2"}}
+    assert (await shop.request(ANN, "PATCH", "/posts/2/relationships/team", hidden)).status == 200
+    for path in ("/posts/2/relationships/team", "/posts/2/team"):
+        assert (await shop.get(ANN, path)).document["data"] is None
+    document = (await shop.get(ANN, "/posts/2?include=team")).document
+    assert document["data"]["relationships"]["team"]["data"] == hidden["data"]
+    assert document["included"] == []
+    assert (await shop.get(ANN, "/teams/2")).status == 404
+
+
+async def test_a_policy_that_fails(shop: Shop) -> None:
+    assert (await shop.get("no uuid", "/posts")).status == 500
+    assert (await shop.get(ANN, "/posts?sort=id")).ids == POSTS[ANN]
