@@ -133,6 +133,18 @@ class Catalog:
         """Return the relationship of the target that has the same links, if it is declared."""
         return self.holder(relationship) if link_of(relationship) is None else self._declared_inverses.get(relationship)
 
+    def other_sides(self, resource: Resource, relationship: Relationship) -> list[str]:
+        """Return the names of the declared relationships of the target that have the same links as one of the
+        resource."""
+        own, other = own_key_of(relationship), self.other_side(relationship)
+        if own is None:
+            return [] if other is None else [other.name]
+        return [
+            one.name
+            for one in self._declared[own.target].relationships
+            if one.foreign_key == own.column_name and one.target == resource.type
+        ]
+
     def inverse(self, relationship: Relationship) -> Relationship:
         """Return a many-to-many relationship seen from its target, declared or not."""
         declared = self._declared_inverses.get(relationship)

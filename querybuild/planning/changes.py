@@ -351,7 +351,7 @@ class _WritePlanner:
                 detail = f"{self.resource.type} has no relationship {quoted(name)}.{nearest(name, known)}"
                 pointer = linkage.name_pointer or self._relationship(name)
                 self.errors.append(RelationshipFault(detail, pointer=pointer))
-            elif (fault := self._read_only(self.resource, name, linkage.pointer)) is not None:
+            elif (fault := self._unwritable(self.resource, relationship, linkage.pointer)) is not None:
                 self.errors.append(fault)
             elif linkage.mode != "replace" and not relationship.is_to_many:
                 detail = f"{quoted(name)} is to-one: it can be replaced, but nothing can be added or removed."
@@ -370,6 +370,16 @@ class _WritePlanner:
                 self.errors.append(RelationshipFault(detail, pointer=linkage.pointer))
             else:
                 self._link(relationship, linkage)
+
+    def _unwritable(self, resource: Resource, relationship: Relationship, pointer: str | None) -> ApiError | None:
+        """Return the error if the principal may not write the relationship, or one over the same links at its other
+        end, otherwise None. It does not name the other one, which the principal may not see."""
+        if not self.context.access.read_only:
+            return None
+        names = self.context.access.read_only.get(relationship.target, frozenset())
+        if names.isdisjoint(self.catalog.other_sides(resource, relationship)):
+            return self._read_only(resource, relationship.name, pointer)
+        return not_allowed(self.context.principal, f"{quoted(relationship.name)} may not be written.", pointer=pointer)
 
     def _not_updated(self, relationship: Relationship) -> Resource | None:
         """Return the resource whose rows have the key, if its declaration does not allow updates. The keys of a new row
@@ -448,7 +458,7 @@ class _WritePlanner:
         if "add" not in relationship.methods:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
             self.errors.append(MethodForbidden(detail))
-        elif (fault := self._read_only(parent, relationship.name, None)) is not None:
+        elif (fault := self._unwritable(parent, relationship, None)) is not None:
             self.errors.append(fault)
         slot = self.slot(parent.id_type.read(owner.id), self.change.pointer)
         holder = self.catalog.holder(relationship)

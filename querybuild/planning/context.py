@@ -67,7 +67,7 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     check_create, check_update: what a row must meet after it is created or updated.
     refused: the types and actions that no rule allows them.
     assigned: by the JSON:API type, the fields that rules set when a row is created.
-    read_only: by the JSON:API type, the fields that they may read and not write.
+    read_only: by the JSON:API type, the fields that they may not write.
     view: the declarations as they see them. None if they may read all fields.
     """
 

@@ -198,7 +198,7 @@ class Rules:
             **criteria,
             refused=frozenset(refused),
             assigned={name: some for name, some in assigned.items() if some},
-            read_only=_names(field for field in self._fields if field.is_readable(has) and not field.is_writable(has)),
+            read_only=_names(field for field in self._fields if not field.is_writable(has)),
             view=self._view_of(has),
         )
 

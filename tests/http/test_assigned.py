@@ -80,7 +80,7 @@ KEPT = msgspec.structs.replace(
     TASK,
     type="kept",
     path="/kept",
-    relationships=(ToOne("team", "team", nullable=False, read_by=Role("admin"), write_by=Role("admin")),),
+    relationships=(ToOne("team", "team", nullable=False, read_by=Role("admin")),),
 )
 CATALOG = Catalog([TEAM, TASK, HOOKED, KEPT])
 ANN, BOB = principal("ann", team=1), principal("bob", team=2)
