@@ -240,6 +240,11 @@ class Node(msgspec.Struct, frozen=True):
         return 1 + len(self.read) + self.keys.index(column)
 
     @property
+    def width(self) -> int:
+        """The number of columns in a row, without those of the parent and of computed attributes."""
+        return 1 + len(self.read) + len(self.keys)
+
+    @property
     def position_of_parent(self) -> int:
         """The position of the parent's id in a row."""
         return 1 + len(self.read) + len(self.keys)

@@ -153,10 +153,12 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
 
 
-def _row(plan: WritePlan, shown: Node | None, binds: Binds, demands: tuple[Condition, ...] = ()) -> str:
-    """Return the statement of the row. It returns the columns of `shown`, and whether the row meets the demands."""
+def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
+    """Return the statement of the row. It returns the columns of `shown`, and for each of the tests that has conditions
+    whether the row meets them."""
     sql = _ROW_STATEMENTS[plan.kind](plan, binds) + _returning(plan, shown, binds)
-    return sql + "".join(["," + term.get_sql(quote_char='"') for term in are_met(demands, binds)])
+    terms = [term.get_sql(quote_char='"') for conditions in tests for term in are_met(conditions, binds)]
+    return ",".join([sql, *terms])
 
 
 def _insert(plan: WritePlan, binds: Binds) -> str:
@@ -275,36 +277,30 @@ def _alone(plan: WritePlan, shown: Node | None) -> Statement:
         SELECT "the row".*,1/CASE WHEN "the row"."c0" IS NULL AND EXISTS (SELECT 1 FROM "groups" WHERE "id"=$2)
         THEN 0 ELSE 1 END FROM (VALUES (0)) "all" LEFT JOIN "the row" ON TRUE
 
-    It also fails if the row may not be written, must not be as it is now, or may not be read any more. In these cases a
-    transaction finds out what to answer.
+    It also fails if the row may not be written, or must not be as it is now. Then a transaction finds out what to
+    answer. If rows may be hidden, the column after those of `shown` says whether the row may be read.
     """
     binds = Binds()
-    width, demands = width_of(plan, shown), tuple(_demands(plan, shown))
-    names = [f'"c{place}"' for place in range(width + bool(demands))]
-    row = _row(plan, shown, binds, demands)
+    width, readable = width_of(plan, shown), () if shown is None else shown.rows.criteria
+    right = () if plan.checked is None else plan.checked.rights
+    names = [f'"c{place}"' for place in range(width + bool(readable) + bool(right))]
+    if shown is not None:
+        readable = with_alias(readable, shown.rows.alias, plan.resource.table)
+    row = _row(plan, shown, binds, readable, right)
     is_undone = '"the row"."c0" IS NULL'
     if plan.kind != "create":
         found = PostgreSQLQuery.from_(table(plan.resource)).select(1).where(_is_row(plan, binds))
         is_undone += f" AND EXISTS ({found.get_sql()})"
-    if demands:
+    if right:
         is_undone += f' OR NOT "the row".{names[-1]}'
     result = f'"the row".*,1/CASE WHEN {is_undone} THEN 0 ELSE 1 END'
     joined = '(VALUES (0)) "all" LEFT JOIN "the row" ON TRUE'
     return Statement(f'WITH "the row" ({",".join(names)}) AS ({row}) SELECT {result} FROM {joined}', binds.slots)
 
 
-def _demands(plan: WritePlan, shown: Node | None) -> Iterator[Condition]:
-    """Yield what the row must meet once it is written."""
-    if plan.checked is not None:
-        yield from plan.checked.rights
-    if shown is not None:
-        yield from with_alias(shown.rows.criteria, shown.rows.alias, plan.resource.table)
-
-
 def width_of(plan: WritePlan, shown: Node | None) -> int:
     """Return the number of columns that the statement `row` returns."""
-    node = shown or node_of(plan.resource)
-    return 1 + len(node.read) + len(node.keys)
+    return (shown or node_of(plan.resource)).width
 
 
 def _find_row(plan: WritePlan) -> Statement:

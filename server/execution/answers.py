@@ -96,7 +96,9 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         [outcome] = outcomes
         read = self._read
         result: ReadResult | None
-        if outcome.row is not None:
+        if outcome.row is not None and self._may_be_hidden and not outcome.row[read.plan.node.width]:
+            result = None
+        elif outcome.row is not None:
             rows: list[Sequence[Row]] = [[outcome.row]]
             if read.plan.node.branches:
                 rows += [[] for _ in list(nodes(read.plan.node))[1:]]
