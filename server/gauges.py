@@ -71,7 +71,7 @@ class Gauges:
 
     def _update_caches(self) -> None:
         meter = self._meter
-        for name, cache in self._engine.caches.items():
+        for name, cache in (self._engine.caches | self._engine.authenticator.caches).items():
             meter.put(metrics.CACHE_HITS, cache.hits, name)
             meter.put(metrics.CACHE_MISSES, cache.misses, name)
             meter.put(metrics.CACHE_ENTRIES, len(cache), name)

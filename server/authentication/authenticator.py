@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from querybuild.cache import BoundedCache
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import bearer_token, other_scheme
 from server.authentication.files import AuthFiles, read_files
@@ -54,6 +55,11 @@ class Authenticator:
     def tasks(self) -> tuple[Task, ...]:
         """The work in the background."""
         return () if self._tokens is None else self._tokens.tasks
+
+    @property
+    def caches(self) -> dict[str, BoundedCache[Any]]:
+        """The caches by their names."""
+        return {} if self._tokens is None else {"tokens": self._tokens.cache.entries}
 
     def authenticate(self, request: Request) -> Found:
         """Return the principal of a request, or an awaitable if it is not known at once. Raises ApiError,

@@ -263,7 +263,7 @@ async def test_metrics_need_a_role_or_a_scope(
     token = signed(claims(roles=roles, scope=scope), SECRET, "HS256")
     answer = await api.get("/-/metrics", Authorization=f"Bearer {token}")
     assert (answer.status, answer.headers["Cache-Control"]) == (status, "no-store")
-    assert (b"waterspout_" in answer.body) == (status == 200)
+    assert (b'waterspout_cache_entries{cache="tokens"' in answer.body) == (status == 200)
     assert [(await api.get("/-/metrics")).status, (await api.get("/-/metrics", Authorization="Bearer x")).status] == [
         401,
         401,
