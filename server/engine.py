@@ -153,8 +153,8 @@ CACHES = sum(len(caches.__struct_fields__) for caches in (PlanCaches, StatementC
 
 class Engine:
     """Prepares reads and writes for one set of settings and declarations. authenticator: finds out who sends a request.
-    authenticate: its method. has_authentication: whether anybody can be signed in. hides_relationships: whether some
-    routes only exist for some principals."""
+    authenticate: its method. has_authentication: whether anybody can be signed in. is_open: whether nobody can, and
+    there are no rules. hides_relationships: whether some routes only exist for some principals."""
 
     def __init__(
         self, settings: Settings, catalog: Catalog, schema: LiveSchema, authenticator: Authenticator | None = None
@@ -171,6 +171,7 @@ class Engine:
         checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
         self.view = View(self.catalog, checks, schema.references)
         self._rules = read_rules(self.view, is_closed=self.has_authentication)
+        self.is_open = not self.has_authentication and self._rules is None
         self.hides_relationships = any(one.read_by != ANYONE for each in self.catalog for one in each.relationships)
         self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url

@@ -39,3 +39,4 @@ def trust_headers(engine: Engine) -> None:
         return known[text]
 
     engine.authenticate = authenticate
+    engine.is_open = False

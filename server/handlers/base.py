@@ -103,9 +103,11 @@ class Handler(Identifying):
             return None
         if not self.engine.hides_relationships and self._is_prepared():
             return None
-        principal = self.identify()
-        if principal is not None:
-            return self._prepare_later(principal)
+        # Most servers that are open get no credentials. Then nothing has to be found out.
+        if not self.engine.is_open or "Authorization" in self.request.headers.by_name:
+            principal = self.identify()
+            if principal is not None:
+                return self._prepare_later(principal)
         self.prepare_method()
         return None
 

@@ -120,7 +120,9 @@ class Identifying(Receiving):
 
     def tell_caches(self) -> None:
         """Set the header Cache-Control of an answer that shows resources."""
-        directives = self.engine.private_cache_control if self.is_private else self.engine.settings.cache_control
+        engine = self.engine
+        is_private = engine.has_authentication and self.is_private
+        directives = engine.private_cache_control if is_private else engine.settings.cache_control
         if directives:
             self._headers["Cache-Control"] = directives
 

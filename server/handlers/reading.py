@@ -63,9 +63,10 @@ class ReadingHandler(PipelineHandler):
     async def answer_read(self, shape: ReadShape, links: Callable[[], dict[str, str]] = dict) -> None:
         """Answer a GET with a document or a stream. links: returns the links of the document besides `self` and the
         pages."""
-        check_action(shape.resource, "read", self.context)
-        if shape.relationship is not None:
-            check_action(self.catalog.target(shape.relationship), "read", self.context)
+        if self.context.access.refused:
+            check_action(shape.resource, "read", self.context)
+            if shape.relationship is not None:
+                check_action(self.catalog.target(shape.relationship), "read", self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id),
