@@ -38,7 +38,7 @@ from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, assigned_target, check_action, refused_action
 from querybuild.planning.plan import Assignment, LinkWrite, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias
-from querybuild.query import Change, ChangeKind, Identifier, Lid, LinkageChange, Owner
+from querybuild.query import Change, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
 """The alias of a related row beside tables that have their own names. No table has this name."""
@@ -87,12 +87,6 @@ def plan_write(
     if is_create and len(errors) == known:
         planner.set_by_rules()
     return planner.planned(id_slot, owner)
-
-
-def check_method(resource: Resource, kind: ChangeKind) -> None:
-    """Check that the declaration allows this kind of write. Raises MethodForbidden."""
-    if kind not in resource.methods:
-        raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
 
 
 def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:

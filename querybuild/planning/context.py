@@ -15,9 +15,10 @@ from querybuild.declarations.access import Action
 from querybuild.declarations.attributes import NO_CHECKS, Checks
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource, ToOne
-from querybuild.errors import Forbidden, Unauthenticated, not_allowed, quoted
+from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, not_allowed, quoted
 from querybuild.planning.plan import NO_REFERENCES, Condition, References
 from querybuild.principal import ANONYMOUS, Principal
+from querybuild.query import ChangeKind
 
 Criteria = Mapping[str, tuple[Condition, ...]]
 """By the JSON:API type of the rows, the conditions that each row meets, whatever the request asks for. Their alias is
@@ -84,6 +85,12 @@ class Access(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 EVERYTHING = Access()
 """Everything that the declarations allow."""
+
+
+def check_method(resource: Resource, kind: ChangeKind) -> None:
+    """Check that the declaration allows this kind of write. Raises MethodForbidden."""
+    if kind not in resource.methods:
+        raise MethodForbidden(f"Resources of type {quoted(resource.type)} cannot be {kind}d here.")
 
 
 def check_action(resource: Resource, action: Action, context: Context) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from querybuild.planning.changes import check_method
+from querybuild.planning.context import check_method
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler
 

@@ -13,8 +13,7 @@ import msgspec
 from tornado.web import RequestHandler
 
 from querybuild.errors import Errors, raise_all, raise_as, resource_not_found
-from querybuild.planning.changes import check_method
-from querybuild.planning.context import check_action
+from querybuild.planning.context import check_action, check_method
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
 from server.errors import AuditFailed, MissingPrivilege, NotWritten, TooManyRows

@@ -24,7 +24,7 @@ from querybuild.errors import (
     raise_all,
     release_frames,
 )
-from querybuild.planning.changes import check_method
+from querybuild.planning.context import check_method
 from serializers.decode import parse_document
 from serializers.errors import InvalidDocument
 from serializers.operations import (

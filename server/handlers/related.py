@@ -7,7 +7,7 @@ import msgspec
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError
-from querybuild.planning.changes import check_method
+from querybuild.planning.context import check_method
 from querybuild.query import Change, Owner
 from server.engine import PreparedWrite, ReadShape
 from server.handlers.writing import Writing, WritingHandler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from querybuild.errors import ApiError
-from querybuild.planning.changes import check_method
+from querybuild.planning.context import check_method
 from querybuild.query import Change
 from serializers.decode import with_id
 from server.engine import ReadShape

@@ -47,6 +47,7 @@ class Ruled:
         engine = api.app.engine
         context = access.context(engine, principal, **rules)
         self.engine = api.app.engine = Engine(engine.settings, engine.catalog, engine.schema)
+        self.engine.is_open = False
         self.engine.context_of = lambda _: context  # type: ignore[method-assign]  # every request has this one
 
     async def write(self, method: str, path: str, data: Any = None) -> Answer:
