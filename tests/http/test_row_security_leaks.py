@@ -229,6 +229,45 @@ async def test_a_value_that_is_refused_after_the_role_was_sent(
         await check_nothing_left(shop)
 
 
+UNKNOWN = {
+    "enum": "SELECT current_user::text, 'new'::mood",
+    "array": "SELECT current_user::text, ARRAY['new'::mood]",
+    "long": "SELECT current_user::text, 'new' AS " + "x" * 5000,
+    "parameter": "SELECT current_user::text, $1::mood",
+}
+"""Statements with types that are new to the connection, and one that is too long to be kept."""
+
+
+@pytest.mark.parametrize("sql", UNKNOWN.values(), ids=list(UNKNOWN))
+@pytest.mark.parametrize("is_snapshot", [False, True])
+async def test_statements_for_which_the_driver_asks_more(open_shop: Open, sql: str, is_snapshot: bool) -> None:
+    """It looks up types in statements of their own."""
+    shop = await open_shop(pool_size=1)
+    await run(shop, "CREATE TYPE mood AS ENUM ('new')")
+    for _ in range(3):
+        await check_role(shop, sql, is_snapshot=is_snapshot)
+        await check_nothing_left(shop)
+
+
+async def check_role(shop: Shop, sql: str, *, is_snapshot: bool) -> None:
+    """Check that one of the statements runs with its role."""
+    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
+    values = ["new"] if "$1" in sql else []
+    row = await acting.read(lambda connection: connection.fetchrow(sql, *values), is_snapshot=is_snapshot)
+    assert row[0] == "authenticated"
+
+
+async def test_a_statement_that_would_run_without_its_role(open_shop: Open) -> None:
+    shop = await open_shop(pool_size=1)
+    acting = shop.api.app.database.acting_for(Principal(subject=ANN, claims={"role": "authenticated"}))
+    for work in (lambda connection: connection.execute("SELECT 1"), lambda connection: connection.prepare("SELECT 1")):
+        with pytest.raises(RuntimeError, match="without its role"):
+            await acting.read(work, is_snapshot=False)
+    with pytest.raises(RuntimeError, match="need a principal"):
+        await shop.api.app.database.read(lambda connection: connection.fetch("SELECT 1"), is_snapshot=False)
+    await check_nothing_left(shop)
+
+
 async def test_a_role_that_the_server_has_no_more(open_shop: Open) -> None:
     shop = await open_shop(pool_size=1)
     await shop.get(ANN, "/posts")

@@ -20,7 +20,16 @@ from tests.faults.pgbouncer import pgbouncer
 from tests.first_rows import set_first_rows
 from tests.http.supabase import ANN, CYD, POSTS, Open, Shop, as_authenticator
 from tests.http.test_row_security import post, update
-from tests.http.test_row_security_leaks import check_first_posts, check_nothing_left, end, locked, run, until_waiting
+from tests.http.test_row_security_leaks import (
+    UNKNOWN,
+    check_first_posts,
+    check_nothing_left,
+    check_role,
+    end,
+    locked,
+    run,
+    until_waiting,
+)
 from tests.waiting import until
 
 PATHS = ["/posts?sort=id", "/posts?sort=id&include=author,team", "/posts?sort=id&filter[id][gt]=0"]
@@ -115,6 +124,14 @@ async def test_a_migration_makes_descriptions_stale(pooled: Shop) -> None:
         await run(pooled, statement)
         for _ in range(4):
             await check_first_posts(pooled)
+
+
+async def test_statements_for_which_the_driver_asks_more(pooled: Shop) -> None:
+    await run(pooled, "CREATE TYPE mood AS ENUM ('new')")
+    for sql in UNKNOWN.values():
+        for is_snapshot in (False, True):
+            await asyncio.gather(*[check_role(pooled, sql, is_snapshot=is_snapshot) for _ in range(8)])
+    await check_nothing_left(pooled)
 
 
 async def test_clients_that_leave(pooled: Shop) -> None:
