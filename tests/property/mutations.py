@@ -19,7 +19,14 @@ import msgspec
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/property/test_rules.py", "tests/property/test_hidden_rows.py")
+TESTS = ("tests/property/test_rules.py", "tests/property/test_hidden_rows.py", "tests/property/test_written_rules.py")
+HARMLESS = {
+    # It only locks a row that is checked beside it, as the target of the same assignment.
+    "open_rows@changes.py:_locked_owner",
+    # The row that the path names is also checked as the owner of the new row.
+    "open_rows@changes.py:_through",
+}
+"""Places where the rules make no difference."""
 ALL = "all"
 """In place of a place: nothing is removed, and the places are written into a file."""
 
@@ -35,7 +42,7 @@ def place_of(skipped: set[str]) -> str:
 
 def mutate(mutation: str) -> None:
     """Remove the rules from a place in this process. mutation: such as `open_rows@planner.py:_branch_rows`."""
-    from querybuild.planning import conditions, rowsets
+    from querybuild.planning import changes, conditions, rowsets
     from server import engine
     from server.execution import answers
     from server.handlers import reading
@@ -45,7 +52,7 @@ def mutate(mutation: str) -> None:
 
     _patch(mutation, "open_rows", (rowsets, conditions), without_criteria, {"rowsets.py"})
     _patch(mutation, "hides", (conditions, engine, answers), lambda _: False, set())
-    _patch(mutation, "check_action", (reading,), None, set())
+    _patch(mutation, "check_action", (reading, engine, changes), None, set())
     _patch(mutation, "view_of", (engine.Engine,), None, {"identifying.py"})
 
 
@@ -93,7 +100,7 @@ def main(mutations: list[str]) -> int:
     for mutation in mutations:
         code = run(mutation)
         assert code in (0, 1), code
-        survived += code == 0
+        survived += code == 0 and mutation not in HARMLESS
         print("fails" if code else "PASSES", mutation, flush=True)
     return int(survived > 0)
 
