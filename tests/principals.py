@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from querybuild.principal import ANONYMOUS, Principal
+from server.authentication.authenticator import Authenticate
 from server.engine import Engine
 from server.http.request import Request
 
@@ -25,6 +26,12 @@ def principal(subject: str = "", *, roles: tuple[str, ...] = (), scopes: tuple[s
     return as_header(Principal(subject=subject, roles=frozenset(roles), scopes=frozenset(scopes), claims=claims))
 
 
+def authenticate_by(engine: Engine, authenticate: Authenticate) -> None:
+    """Find out by this function who sends a request."""
+    engine.authenticate = authenticate
+    engine.is_open = False
+
+
 def trust_headers(engine: Engine) -> None:
     """Take the principal of each request from its header. Requests with the same header have the same principal, as
     requests with the same token have."""
@@ -38,5 +45,4 @@ def trust_headers(engine: Engine) -> None:
             known[text] = msgspec.json.decode(text.encode("latin-1"), type=Principal)
         return known[text]
 
-    engine.authenticate = authenticate
-    engine.is_open = False
+    authenticate_by(engine, authenticate)

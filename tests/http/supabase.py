@@ -18,7 +18,8 @@ from server.http.request import Request
 from waterspout import BOOL, TEXT, UUID, Attribute, CustomHandler, Id, Link, Resource, ToMany, ToOne
 
 if TYPE_CHECKING:
-    from tests.http.conftest import Answer, Api
+    from tests.principals import authenticate_by
+from tests.http.conftest import Answer, Api
 
 ANN, BOB, CYD = [str(Uuid(int=number)) for number in (1, 2, 3)]
 """Ann and Bob have posts. Bob is in the team of a post of Ann's. Cyd has nothing."""
@@ -164,7 +165,7 @@ def principal_of(request: Request) -> Principal:
 
 def authenticate(routes: Routes) -> None:
     """Let requests name their principal in headers."""
-    routes.engine.authenticate = principal_of
+    authenticate_by(routes.engine, principal_of)
 
 
 class Shop:

@@ -20,6 +20,7 @@ from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.operating import add, extended, operate, until_at_rest
 from tests.http.test_limits import GROUP, SLOW_COMMIT, holder, until_waiting
 from tests.http.wire import connected
+from tests.principals import authenticate_by
 from tests.waiting import until
 from waterspout import ANYONE, Allow, Catalog, Role
 
@@ -161,7 +162,7 @@ async def test_operations_have_a_line_each(audited: Audited, operations: Sequenc
 
 async def test_the_principal_and_the_request(audited: Audited) -> None:
     principal = Principal(subject='an"n\n', issuer=ISSUER, claims={"token": SECRET})
-    audited.api.app.engine.authenticate = lambda _: principal
+    authenticate_by(audited.api.app.engine, lambda _: principal)
     headers = {"X-Request-Id": "mine", "Authorization": f"Bearer {SECRET}"}
     await audited.api.request("POST", "/groups", resource("group", name="x"), headers=headers)
     [text] = audited.path.read_text(encoding="utf-8").splitlines()

@@ -13,6 +13,7 @@ from server.resources import built_in
 from tests.http.conftest import MEDIA_TYPE, Answer, Api, Start
 from tests.http.streams import create_many, reading
 from tests.http.test_limits import GROUP, PROXIED, TOO_MANY, client, holder, until_waiting
+from tests.principals import authenticate_by
 from tests.waiting import until
 
 ISSUER = "https://login.example.org"
@@ -27,7 +28,7 @@ def authenticate(request: Request) -> Principal:
 
 async def started(start: Start, url: str, **settings: Any) -> Api:
     api = await start(url, built_in(), **settings, **PROXIED)
-    api.app.engine.authenticate = authenticate
+    authenticate_by(api.app.engine, authenticate)
     return api
 
 
@@ -110,7 +111,7 @@ async def test_a_token_that_takes_long_to_verify_counts_for_its_address(start: S
         await is_verified.wait()
         return authenticate(request)
 
-    api.app.engine.authenticate = verify
+    authenticate_by(api.app.engine, verify)
     asked = [asyncio.ensure_future(api.get("/users", **signed_in(name))) for name in ("ann", "ben", "cyd")]
     await until(lambda: api.app.running.at_work, lambda found: found == 3)
     assert is_refused(await api.get("/users", **signed_in("dan")))
