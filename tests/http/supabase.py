@@ -15,11 +15,11 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.principal import ANONYMOUS, Principal
 from server.app import Routes
 from server.http.request import Request
+from tests.principals import authenticate_by
 from waterspout import BOOL, TEXT, UUID, Attribute, CustomHandler, Id, Link, Resource, ToMany, ToOne
 
 if TYPE_CHECKING:
-    from tests.principals import authenticate_by
-from tests.http.conftest import Answer, Api
+    from tests.http.conftest import Answer, Api
 
 ANN, BOB, CYD = [str(Uuid(int=number)) for number in (1, 2, 3)]
 """Ann and Bob have posts. Bob is in the team of a post of Ann's. Cyd has nothing."""
