@@ -96,6 +96,24 @@ def test_a_fault_of_the_package_is_reported_with_its_line(folder: Path) -> None:
     assert told("of_a_test.shop") == expected
 
 
+RULES = """from waterspout import *
+WRONG = Allow(ANYONE, "read", rows={"name": "tilte", "op": "eq", "val": SUBJECT})
+RESOURCES = [Resource("post", "/posts", "posts", attributes=(Attribute("title", TEXT),), access=(WRONG,))]
+CATALOG = Catalog(RESOURCES)
+"""
+
+
+@pytest.mark.parametrize("name", ["CATALOG", "RESOURCES"])
+def test_a_rule_that_does_not_fit_is_reported(folder: Path, name: str) -> None:
+    place = folder / "ruled.py"
+    write(place, RULES)
+    assert told(f"{place}:{name}").splitlines() == [
+        f"the resources of {place} cannot be served:",
+        "resource “post”: rule 1 (anyone): `rows`: post has no attribute or relationship “tilte”. Did you mean "
+        "“title”? There are: id, title.",
+    ]
+
+
 def test_a_missing_module(folder: Path) -> None:
     assert told("shop.py") == "there is no file shop.py to take resources from"
     missing = "there is no module {}: expected package.module:name, or the path of a .py file"
