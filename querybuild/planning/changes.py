@@ -366,12 +366,10 @@ class _WritePlanner:
                 self._link(relationship, linkage)
 
     def _unwritable(self, resource: Resource, relationship: Relationship, pointer: str | None) -> ApiError | None:
-        """Return the error if the principal may not write the relationship, or one over the same links at its other
-        end, otherwise None. It does not name the other one, which the principal may not see."""
-        if not self.context.access.read_only:
-            return None
-        names = self.context.access.read_only.get(relationship.target, frozenset())
-        if names.isdisjoint(self.catalog.other_sides(resource, relationship)):
+        """Return the error if the principal may not write the relationship, or an other side of it, which the error
+        does not name. Otherwise None."""
+        names = self.context.access.read_only.get(relationship.target)
+        if not names or names.isdisjoint(self.catalog.other_sides(resource, relationship)):
             return self._read_only(resource, relationship.name, pointer)
         return not_allowed(self.context.principal, f"{quoted(relationship.name)} may not be written.", pointer=pointer)
 

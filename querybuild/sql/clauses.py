@@ -17,6 +17,7 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
+from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, ordered
 from querybuild.declarations.types import OPAQUE
@@ -103,7 +104,7 @@ def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
     """Return FROM and WHERE of rows that are not attached to other rows: `FROM "users" "t0"`, with their criteria and
     conditions."""
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
-    return where(query, rows.all_conditions, binds)
+    return where(query, rows, binds)
 
 
 def reads_other_rows(node: Node) -> bool:
@@ -130,7 +131,7 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
             for near, _ in rows.pairs
             if (rows.parent, near) in reverse_keys
         ]
-        criteria += [criterion(condition, binds) for condition in rows.all_conditions]
+        criteria += _met(rows, binds)
         query = query.left_join(table(rows.resource, rows.alias)).on(_all(criteria))
     return query
 
@@ -144,11 +145,42 @@ def _paired(near_alias: str, far_alias: str, pairs: tuple[Pair, ...]) -> Criteri
     return _all([Template("{}={}", column(far_alias, far), column(near_alias, near)) for near, far in pairs])
 
 
-def where(query: QueryBuilder, conditions: tuple[Condition, ...], binds: Binds) -> QueryBuilder:
-    """Add conditions to WHERE."""
-    for condition in conditions:
-        query = query.where(criterion(condition, binds))
+def where(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
+    """Add the criteria and the conditions of the rows to WHERE."""
+    for found in _met(rows, binds):
+        query = query.where(found)
     return query
+
+
+def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
+    """Yield the criteria and the conditions of the rows.
+
+    PostgreSQL tests the cheapest condition first, also one of the request before the criteria that hide rows. If the
+    condition can fail, or takes much longer for some values, it would tell what is in hidden rows. Such a condition is
+    only tested for visible rows: `CASE WHEN EXISTS (...) THEN "t0"."name"~$1 ELSE FALSE END`."""
+    yield from [criterion(condition, binds) for condition in rows.criteria]
+    for condition in rows.conditions:
+        found = criterion(condition, binds)
+        if rows.criteria and _is_telling(condition):
+            visible = _all([Template("({})", criterion(one, binds)) for one in rows.criteria])
+            found = Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
+        yield found
+
+
+def _is_telling(condition: Condition) -> bool:
+    """Return whether a condition may fail for some rows, or may take much longer for them."""
+    match condition:
+        case Test(operator=operator, left=left, right=right):
+            columns = [left] if right is None else [left, right]
+            return operator.name == "match" or any(one.attribute.sql is not None for one in columns)
+        case CustomTest(operator=operator):
+            return operator is not JSONB_CONTAINS
+        case Logic(items=items):
+            return any(map(_is_telling, items))
+        case Exists(rows=rows):
+            return any(map(_is_telling, rows.conditions))
+        case _:
+            return False
 
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
@@ -327,7 +359,7 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
     else:
         query = join_links(query, rows)
         query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
-    found = ExistsCriterion(where(query, rows.all_conditions, binds))
+    found = ExistsCriterion(where(query, rows, binds))
     # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
 

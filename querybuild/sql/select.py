@@ -212,7 +212,7 @@ def matching(plan: ReadPlan, binds: Binds) -> QueryBuilder:
     query = PostgreSQLQuery.from_(table(rows.resource, rows.alias))
     for criterion in scope_criteria(plan.scope, binds) if plan.scope is not None else ():
         query = query.where(criterion)
-    return where(query, rows.all_conditions, binds)
+    return where(query, rows, binds)
 
 
 def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
