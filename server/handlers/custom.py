@@ -23,7 +23,7 @@ from server.execution.execute import execute_read
 from server.execution.writer import Writer
 from server.handlers.base import Handler, read_id
 from server.handlers.reading import page_meta
-from server.handlers.writing import Target, audit_lines
+from server.handlers.writing import Target, audit_lines, check_audit
 from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
 from server.observing.audit import AuditLog
@@ -93,6 +93,7 @@ class CustomHandler(Handler):
             writes.append(self.engine.prepare_write(resource, change, self.context, errors))
         raise_all(errors)
         database, audit = self.database.acting_for(self.context.principal), self.telemetry.audit
+        check_audit(audit)
         targets = [Target(change.kind, change.type, change.id) for change in changes]
         on_commit = None if audit is None else lambda ids: self._record(audit, targets, ids)
         writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)

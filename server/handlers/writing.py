@@ -74,8 +74,7 @@ class AuditedHandler(ReadingHandler):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
-        if self.telemetry.audit is not None and not self.telemetry.audit.check():
-            raise AuditUnavailable("The audit log cannot be written, so nothing was done; try again.")
+        check_audit(self.telemetry.audit)
         super().prepare_write()
 
     def targets(self) -> list[Target]:
@@ -119,6 +118,12 @@ class AuditedHandler(ReadingHandler):
         """Write a line for each resource. Return whether they are in the audit log."""
         assert self.audit is not None
         return self.audit.add(audit_lines(self.request_id, self.principal, targets, outcome))
+
+
+def check_audit(audit: AuditLog | None) -> None:
+    """Check that a write can be recorded, before it is done. Raises AuditUnavailable."""
+    if audit is not None and not audit.check():
+        raise AuditUnavailable("The audit log cannot be written, so nothing was done; try again.")
 
 
 def audit_lines(

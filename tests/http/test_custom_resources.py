@@ -95,6 +95,14 @@ async def test_reads_and_writes_obey_the_rules(api: Api, tmp_path: Path) -> None
     ]
 
 
+async def test_a_write_that_cannot_be_recorded_is_not_done(api: Api, tmp_path: Path) -> None:
+    (tmp_path / "audit.log").rename(tmp_path / "moved")
+    (tmp_path / "audit.log").mkdir()
+    answer = await ask(api, ANN, "POST", data=[{"title": "a"}])
+    assert (answer.status, answer.errors[0]["code"]) == (503, "audit_unavailable")
+    assert await api.sql("SELECT FROM tasks WHERE owner = 'ann'") == []
+
+
 async def test_all_rows_are_read_in_pages(api: Api) -> None:
     await api.sql(
         "INSERT INTO tasks (title, owner, state, team_id) SELECT 't', 'ann', '', 1 FROM generate_series(1, 1200)"
