@@ -16,7 +16,7 @@ from server.observing.logs import configure_logging
 from server.settings import Settings
 from tests.http.conftest import Api, Start
 from tests.http.test_authentication import SECRET, open_catalog
-from tests.issuer import AUDIENCE, CLIENT, INTROSPECTION, Issuer, claims, private_key, signed
+from tests.issuer import AUDIENCE, CLIENT, INTROSPECTION, Issuer, claims, encoded, private_key, signed
 from waterspout import CustomHandler
 
 
@@ -83,7 +83,11 @@ async def test_a_token_is_shown_nowhere(
         "opaque-but-known",
         "opaque-and-unknown",
         "not~a.token",
-        "letters*that,are not allowed",
+        "no-header-of-a-token.no-claims-of-a-token.no-signature",
+        f"{encoded({'alg': 'RS256', 'kid': ['no-name-of-a-key']})}.no-claims-of-it.no-signature",
+        f"{encoded({'alg': 'no-algorithm'})}.no-claims-of-it.no-signature",
+        signed(b"signed-but-no-claims", SECRET, "HS256"),
+        "letters*that,a token%has never",
     ]
     answers = await _send_all((by_secret, by_issuer, unset), tokens)
     issuer.answers[INTROSPECTION] = 500
@@ -99,7 +103,15 @@ async def test_a_token_is_shown_nowhere(
     assert "a fault of custom code" in shown["the log"]
     assert "introspection fails" in shown["the log"]
     parts = {part for token in [*tokens, "opaque-and-down"] for part in (token, *token.split(".")[1:]) if len(part) > 8}
-    parts |= {SECRET.decode(), "the-secret-of-the-client", "unknown-name-of-a-key"}
+    parts |= {
+        SECRET.decode(),
+        "the-secret-of-the-client",
+        "unknown-name-of-a-key",
+        "no-algorithm",
+        "signed-but-no-claims",
+    }
+    # No piece of one either.
+    parts |= {part[-12:] for part in parts}
     assert [(place, part) for place, text in shown.items() for part in parts if part in text] == []
     await issuer.stop()
 
