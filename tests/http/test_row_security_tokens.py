@@ -62,3 +62,11 @@ async def test_a_resource_without_rules_is_closed(start: Start, shop_url: str, s
     api = await start(as_authenticator(shop_url), CATALOG, **settings)
     assert (await get(api, "/posts", sub=ANN, role="authenticated")).status == 403
     assert (await api.get("/posts")).status == 401
+
+
+async def test_without_authentication_everybody_is_anonymous(start: Start, shop_url: str) -> None:
+    api = await start(as_authenticator(shop_url), CATALOG, **SETTINGS)
+    assert (await api.get("/posts?sort=id")).ids == POSTS[None]
+    assert (await get(api, "/posts?sort=id", sub=ANN, role="authenticated")).ids == POSTS[None]
+    api = await start(as_authenticator(shop_url), CATALOG, **(SETTINGS | {"auth_anonymous_role": None}))
+    assert (await api.get("/posts")).status == 401
