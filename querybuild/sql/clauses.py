@@ -161,10 +161,12 @@ def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
     yield from [criterion(condition, binds) for condition in rows.criteria]
     for condition in rows.conditions:
         found = criterion(condition, binds)
-        if rows.criteria and _is_telling(condition):
-            visible = _all([Template("({})", criterion(one, binds)) for one in rows.criteria])
-            found = Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
-        yield found
+        yield _if_visible(rows, found, binds) if rows.criteria and _is_telling(condition) else found
+
+
+def _if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:
+    visible = _all([Template("({})", criterion(one, binds)) for one in rows.criteria])
+    return Template("CASE WHEN {} THEN {} ELSE FALSE END", visible, found)
 
 
 def _is_telling(condition: Condition) -> bool:
@@ -209,7 +211,7 @@ def cursor_columns(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
     return [sql_functions.Cast(operand(key.column, binds), "TEXT") for key in keys]
 
 
-def rows_after(keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
+def rows_after(rows: Rows, keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
     """Return criteria for the rows after a position in the order. No row matches two of them. The rows of each are one
     range of an index on the keys, so PostgreSQL only reads this range:
 
@@ -231,6 +233,9 @@ def rows_after(keyset: KeysetPosition, binds: Binds) -> list[Criterion]:
             if key.is_nullable and key.is_backwards == (bound is None):
                 found.append(_all([*same, is_null if bound is not None else Template("{} IS NOT NULL", term)]))
             same.append(is_null if bound is None else Template("{}={}", term, bound))
+    if rows.criteria and any(key.column.attribute.sql is not None for key in keyset.keys):
+        # A key that SQL computes may fail for hidden rows.
+        return [_if_visible(rows, part, binds) for part in found]
     return found
 
 

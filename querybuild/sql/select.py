@@ -228,8 +228,8 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         UNION ALL
         (SELECT "t0"."id" FROM "users" "t0" WHERE "t0"."age" IS NULL ORDER BY "t0"."age","t0"."id" LIMIT $3)))
     """
-    rows = matching(plan, binds)
-    parts = [rows] if plan.rows.keyset is None else [rows.where(part) for part in rows_after(plan.rows.keyset, binds)]
+    rows, keyset = matching(plan, binds), plan.rows.keyset
+    parts = [rows] if keyset is None else [rows.where(part) for part in rows_after(plan.rows, keyset, binds)]
     if len(parts) == 1 and not plan.finds_ids_first:
         return parts[0]
     ids: Any = None

@@ -110,3 +110,14 @@ async def test_a_pattern_is_only_matched_with_visible_rows(api: Api, sent: Sent)
     await filtered(api, "/things", pattern, EDITOR)
     assert '"t0"."name"~' in sent[-1]
     assert "THEN" not in sent[-1]
+
+
+async def test_a_cursor_does_not_fail_for_a_hidden_row(api: Api) -> None:
+    await api.sql("INSERT INTO things (name, n, box_id) VALUES ('c', 2, 1), ('d', 3, 1)")
+    path, ids = "/things?sort=ratio&fields[thing]=name&page[size]=1&page[after]=", list[str]()
+    while path:
+        answer = await api.get(path, **{HEADER: ANN})
+        assert answer.status == 200, answer.body
+        ids += answer.ids
+        path = answer.document["links"].get("next")
+    assert ids == ["4", "3", "1"]
