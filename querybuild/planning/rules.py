@@ -44,9 +44,6 @@ from querybuild.planning.plan import Condition, Logic, Reference
 from querybuild.principal import Principal
 from querybuild.query import Limits
 
-NOTHING: tuple[Condition, ...] = (Logic("or", ()),)
-"""Criteria that no row meets."""
-
 MAX_ACCESSES = 1000
 """How many combinations of rights are kept. There is one for each set of roles, scopes and missing claims that
 principals have."""
