@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from querybuild.declarations.access import ANYONE
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
@@ -148,6 +149,11 @@ class Route(msgspec.Struct, frozen=True):
     id: str = ""
     relationship: Relationship | None = None
     methods: Methods = {}
+
+    @property
+    def is_for_everybody(self) -> bool:
+        """Whether the route exists whoever asks."""
+        return self.relationship is None or self.relationship.read_by == ANYONE
 
 
 ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.READY, Shape.METRICS)}

@@ -339,8 +339,9 @@ class Handler(Identifying):
         """Answer an exception. tornado calls this for everything that a handler raises."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else HTTPError(status_code)
         if isinstance(error, HTTPError) and error.status_code == 405:
-            # A method that tornado does not know does not reach prepare.
-            error = self._not_allowed() if self.route is not None else self._no_route()
+            # A method that tornado does not know does not reach prepare, so the principal is not known.
+            exists = self.route is not None and self.route.is_for_everybody
+            error = self._not_allowed() if exists else self._no_route()
         self.answer_error(error)
 
     def answer_error(self, error: BaseException) -> None:

@@ -136,6 +136,8 @@ WRITES = [
     ("OPTIONS", "/staff/1/team", None),
     ("DELETE", "/staff/1/boss", None),
     ("PUT", "/staff/1/team", None),
+    ("TRACE", "/staff/1/team", None),
+    ("BREW", "/staff/1/relationships/boss", None),
     ("POST", "/staff/1/team", attributes(name="y")),
     ("POST", "/staff/1/relationships/team", {"data": [ONE]}),
     ("PATCH", "/staff/1/relationships/boss", {"data": ONE}),
