@@ -83,7 +83,7 @@ class Identifying(Receiving):
         if (view := self.context.access.view) is not None:
             self._take_view(view)
         if principal is not ANONYMOUS:
-            self._count_for_principal()
+            self.count_for_principal()
         if self.engine.has_authentication:
             self.tell_caches_of_principals()
 
@@ -101,7 +101,7 @@ class Identifying(Receiving):
         """The declarations as the principal sees them."""
         return self.engine.view_of(self.context).catalog
 
-    def _count_for_principal(self) -> None:
+    def count_for_principal(self) -> None:
         """Count the request for its principal, and not for its address any more: clients behind one address do not use
         each other's shares, and one client with many addresses has one share. Raises TooManyRequests."""
         client = principal_key(self.principal, self.client)

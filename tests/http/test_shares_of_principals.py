@@ -102,6 +102,21 @@ async def test_others_at_an_address_do_not_lock_a_subject_out(start: Start, data
     assert api.app.running._at_work_by_client == {}
 
 
+async def test_metrics_do_not_count_for_the_principal(start: Start, database_url: str) -> None:
+    """An operator who has used up the share still sees why."""
+    api = await started(start, database_url, max_requests=7, pool_size=4, auth_admin="operator")
+    operator = Principal(subject="ann", issuer=ISSUER, roles=frozenset({"operator"}))
+    authenticate_by(api.app.engine, lambda _: operator)
+    api.app.engine.has_authentication = True
+    async with holder(api):
+        asked = [asyncio.ensure_future(api.get("/groups")) for _ in range(3)]
+        await until(lambda: api.app.running.at_work, lambda found: found == 3)
+        assert is_refused(await api.get("/users"))
+        assert (await api.get("/-/metrics")).status == 200
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
+    assert api.app.running._at_work_by_client == {}
+
+
 async def test_a_token_that_takes_long_to_verify_counts_for_its_address(start: Start, database_url: str) -> None:
     """Otherwise invented tokens could fill the server."""
     api = await started(start, database_url, max_requests=7, pool_size=4)
