@@ -16,7 +16,7 @@ from querybuild.errors import Errors, raise_all, raise_as, resource_not_found
 from querybuild.planning.context import check_action, check_method
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
-from server.errors import AuditFailed, MissingPrivilege, NotWritten, TooManyRows
+from server.errors import AuditFailed, TooManyRows
 from server.execution.answers import Ids
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
@@ -29,7 +29,7 @@ from server.limits.running import Running
 from server.observing.audit import AuditLog
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
-from server.postgres.row_security.roles import role_answer
+from server.postgres.row_security.roles import REFUSED_TO_ROLES, role_answer
 from server.routes import ON_MANY, ON_ONE, TABLE, Route, Shape
 
 Result = TypeVar("Result")
@@ -126,7 +126,7 @@ async def _allowed(database: Database, work: Awaitable[Result]) -> Result:
     """Run work of a principal. Raises what PostgreSQL refuses as the answer that the principal gets."""
     try:
         return await work
-    except (MissingPrivilege, NotWritten) as error:
+    except REFUSED_TO_ROLES as error:
         raise_as(role_answer(error, database.role), error)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from querybuild.errors import ApiError, Errors, raise_all, raise_as
-from server.errors import MissingPrivilege, NotWritten
 from server.handlers.base import Handler
-from server.postgres.row_security.roles import role_answer
+from server.postgres.row_security.roles import REFUSED_TO_ROLES, role_answer
 
 Parsed = TypeVar("Parsed")
 Planned = TypeVar("Planned")
@@ -49,5 +48,5 @@ class PipelineHandler(Handler):
             result = await execute(planned)
             self.stage("encode")
             await encode(planned, result)
-        except (MissingPrivilege, NotWritten) as error:
+        except REFUSED_TO_ROLES as error:
             raise_as(role_answer(error, self.database.role), error)

@@ -6,18 +6,25 @@ tokens.
 
 from __future__ import annotations
 
+import logging
+from typing import overload
+
 import msgspec
+from asyncpg.exceptions import DataError
 
 from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed
 from querybuild.principal import Principal, claim_of
 from server.errors import MissingPrivilege, NotWritten
 from server.settings import Settings
 
+log = logging.getLogger("server")
+
 SET_ROLE = "SELECT pg_catalog.set_config('role',$1,true),pg_catalog.set_config('request.jwt.claims',$2,true)"
 """Like SET LOCAL ROLE, until the end of the transaction."""
 
 ROLE_CLAIM, SUBJECT_CLAIM = "role", "sub"
 _REFUSED = "The database does not allow this."
+_UNFIT = "The policies of the database cannot be applied to these credentials."
 
 
 class RequestRole(msgspec.Struct, frozen=True):
@@ -29,12 +36,30 @@ class RequestRole(msgspec.Struct, frozen=True):
     principal: Principal
 
 
-def role_answer(error: MissingPrivilege | NotWritten, role: RequestRole | None) -> ApiError:
+Refused = MissingPrivilege | NotWritten | DataError
+REFUSED_TO_ROLES = (MissingPrivilege, NotWritten, DataError)
+"""What PostgreSQL may refuse to a role. A DataError that is not about a value of the request is about the claims: a
+policy cannot convert one of them, such as a `sub` that is no UUID."""
+
+
+@overload
+def role_answer(error: MissingPrivilege | NotWritten, role: RequestRole | None) -> ApiError: ...
+
+
+@overload
+def role_answer(error: Refused, role: RequestRole | None) -> Exception: ...
+
+
+def role_answer(error: Refused, role: RequestRole | None) -> Exception:
     """Return the answer to what PostgreSQL has refused to a role; the error itself without `row_security`. If a policy
     keeps a row that may be read from an UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled
     it."""
     if role is None:
         return error
+    if isinstance(error, DataError):
+        # Without its text, which has the value of a claim.
+        log.error("PostgreSQL cannot apply its policies to a request: %s %s", error.sqlstate, type(error).__name__)
+        return not_allowed(role.principal, _UNFIT)
     said = error.said if isinstance(error, MissingPrivilege) else ""
     return not_allowed(role.principal, said or _REFUSED, pointer=error.pointer)
 
