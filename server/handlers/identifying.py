@@ -16,7 +16,6 @@ from querybuild.errors import ApiError
 from querybuild.planning.context import Context, View
 from querybuild.principal import ANONYMOUS, Principal
 from server.authentication.bearer import challenge
-from server.engine import ANYBODY
 from server.errors import Overloaded, too_many_requests
 from server.handlers.receiving import Receiving
 from server.http.headers import Headers
@@ -34,7 +33,7 @@ class Identifying(Receiving):
     client = ""
     _waits_for_body = False
     principal: Principal = ANONYMOUS
-    context: Context = ANYBODY
+    _context: Context | None = None
     cancel_scope: CancelScope
     route: Route | None
     resource: Resource
@@ -79,13 +78,21 @@ class Identifying(Receiving):
     def take_principal(self, principal: Principal) -> None:
         """Keep the principal and its context. Raises TooManyRequests."""
         self.principal = principal
-        self.context = self.engine.context_of(principal)
+        self._context = self.engine.context_of(principal)
         if (view := self.context.access.view) is not None:
             self._take_view(view)
         if principal is not ANONYMOUS:
             self.count_for_principal()
         if self.engine.has_authentication:
             self.tell_caches_of_principals()
+
+    @property
+    def context(self) -> Context:
+        """What the principal may do. Where nobody has found out who asks, such as in a custom route with a `prepare` of
+        its own, this is what everybody may do."""
+        if self._context is None:
+            self._context = self.engine.context_of(self.principal)
+        return self._context
 
     def _take_view(self, view: View) -> None:
         """Take the declarations as the principal sees them. The route exists no more if its relationship is hidden."""

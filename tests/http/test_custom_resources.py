@@ -39,6 +39,13 @@ class Tasks(CustomHandler):
         )
 
 
+class Unasked(Tasks):
+    """Never finds out who asks."""
+
+    def prepare(self) -> None:
+        pass
+
+
 @pytest.fixture
 def api(io_loop: IOLoop, start: Start, database_url: str, tmp_path: Path) -> Api:
     async def served() -> Api:
@@ -47,11 +54,14 @@ def api(io_loop: IOLoop, start: Start, database_url: str, tmp_path: Path) -> Api
             await door.sql(statement)
         await door.close()
         log = str(tmp_path / "audit.log")
-        api = await start(database_url, CATALOG, [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks)], audit_log=log)
+        api = await start(database_url, CATALOG, ROUTES, audit_log=log)
         trust_headers(api.app.engine)
         return api
 
     return io_loop.run_sync(served)
+
+
+ROUTES = [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks), (r"/unasked", Unasked)]
 
 
 async def ask(api: Api, who: str | None, method: str, row_id: str = "", data: Any = None) -> Any:
@@ -93,6 +103,13 @@ async def test_reads_and_writes_obey_the_rules(api: Api, tmp_path: Path) -> None
         ("ann", "update", "1"),
         ("eve", "delete", "3"),
     ]
+
+
+async def test_a_route_that_does_not_find_out_who_asks_obeys_the_rules_for_the_anonymous(api: Api) -> None:
+    for headers in ({}, {HEADER: ADMIN}):
+        assert (await api.get("/unasked", **headers)).status == 401
+        assert (await api.request("POST", "/unasked", headers=headers, body='[{"title": "a"}]')).status == 401
+    assert await api.sql("SELECT FROM tasks WHERE title = 'a'") == []
 
 
 async def test_a_write_that_cannot_be_recorded_is_not_done(api: Api, tmp_path: Path) -> None:
