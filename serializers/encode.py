@@ -199,6 +199,11 @@ def _object_tail(
     return text + (f',"links":{{"self":"{path}"}}' if has_link else "") + "}"
 
 
+def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
+    """Return the document of a new resource that may not be read: `{"jsonapi":...,"data":{"type":...,"id":...}}`."""
+    return HEAD + identifier_encoder(resource)(row_id) + b"}"
+
+
 def document_tail(links: dict[str, str], meta: Meta | None) -> bytes:
     """Return the text of a document after its resources: links, meta and the document_tail brace."""
     parts = []

@@ -15,9 +15,8 @@ from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
 from querybuild.planning.changes import written_relationships
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change
-from serializers.compound import identifier_encoder
 from serializers.decode import decode_resource_document
-from serializers.encode import HEAD
+from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
@@ -37,11 +36,6 @@ from server.routes import Shape
 def message_document(message: str) -> bytes:
     """Return a document with this message in its `meta`."""
     return msgspec.json.encode(MetaDocument({"message": message}))
-
-
-def encode_identifier_document(resource: Resource, row_id: Any) -> bytes:
-    """Return the document of a new resource that may not be read."""
-    return HEAD + identifier_encoder(resource)(row_id) + b"}"
 
 
 DELETED = message_document("Object successfully deleted")
