@@ -211,6 +211,9 @@ async def test_an_action_that_nobody_granted_is_refused_before_anything_is_read(
     ]
     for method, path, data in everybody:
         assert told(await ruled.write(method, path, data)) == FORBIDDEN, (method, path)
+    unread = Ruled(filled, refused=[("computer", "read")])
+    for method, path, data in everybody[5:7]:
+        assert told(await unread.write(method, path, data)) == FORBIDDEN, (method, path)
     # The key is in computers.
     answer = await Ruled(filled, refused=[("computer", "update")]).write("POST", "/users/1/relationships/computers", [])
     assert told(answer) == (403, "forbidden", "/data")
