@@ -9,7 +9,8 @@ from weakref import ref
 import pytest
 
 from querybuild.planning.context import View
-from querybuild.planning.rules import NOTHING, Rules
+from querybuild.planning.plan import Logic
+from querybuild.planning.rules import Rules
 from querybuild.principal import Principal, claim_of
 from waterspout import (
     ANYONE,
@@ -27,6 +28,9 @@ from waterspout import (
     Resource,
     Role,
 )
+
+NOTHING = (Logic("or", ()),)
+"""Criteria that no row meets."""
 
 TIMES = (Attribute("day", DATE), Attribute("at", TIMESTAMPTZ), Attribute("moment", TIMESTAMP))
 OWN = Allow(SIGNED_IN, "read", rows={"name": "owner", "op": "eq", "val": SUBJECT})
