@@ -157,9 +157,8 @@ class Handler(Identifying):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
-        headers, settings = self.request.headers, self.engine.settings
-        if settings.read_only:
-            raise ReadOnlyServer("This server only answers reads.")
+        self.check_writable()
+        headers = self.request.headers
         for name in ("If-Match", "If-Unmodified-Since"):
             if name in headers.by_name:
                 raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
@@ -168,6 +167,11 @@ class Handler(Identifying):
             if body is not ANY:
                 self._check_media_type(body)
             self.check_length()
+
+    def check_writable(self) -> None:
+        """Check that the server accepts writes. Raises ReadOnlyServer."""
+        if self.engine.settings.read_only:
+            raise ReadOnlyServer("This server only answers reads.")
 
     def _check_media_type(self, accepted: MediaType) -> None:
         """Check the media type and the encoding of the body. Raises UnsupportedMediaType."""

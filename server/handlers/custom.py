@@ -86,6 +86,8 @@ class CustomHandler(Handler):
         return None
 
     async def _write_resources(self, changes: Sequence[Change]) -> list[str]:
+        # The method of the request may be that of a read.
+        self.check_writable()
         errors, writes = Errors(), list[PreparedWrite]()
         for change in changes:
             resource = self.catalog.by_type[change.type or ""]

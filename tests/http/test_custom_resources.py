@@ -46,22 +46,27 @@ class Unasked(Tasks):
         pass
 
 
+class WritingGet(Tasks):
+    async def get(self, row_id: str = "") -> None:
+        self.finish({"ids": await self.write([Change(kind="create", type="task", attributes={"title": "a"})])})
+
+
+ROUTES = [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks), (r"/unasked", Unasked), (r"/written", WritingGet)]
+
+
+async def served(start: Start, database_url: str, **settings: Any) -> Api:
+    door = Api(0, database_url)
+    for statement in DDL.split(";"):
+        await door.sql(statement)
+    await door.close()
+    api = await start(database_url, CATALOG, ROUTES, **settings)
+    trust_headers(api.app.engine)
+    return api
+
+
 @pytest.fixture
 def api(io_loop: IOLoop, start: Start, database_url: str, tmp_path: Path) -> Api:
-    async def served() -> Api:
-        door = Api(0, database_url)
-        for statement in DDL.split(";"):
-            await door.sql(statement)
-        await door.close()
-        log = str(tmp_path / "audit.log")
-        api = await start(database_url, CATALOG, ROUTES, audit_log=log)
-        trust_headers(api.app.engine)
-        return api
-
-    return io_loop.run_sync(served)
-
-
-ROUTES = [(r"/own", Tasks), (r"/own/([0-9]+)", Tasks), (r"/unasked", Unasked)]
+    return io_loop.run_sync(lambda: served(start, database_url, audit_log=str(tmp_path / "audit.log")))
 
 
 async def ask(api: Api, who: str | None, method: str, row_id: str = "", data: Any = None) -> Any:
@@ -110,6 +115,14 @@ async def test_a_route_that_does_not_find_out_who_asks_obeys_the_rules_for_the_a
         assert (await api.get("/unasked", **headers)).status == 401
         assert (await api.request("POST", "/unasked", headers=headers, body='[{"title": "a"}]')).status == 401
     assert await api.sql("SELECT FROM tasks WHERE title = 'a'") == []
+
+
+async def test_a_read_only_server_writes_nothing(start: Start, database_url: str) -> None:
+    """Not even for a GET."""
+    api = await served(start, database_url, read_only=True)
+    answer = await api.get("/written", **{HEADER: ANN})
+    assert (answer.status, answer.errors[0]["code"]) == (403, "read_only")
+    assert await api.sql("SELECT FROM tasks WHERE owner = 'ann'") == []
 
 
 async def test_a_write_that_cannot_be_recorded_is_not_done(api: Api, tmp_path: Path) -> None:
