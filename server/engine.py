@@ -14,7 +14,6 @@ import msgspec
 
 from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.access import ANYONE
-from querybuild.declarations.attributes import checks_within
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
@@ -47,6 +46,7 @@ from server.authentication.well_known import resource_metadata
 from server.encoders import EncoderCaches, Encoders
 from server.http.headers import private_directives
 from server.routes import NO_PARAMETERS, fixed_paths
+from server.schema.live_limits import checks_of_limits
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from server.statements import ENTRY_BYTES, StatementCaches, Statements
@@ -168,8 +168,7 @@ class Engine:
         self.has_authentication = self.authenticator.is_configured
         self.private_cache_control = private_directives(settings.cache_control)
         self.resource_metadata = resource_metadata(settings)
-        checks = {attribute: checks_within(attribute, limit) for attribute, limit in schema.limits.items()}
-        self.view = View(self.catalog, checks, schema.references)
+        self.view = View(self.catalog, checks_of_limits(schema.limits), schema.references)
         self._rules = read_rules(self.view, is_closed=self.has_authentication)
         self.is_open = not self.has_authentication and self._rules is None
         self.hides_relationships = any(one.read_by != ANYONE for each in self.catalog for one in each.relationships)

@@ -1,5 +1,5 @@
 """Reads the limits in the types of columns: the length of `varchar(8)` and `char(8)`, the digits of `numeric(12,2)`,
-and domains, which check values."""
+and domains, which check values. Finds the rules whose values do not fit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.declarations.attributes import Limit
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.attributes import Checks, Limit, checks_within
+from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.declarations.resource import Attribute
+from querybuild.planning.context import View
+from querybuild.planning.rules import read_rules
 from server.schema.live_tables import FoundTables
 
 # Follows each column's type through domains and arrays to its base type. A domain has its own modifier.
@@ -60,3 +62,18 @@ def parse_limit(type_name: str, modifier: int, domains: tuple[str, ...]) -> Limi
     # As in numeric_typmod_scale of src/backend/utils/adt/numeric.c: the scale has 11 bits and a sign.
     packed = modifier - 4
     return Limit(domains=domains, digits=packed >> 16 & 0xFFFF, scale=((packed & 0x7FF) ^ 1024) - 1024)
+
+
+def checks_of_limits(limits: Limits) -> Checks:
+    """Return all checks of the attributes whose columns have limits."""
+    return {attribute: checks_within(attribute, limit) for attribute, limit in limits.items()}
+
+
+def rule_faults(catalog: Catalog, limits: Limits) -> list[str]:
+    """Return a message for each filter or value of a rule that does not fit the columns. catalog: with the types that
+    only the tables know."""
+    try:
+        read_rules(View(catalog, checks_of_limits(limits)))
+    except CatalogError as error:
+        return str(error).splitlines()
+    return []

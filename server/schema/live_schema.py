@@ -21,7 +21,7 @@ from querybuild.errors import listed, nearest, quoted
 from querybuild.planning.plan import ReadPlan, Reference, References, node_of
 from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
-from server.schema.live_limits import Limits, read_limits
+from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_roles import find_role_faults, policy_warnings
 from server.schema.live_tables import (
     CONSTRAINTS,
@@ -131,21 +131,18 @@ async def read_live_schema(
         faults += own or await _read_faults(reader, resource)
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
+    limits = await read_limits(connection, catalog, found)
+    faults = faults or rule_faults(catalog, limits)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),
         warnings=(*format_warnings(unenforced_keys), *await policy_warnings(connection, known_oids, roles)),
         unenforced_keys=unenforced_keys,
-        limits=await read_limits(connection, catalog, found),
+        limits=limits,
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
         partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
-        references=frozenset(
-            reference
-            for reference in _declared_references(catalog)
-            if (*_reference_end(oids, reference.resource, reference.column), *_reference_end(oids, reference.target))
-            in foreign_keys
-        ),
+        references=frozenset(one for one in _declared_references(catalog) if _ends(oids, one) in foreign_keys),
     )
 
 
@@ -157,11 +154,11 @@ def _declared_references(catalog: Catalog) -> Iterator[Reference]:
                 yield Reference(catalog.target(relationship), relationship.foreign_key, resource)
 
 
-def _reference_end(
-    oids: dict[QualifiedName, int | None], resource: Resource, column: str = ""
-) -> tuple[int | None, str]:
-    """Return the table and the column of one end of a foreign key. Without a column, it is that of the id."""
-    return oids[resource.schema, resource.table], column or resource.id.column
+def _ends(oids: dict[QualifiedName, int | None], reference: Reference) -> tuple[int | None, str, int | None, str]:
+    """Return a reference as a row of _FOREIGN_KEYS."""
+    resource, target = reference.resource, reference.target
+    table, target_table = oids[resource.schema, resource.table], oids[target.schema, target.table]
+    return table, reference.column, target_table, target.id.column
 
 
 def _tables(catalog: Catalog) -> Iterator[QualifiedName]:

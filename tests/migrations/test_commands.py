@@ -290,3 +290,25 @@ async def test_check_says_who_may_do_what(database, connect, cars, folder):
         ("car", "-", "nobody", "none: it has no rules"),
         ("closed to everybody, because they have no rules (access=...): car",),
     ]
+
+
+ASSIGNED = """
+from waterspout import *
+
+RESOURCES = [
+    Resource("maker", "/makers", "makers", (Attribute("name", TEXT, nullable=True),),
+             access=(Allow(ANYONE, "all", assign={"name": "too long"}),)),
+]
+"""
+
+
+async def test_a_value_of_a_rule_that_its_column_does_not_take_is_a_fault(database, connect, folder):
+    conn = await connect(database)
+    path = folder({"assigned.py": ASSIGNED})
+    await conn.execute(CARS.replace("name text NOT NULL", "name varchar(4)"))
+    options = ("--database-url", database, "--resources", f"{path}/assigned.py")
+    fault = "resource “maker”: rule 1 (anyone): `assign`: “name” must be at most 4 characters long"
+    code, output, errors = run("check", *options)
+    assert (code, errors, f"fault     {fault}" in output.splitlines()) == (1, "", True)
+    code, _, errors = run("serve", "--port", "0", *options)
+    assert (code, fault in errors, "Traceback" in errors) == (1, True, False)
