@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextvars import Context
 from typing import Any
 from urllib.parse import quote_plus, urlencode
@@ -21,6 +22,7 @@ from server.authentication.fetching import Fetcher, FetchError
 from server.authentication.files import AuthFiles
 from server.authentication.token_cache import ENTRY_BYTES, MAX_BYTES, MAX_ENTRIES, TokenCache
 from server.errors import AuthUnavailable, ExpiredToken, InvalidToken
+from server.limits.clients import current_client
 from server.settings import Settings
 
 KEEP_SECONDS = 30.0
@@ -28,6 +30,9 @@ KEEP_SECONDS = 30.0
 
 MAX_ASKING = 100
 """How many tokens are asked about at once."""
+
+MAX_ASKING_PER_CLIENT = MAX_ASKING // 2
+"""How many of them one client may send, so that one who invents tokens does not keep out the others."""
 
 log = logging.getLogger("server")
 
@@ -49,6 +54,7 @@ class Introspector:
         self._cache = cache
         self._refused: BoundedCache[float] = BoundedCache(MAX_ENTRIES, MAX_BYTES)
         self._asking: dict[bytes, asyncio.Task[Verified]] = {}
+        self._by_client: Counter[str] = Counter()
         self._was_reached = True
 
     async def principal_of(self, token: str, digest: bytes) -> Principal:
@@ -60,17 +66,22 @@ class Introspector:
             self._refused.discard(digest)
         asking = self._asking.get(digest)
         if asking is None:
-            if len(self._asking) >= MAX_ASKING:
+            client = current_client.get() or ""
+            if len(self._asking) >= MAX_ASKING or self._by_client[client] >= MAX_ASKING_PER_CLIENT:
                 raise AuthUnavailable("Too many tokens are being verified; try again.")
+            self._by_client[client] += 1
             # In an empty context: other requests may wait for it, too.
             asking = asyncio.get_running_loop().create_task(self._ask(token, digest), context=Context())
             self._asking[digest] = asking
-            asking.add_done_callback(lambda done: self._asked(digest, done))
+            asking.add_done_callback(lambda done: self._asked(digest, client, done))
         await asyncio.wait((asking,))
         return asking.result().principal
 
-    def _asked(self, digest: bytes, done: asyncio.Task[Verified]) -> None:
+    def _asked(self, digest: bytes, client: str, done: asyncio.Task[Verified]) -> None:
         del self._asking[digest]
+        self._by_client[client] -= 1
+        if not self._by_client[client]:
+            del self._by_client[client]
         # asyncio reports an error that nobody retrieves, and the request may have gone.
         if not done.cancelled():
             done.exception()

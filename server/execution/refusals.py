@@ -126,11 +126,13 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 
 def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
     """Return the written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
-    limits = engine.schema.limits
+    # The attribute may be that of a principal's view. The limits are those of the declared ones.
+    declared = engine.catalog.by_type[write.plan.resource.type]
+    limits = {one.name: limit for one in declared.attributes if (limit := engine.schema.limits.get(one)) is not None}
     return [
         (one.attribute.name, slot_pointer(write, one.slot))
         for one in write.plan.assignments
-        if one.attribute is not None and one.attribute in limits and domain in limits[one.attribute].domains
+        if one.attribute is not None and one.attribute.name in limits and domain in limits[one.attribute.name].domains
         if not one.attribute.is_hidden
     ]
 

@@ -43,7 +43,7 @@ FOLDERS: dict[str, set[str]] = {
     "limits": {"settings"},
     "observing": {"settings"},
     "http": {"limits", "settings"},
-    "authentication": {"http", "settings"},
+    "authentication": {"http", "limits", "settings"},
     "postgres": {"limits", "observing", "settings"},
     "execution": {"postgres"},
     "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
