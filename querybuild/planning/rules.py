@@ -179,11 +179,12 @@ class Rules:
         for type_name, rules in self._by_type.items():
             for action in ACTIONS:
                 allowing = [rule for rule in rules if has[rule.audience] and rule.allows(action)]
+                if action == "create":
+                    # Without a value to set or to check, a rule allows no creation.
+                    allowing = [rule for rule in allowing if not missing.intersection((rule.assign, rule.check))]
                 if not allowing:
                     refused.add((type_name, action))
                 if action == "create":
-                    # Without a value to set, a rule allows no creation.
-                    allowing = [rule for rule in allowing if rule.assign not in missing]
                     assigned[type_name] = _assigned([rule.assign for rule in allowing])
                 else:
                     rows = [rule.rows for rule in allowing]

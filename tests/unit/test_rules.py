@@ -88,6 +88,26 @@ def test_the_state_of_each_rule(access: tuple[Allow, ...], expected: str | None)
         assert (len(criteria), is_refused) == (1, False)
 
 
+OF_TEAM = {"name": "owner", "op": "eq", "val": Claim("team")}
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_refused"),
+    [
+        (Allow(SIGNED_IN, "create", assign={"owner": Claim("team")}), True),
+        (Allow(SIGNED_IN, "create", rows=OF_TEAM), True),
+        (Allow(SIGNED_IN, "create", rows=OF_TEAM, check={"name": "owner", "op": "eq", "val": SUBJECT}), False),
+        (Allow(SIGNED_IN, "create", rows=OF_TEAM, assign={"owner": SUBJECT}), True),
+        (Allow(SIGNED_IN, "create", assign={"owner": SUBJECT}), False),
+    ],
+)
+def test_a_rule_whose_claim_is_missing_allows_no_creation(rule: Allow, is_refused: bool) -> None:
+    """So no statement is sent, and no constraint of the table answers first."""
+    note = Resource("note", "/notes", "notes", (Attribute("owner", TEXT),), access=(rule,))
+    found = Rules(View(Catalog([note]))).context_of(Principal(subject="ann")).access
+    assert (("note", "create") in found.refused) == is_refused
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
