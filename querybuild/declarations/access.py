@@ -108,9 +108,15 @@ class Claim(msgspec.Struct, frozen=True):
 class Subject(msgspec.Struct, frozen=True):
     """The subject of the principal."""
 
+    def __repr__(self) -> str:
+        return "SUBJECT"
+
 
 class Now(msgspec.Struct, frozen=True):
     """The time of the request."""
+
+    def __repr__(self) -> str:
+        return "NOW"
 
 
 SUBJECT = Subject()

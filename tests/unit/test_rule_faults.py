@@ -134,13 +134,13 @@ def test_arguments(actions: Any, given: Any, fault: str) -> None:
         (compare("age", "qe", 1), "There is no operator “qe”. “age” has: eq, ne, "),
         (compare("length", "eq", 1), "post has no attribute or relationship “length”."),
         (compare("age", "eq", "x"), f'the value for “age” must be {WHOLE}, not "x".'),
-        (compare("age", "eq", NOW), f"the value for “age” must be {ONLY_NOW}, not Now()."),
-        (compare("title", "eq", NOW), f"the value for “title” must be {ONLY_NOW}, not Now()."),
+        (compare("age", "eq", NOW), f"the value for “age” must be {ONLY_NOW}, not NOW."),
+        (compare("title", "eq", NOW), f"the value for “title” must be {ONLY_NOW}, not NOW."),
         (
             compare("age", "lt", SUBJECT),
-            f"the value for “age” must be {WHOLE}, and a subject is a text, not Subject().",
+            f"the value for “age” must be {WHOLE}, and a subject is a text, not SUBJECT.",
         ),
-        (compare("title", "in_", SUBJECT), "the value for “title” must be a list, not Subject()."),
+        (compare("title", "in_", SUBJECT), "the value for “title” must be a list, not SUBJECT."),
         (
             compare("age", "in_", [Claim("a"), "x"]),
             f"the value for “age” must be {WHOLE}, not [Claim(path='a'), 'x'].",
