@@ -124,7 +124,7 @@ def audit_lines(
     request_id: str, principal: Principal, targets: Sequence[Target], outcome: str = DONE
 ) -> list[AuditLine]:
     """Return the lines of a write in the audit log."""
-    subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer)
+    subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer or None)
     now = iso_time(time.time())
     return [
         AuditLine(now, request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)

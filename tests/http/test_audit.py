@@ -172,6 +172,14 @@ async def test_the_principal_and_the_request(audited: Audited) -> None:
     assert SECRET not in text
 
 
+async def test_a_principal_without_an_issuer(audited: Audited) -> None:
+    authenticate_by(audited.api.app.engine, lambda _: Principal(subject="ann"))
+    await audited.api.request("POST", "/groups", resource("group", name="x"))
+    [text] = audited.path.read_text(encoding="utf-8").splitlines()
+    found = json.loads(text)
+    assert (found["subject"], found["issuer"]) == ("ann", None)
+
+
 async def test_without_the_setting_there_is_no_audit_log(api: Api) -> None:
     assert api.app.database.telemetry.audit is None
     assert (await api.post("/groups", resource("group", name="x"))).status == 201
