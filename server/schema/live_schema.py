@@ -22,6 +22,7 @@ from querybuild.planning.plan import ReadPlan, Reference, References, node_of
 from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits, rule_faults
+from server.schema.live_patterns import pattern_faults
 from server.schema.live_roles import find_role_faults, policy_warnings
 from server.schema.live_tables import (
     CONSTRAINTS,
@@ -132,7 +133,7 @@ async def read_live_schema(
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
     limits = await read_limits(connection, catalog, found)
-    faults = faults or rule_faults(catalog, limits)
+    faults = faults or rule_faults(catalog, limits) or await pattern_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),

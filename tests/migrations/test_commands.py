@@ -312,3 +312,36 @@ async def test_a_value_of_a_rule_that_its_column_does_not_take_is_a_fault(databa
     assert (code, errors, f"fault     {fault}" in output.splitlines()) == (1, "", True)
     code, _, errors = run("serve", "--port", "0", *options)
     assert (code, fault in errors, "Traceback" in errors) == (1, True, False)
+
+
+PATTERNS = """
+from waterspout import *
+
+def named(pattern):
+    return {"name": "name", "op": "match", "val": pattern}
+
+RESOURCES = [
+    Resource("maker", "/makers", "makers", (Attribute("name", TEXT, required=True),), access=(
+        Allow(ANYONE, "read", rows={"not": {"or": [named("^a"), named("(b")]}}),
+        Allow(SIGNED_IN, "update", rows=named("c+"), check=named("[d")),
+    )),
+]
+"""
+
+
+async def test_a_pattern_of_a_rule_that_postgresql_refuses_is_a_fault(database, connect, folder):
+    conn = await connect(database)
+    path = folder({"patterns.py": PATTERNS})
+    await conn.execute(CARS)
+    options = ("--database-url", database, "--resources", f"{path}/patterns.py")
+    faults = [
+        "resource “maker”: rule 1 (anyone): `rows`: the pattern “(b” is refused: "
+        "invalid regular expression: parentheses () not balanced",
+        "resource “maker”: rule 2 (signed in): `check`: the pattern “[d” is refused: "
+        "invalid regular expression: brackets [] not balanced",
+    ]
+    code, output, errors = run("check", *options)
+    assert (code, errors) == (1, "")
+    assert [line.removeprefix("fault").strip() for line in output.splitlines() if line.startswith("fault ")] == faults
+    code, _, errors = run("serve", "--port", "0", *options)
+    assert (code, [fault in errors for fault in faults], "Traceback" in errors) == (1, [True, True], False)
