@@ -383,7 +383,9 @@ def _tree(value: object) -> Any:
     """Return a filter or a value of a rule as the tree of a JSON text, with the values of the principal in it. Raises
     ValueFault."""
     match value:
-        case None | bool() | int() | Decimal() | Subject() | Now() | Claim(path=str()):
+        case None | bool() | int() | Decimal() | Subject() | Now():
+            return value
+        case Claim(path=str(path)) if path:
             return value
         case str():
             try:

@@ -164,7 +164,7 @@ def test_filters(rows: Any, fault: str) -> None:
         assert fault in first
 
 
-@pytest.mark.parametrize("val", [{1}, object(), float("nan"), "\0", Claim, Claim(1), [b"x"]])  # type: ignore[arg-type]
+@pytest.mark.parametrize("val", [{1}, object(), float("nan"), "\0", Claim, Claim(1), Claim(""), [b"x"]])  # type: ignore[arg-type]
 def test_values_that_no_json_has(val: Any) -> None:
     [fault] = refusal(Allow(ANYONE, "read", rows=compare("title", "eq", val)))
     assert fault.startswith("rule 1 (anyone): `rows` must be JSON"), fault
