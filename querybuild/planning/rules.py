@@ -379,9 +379,11 @@ class _RuleReader:
         return [read_attribute(attribute, value, self._checks.get(attribute))]
 
 
-def _tree(value: object) -> Any:
-    """Return a filter or a value of a rule as the tree of a JSON text, with the values of the principal in it. Raises
-    ValueFault."""
+def _tree(value: object, depth: int = 1) -> Any:
+    """Return a filter or a value of a rule as the tree of a JSON text, with the values of the principal in it. depth:
+    how many lists and objects it is in. Raises ValueFault."""
+    if depth > LIMITS.max_json_depth:
+        raise ValueFault(f"nested at most {LIMITS.max_json_depth} deep")
     match value:
         case None | bool() | int() | Decimal() | Subject() | Now():
             return value
@@ -396,8 +398,8 @@ def _tree(value: object) -> Any:
         case float() if isfinite(value):
             return Decimal(repr(value))
         case Mapping():
-            return {str(name): _tree(item) for name, item in value.items()}
+            return {str(name): _tree(item, depth + 1) for name, item in value.items()}
         case list() | tuple():
-            return [_tree(item) for item in value]
+            return [_tree(item, depth + 1) for item in value]
         case _:
             raise ValueFault(f"JSON with SUBJECT, Claim(...) and NOW in it, and {value!r} is none of these")

@@ -151,7 +151,7 @@ def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
     if folder is not None and url is not None:
         yield f"{folder.label} is not used: it is for the embedded PostgreSQL, and {url.label} names another"
     for names, needed in _NEED_ANOTHER.items():
-        if not any(given[name] for name in needed):
+        if not any((one := given[name]) is not None and one.value != "off" for name in needed):
             for label in [one.label for name in names if (one := given[name]) is not None]:
                 yield f"{label} is not used without {' or '.join(needed)}"
 
@@ -161,7 +161,7 @@ _NEED_ANOTHER = {
     ("auth_audience",): (*_KEYS, "auth_introspection_url"),
     ("auth_algorithms",): _KEYS,
     ("auth_introspection_client_id", "auth_introspection_secret_file"): ("auth_introspection_url",),
-    ("auth_roles_allowed", "auth_anonymous_role", "auth_role_claim"): ("row_security",),
+    ("auth_roles_allowed", "auth_anonymous_role"): ("row_security",),
 }
 """Settings that have no effect without one of the others: a server that seems to be closed might be open."""
 

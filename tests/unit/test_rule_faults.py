@@ -170,6 +170,13 @@ def test_values_that_no_json_has(val: Any) -> None:
     assert fault.startswith("rule 1 (anyone): `rows` must be JSON"), fault
 
 
+def test_a_filter_that_contains_itself() -> None:
+    rows: dict[str, Any] = compare("title", "eq", 1)
+    rows["val"] = rows
+    [fault] = refusal(Allow(ANYONE, "read", rows=rows))
+    assert fault == "rule 1 (anyone): `rows` must be nested at most 64 deep"
+
+
 def test_filters_may_use_what_requests_may_not() -> None:
     rows = [
         compare("hidden", "eq", SUBJECT),
