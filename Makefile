@@ -10,7 +10,7 @@ NODE_MODULES := tests/clients/node_modules
 HAS_NODE := command -v node >/dev/null && command -v npm >/dev/null
 CODE := server querybuild serializers migrations tests bench deploy waterspout.py setup.py
 
-.PHONY: help install serve test check format schema soak bench docs test-unit test-clients binary binary-full test-binary clean
+.PHONY: help install serve test check format schema soak bench docs test-unit test-clients test-mutations binary binary-full test-binary clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ $(VENV)/.clients: setup.py $(VENV)/.installed
 
 $(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
+
+test-mutations: install ## removes the rules from one place at a time, and expects the property tests to fail
+	$(BIN)/python -m tests.property.mutations
 
 soak: install ## ten minutes of load and faults, and the account of every write (MINUTES=10)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)

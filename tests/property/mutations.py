@@ -1,5 +1,5 @@
-"""Removes the rules from one place at a time, and checks that the property tests fail: `python -m
-tests.property.mutations`. A place is a function that opens rows, or that asks what the principal may do.
+"""Removes the rules from one place at a time, and checks that the property tests fail: `make
+test-mutations`. A place is a function that opens rows, or that asks what the principal may do.
 
 What comes in: nothing, or names of places. What goes out: a line for each place, and 1 if the tests passed without one.
 """
