@@ -238,8 +238,10 @@ async def until_streams(server: Program, count: int) -> None:
 
 async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
     """Beyond max_buffered_bytes the connections that have waited longest are closed, long before their timeout; beyond
-    twice as much at once."""
-    with program(url, "--max-buffered-bytes", str(LIST_BYTES), "--idle-connection-seconds", "1") as server:
+    twice as much at once. Each of the two connections of the pool may hold the rows of one more answer and its
+    document."""
+    limits = ["--max-buffered-bytes", str(LIST_BYTES), "--idle-connection-seconds", "1", "--pool-size", "2"]
+    with program(url, *limits) as server:
         assert await answered(server.port, LIST) > LIST_BYTES
         memory = Memory(server.pid)
         async with attacked(server.port, 30, never_reads(LIST)):
@@ -248,7 +250,8 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
                 await until(lambda: (memory.now(), True)[1])
                 closed = await closed_by_reason(server.port)
             await until(lambda: clients(server) <= 2 + CLOSING)
-        assert memory.most < 20 * LIST_BYTES
+        print("MOST", memory.most / LIST_BYTES)
+        assert memory.most < 15 * LIST_BYTES
         assert await answered(server.port, LIST) > LIST_BYTES
 
 
