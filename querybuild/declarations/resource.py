@@ -65,6 +65,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     match: whether the operator `match` is allowed on a text.
     operators: custom operators, besides those of the type.
     read_by, write_by: for whom it exists, and who may write it.
+    description: what it means, for readers of the API.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     operators: tuple[Operator, ...] = ()
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
+    description: str = ""
 
     @property
     def column_name(self) -> str:
@@ -154,6 +156,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     methods: which of read, add, replace, remove are allowed; a to-one only has read and replace.
     includable, filterable: whether include, and filters and sorts, may use it.
     read_by: for whom it exists. write_by: who of these may write it.
+    description: what it means, for readers of the API.
     """
 
     name: str
@@ -167,6 +170,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     filterable: bool = True
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
+    description: str = ""
 
     @property
     def is_to_many(self) -> bool:
@@ -194,7 +198,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
 
     foreign_key: the column of the other table with the id of this resource.
     through: instead, a link table.
-    methods, includable, filterable, read_by, write_by: as for ToOne.
+    methods, includable, filterable, read_by, write_by, description: as for ToOne.
     """
 
     name: str
@@ -206,6 +210,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     filterable: bool = True
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
+    description: str = ""
 
     @property
     def is_to_many(self) -> bool:
@@ -243,6 +248,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
     allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
     deleted rows. hooks: custom code around its writes. access: the rules for who may do what with which rows.
+    description: what its rows are, for readers of the API.
     """
 
     type: str
@@ -258,6 +264,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     soft_delete: bool = False
     hooks: Hooks = Hooks()
     access: tuple[Allow, ...] = ()
+    description: str = ""
 
     @property
     def id_type(self) -> IdType:

@@ -71,6 +71,7 @@ async def later(rows: Any) -> list[str]:
 CASES: list[tuple[Resource, str]] = [
     # types of arguments
     (thing(schema=5), "`schema` must be str or None, not int"),
+    (thing(description=None), "`description` must be str, not NoneType"),
     (thing(id="id"), "`id` must be Id, not str"),
     (thing(methods=["list"]), "`methods` must be a set of str, not list of str"),
     # a forgotten comma
