@@ -164,7 +164,11 @@ class Forbidden(ApiError):
 
 
 class Unauthenticated(ApiError):
-    """The rules of access do not allow this to anybody without credentials, or the credentials are not accepted."""
+    """The rules of access do not allow this to anybody without credentials, or the credentials are not accepted. Custom
+    code raises it too, also without a detail."""
+
+    def __init__(self, detail: str = "Send valid credentials.", **source: str | None) -> None:
+        super().__init__(detail, **source)
 
 
 def not_allowed(principal: Principal, what: str, *, pointer: str | None = None) -> Forbidden | Unauthenticated:

@@ -6,7 +6,7 @@ It must not know: what a principal may do.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from querybuild.cache import BoundedCache
@@ -103,11 +103,23 @@ async def ask_custom(custom: Custom, request: Request) -> Principal:
         return ANONYMOUS
     if not isinstance(found, Principal):
         raise TypeError(f"AUTHENTICATE returned {type(found).__name__}: expected a Principal or None")
-    texts = (found.subject, found.issuer, *found.roles, *found.scopes)
-    is_whole = isinstance(found.roles, frozenset) and isinstance(found.scopes, frozenset)
-    if not is_whole or not all(isinstance(text, str) for text in texts):
-        raise TypeError("AUTHENTICATE returned a Principal whose roles or scopes are no frozenset, or hold no texts")
+    if fault := _fault_of(found):
+        raise TypeError(f"AUTHENTICATE returned a Principal whose {fault}")
     return found
+
+
+def _fault_of(principal: Principal) -> str | None:
+    """Return what is wrong with a principal that custom code made: nothing checks the types of a Struct."""
+    texts: tuple[object, ...] = (principal.subject, principal.issuer)
+    groups: tuple[object, ...] = (principal.roles, principal.scopes)
+    claims: object = principal.claims
+    if not all(isinstance(group, frozenset) for group in groups):
+        return "roles or scopes are no frozenset"
+    if not all(isinstance(text, str) for text in (*principal.roles, *principal.scopes)):
+        return "roles or scopes are not all texts"
+    if not all(isinstance(text, str) and "\0" not in text for text in texts):
+        return "subject or issuer is no text that PostgreSQL can hold"
+    return None if isinstance(claims, Mapping) else "claims are no mapping"
 
 
 def _tokens(settings: Settings, files: AuthFiles) -> Tokens | None:

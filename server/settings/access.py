@@ -64,7 +64,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             description="The claim with the roles, a list of texts or one text. Dots lead into objects, as in "
             "realm_access.roles, unless the token has a claim with that whole name."
         ),
-        About(ACCESS, metavar="CLAIM"),
+        About(ACCESS, metavar="CLAIM", check=checks.claim_path),
     ] = "roles"
     auth_keys_hours: Annotated[
         float,
@@ -119,7 +119,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             description="The claim with the role for row_security, one text. Dots lead into objects, as for "
             "auth_roles_claim."
         ),
-        About(ACCESS, metavar="CLAIM"),
+        About(ACCESS, metavar="CLAIM", check=checks.claim_path),
     ] = "role"
     auth_roles_allowed: Annotated[
         Text | None,

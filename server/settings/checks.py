@@ -223,3 +223,14 @@ def role_name(name: str) -> str:
     if not name or name == "none" or "," in name or len(name.encode()) > MAX_ROLE_BYTES:
         raise ValueError(f"expected the name of a role, of at most {MAX_ROLE_BYTES} bytes, not {name!r}")
     return name
+
+
+def claim_path(path: str) -> str:
+    """Check the path of a claim: names with dots between.
+
+    >>> claim_path("realm_access.roles")
+    'realm_access.roles'
+    """
+    if not all(path.split(".")):
+        raise ValueError(f"expected names with dots between, such as realm_access.roles, not {path!r}")
+    return path

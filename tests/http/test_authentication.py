@@ -463,8 +463,14 @@ async def key_holder(request: Any) -> Principal | None:
             return Principal(subject="x", roles=["writer"])  # type: ignore[arg-type]
         case "number":
             return Principal(subject="x", roles=frozenset({1}))  # type: ignore[arg-type]
+        case "nul":
+            return Principal(subject="x\0")
+        case "claims":
+            return Principal(subject="x", claims=["a"])  # type: ignore[arg-type]
         case "fault":
             raise KeyError(key)
+        case "silent":
+            raise Unauthenticated
     raise Unauthenticated("There is no such key.", header="X-Api-Key")
 
 
@@ -480,12 +486,16 @@ async def test_custom_code_finds_the_principal(
     refused = await who(api, **{"X-Api-Key": "bad"})
     assert (refused.status, refused.errors[0]["code"]) == (401, "unauthenticated")
     assert refused.headers["WWW-Authenticate"] == "Bearer"
+    silent = await who(api, **{"X-Api-Key": "silent"})
+    assert (silent.status, silent.errors[0]["detail"]) == (401, "Send valid credentials.")
     # A header Authorization is the business of the custom code.
     assert (await who(api, "x", **{"X-Api-Key": "good"})).status == 200
     for key, reason in (
         ("text", "AUTHENTICATE returned str: expected a Principal or None"),
         ("list", "roles or scopes are no frozenset"),
-        ("number", "hold no texts"),
+        ("number", "roles or scopes are not all texts"),
+        ("nul", "subject or issuer is no text that PostgreSQL can hold"),
+        ("claims", "claims are no mapping"),
         ("fault", "KeyError: 'fault'"),
     ):
         caplog.clear()

@@ -249,6 +249,8 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("auth_jwks", "ftp://id.example.org/keys", f"{WEB_FORM}, not 'ftp://id.example.org/keys'"),
         ("auth_jwks", "file:///keys", f"{WEB_FORM}, not 'file:///keys'"),
         ("auth_algorithms", "none", f"{ALGORITHMS}; not 'none'"),
+        ("auth_roles_claim", "..", "expected names with dots between, such as realm_access.roles, not '..'"),
+        ("auth_role_claim", "app.", "expected names with dots between, such as realm_access.roles, not 'app.'"),
         ("auth_algorithms", "RS256,", f"{ALGORITHMS}; not ''"),
         ("auth_algorithms", "rs256", f"{ALGORITHMS}; not 'rs256'"),
         ("auth_algorithms", "HS256,RS256", MIXED),
