@@ -15,7 +15,7 @@ from pypika.terms import Term
 from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, escaped_braces, unnested
 from querybuild.declarations.types import ColumnType
-from querybuild.declarations.values import ValueFault
+from querybuild.declarations.values import JsonSchema, ValueFault, nullable
 
 MAX_DIMENSIONS = 6
 """PostgreSQL's limit for arrays (MAXDIM in src/include/utils/array.h)."""
@@ -47,7 +47,13 @@ def array(element: ColumnType) -> ColumnType:
         bound=None if element.bound is None else _text_array_as(element.sql_type or element.name.upper()),
         as_text=element.as_text,
         element=element,
+        schema=_list_of(element.schema),
+        written_schema=None if element.written_schema is None else _list_of(element.written_schema),
     )
+
+
+def _list_of(schema: JsonSchema) -> JsonSchema:
+    return {"type": "array", "items": nullable(schema)}
 
 
 def _read(element: ColumnType, value: Any) -> list[Any]:

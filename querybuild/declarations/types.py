@@ -19,7 +19,7 @@ from pypika.terms import Function, Term
 
 from querybuild.declarations import json_texts, values
 from querybuild.declarations.terms import Template, escaped_braces, unnested
-from querybuild.declarations.values import ValueFault
+from querybuild.declarations.values import JsonSchema, ValueFault
 
 
 class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -37,6 +37,8 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
     choices: the values of an enum.
     element: the type of the elements of an array.
+    schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
+        are not the same.
     """
 
     name: str
@@ -55,6 +57,8 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     sql_type: str = ""
     choices: tuple[str, ...] = ()
     element: ColumnType | None = None
+    schema: JsonSchema = {}
+    written_schema: JsonSchema | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -135,6 +139,7 @@ def _raw(text: str | None) -> msgspec.Raw | None:
 
 def _integer(name: str, bits: int) -> ColumnType:
     reader = values.Integer(bits)
+    schema: JsonSchema = {"type": "integer", "minimum": reader.low, "maximum": reader.high}
     return ColumnType(
         name=name,
         family="number",
@@ -142,6 +147,7 @@ def _integer(name: str, bits: int) -> ColumnType:
         from_json=reader,
         from_text=reader.text,
         is_ordered=True,
+        schema=schema if bits == 16 else schema | {"format": f"int{bits}"},
     )
 
 
@@ -154,6 +160,7 @@ def _float(name: str, sql_name: str, largest: float) -> ColumnType:
         from_json=reader,
         from_text=reader.text,
         is_ordered=True,
+        schema={"type": "number", "minimum": -largest, "maximum": largest},
     )
 
 
@@ -169,6 +176,8 @@ def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
         as_text=cast,
         select=_text if cast else None,
         select_array=_texts if cast else None,
+        schema={"type": "string"},
+        written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
     )
 
 
@@ -177,6 +186,7 @@ def _from_string(
     family: str,
     reader: Callable[[Any], Any],
     *,
+    schema: JsonSchema,
     select: Callable[[Term], Term] | None = None,
     select_array: Callable[[Term], Term] | None = None,
     shown: Callable[[Any], Any] | None = None,
@@ -195,6 +205,7 @@ def _from_string(
         select_array=select_array,
         shown=shown,
         bound=bound,
+        schema={"type": "string"} | schema,
     )
 
 
@@ -209,7 +220,9 @@ def _json(name: str) -> ColumnType:
     )
 
 
-def _numeric(name: str, read: Callable[[Any], Any], shown: Callable[[Any], Any] | None) -> ColumnType:
+def _numeric(
+    name: str, read: Callable[[Any], Any], shown: Callable[[Any], Any] | None, schema: JsonSchema, pattern: str
+) -> ColumnType:
     return ColumnType(
         name=name,
         family="number",
@@ -220,6 +233,8 @@ def _numeric(name: str, read: Callable[[Any], Any], shown: Callable[[Any], Any] 
         select=_text,
         select_array=_texts,
         shown=shown,
+        schema=schema,
+        written_schema={"type": ["string", "number"], "pattern": pattern},
     )
 
 
@@ -233,13 +248,18 @@ BOOL = ColumnType(
     sql_names=("bool",),
     from_json=values.bool_of,
     from_text=values.bool_of_text,
+    schema={"type": "boolean"},
 )
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
 BIGINT = _integer("bigint", 64)
-NUMERIC = _numeric("numeric", values.numeric_of, None)
+NUMERIC = _numeric(
+    "numeric", values.numeric_of, None, {"type": "string", "format": "decimal"}, f"^({values.NUMBER}|NaN|-?Infinity)$"
+)
 """Shown as a JSON string, so that no client rounds it. `"NaN"` and `"Infinity"` are possible."""
-NUMERIC_NUMBER = _numeric("numeric as a number", values.decimal_of, _finite_raw)
+NUMERIC_NUMBER = _numeric(
+    "numeric as a number", values.decimal_of, _finite_raw, {"type": "number"}, f"^{values.NUMBER}$"
+)
 """Shown as a JSON number with all digits. NaN and infinities are shown as null."""
 FLOAT = _float("float", "float8", 1.7976931348623157e308)
 REAL = msgspec.structs.replace(
@@ -249,8 +269,15 @@ REAL = msgspec.structs.replace(
 )
 TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
 CHAR = _string("char", ("bpchar",), cast=True)
-UUID = _from_string("uuid", "uuid", values.uuid_of)
-DATE = _from_string("date", "date", values.date_of, select=_between(*_DAYS), select_array=_each_between(*_DAYS))
+UUID = _from_string("uuid", "uuid", values.uuid_of, schema={"format": "uuid"})
+DATE = _from_string(
+    "date",
+    "date",
+    values.date_of,
+    select=_between(*_DAYS),
+    select_array=_each_between(*_DAYS),
+    schema={"format": "date"},
+)
 TIME = _from_string(
     "time",
     "time",
@@ -258,15 +285,17 @@ TIME = _from_string(
     select=_text,
     select_array=_texts,
     shown=values.time_shown,
+    schema={"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)$"},
 )
 """A fraction of a second is shown with six digits, like that of a timestamp."""
-TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between)
+TIMESTAMP = _from_string("timestamp", "date", values.timestamp_of, select=_utc_between, schema={"format": "date-time"})
 TIMESTAMPTZ = _from_string(
     "timestamptz",
     "date",
     values.timestamptz_of,
     select=_between(*_MOMENTS),
     select_array=_each_between(*_MOMENTS),
+    schema={"format": "date-time"},
 )
 INTERVAL = _from_string(
     "interval",
@@ -275,8 +304,18 @@ INTERVAL = _from_string(
     select=_interval_bytes,
     shown=_interval_shown,
     bound=_as_interval,
+    schema={"pattern": f"^{values.INTERVAL}$"},
 )
-BYTEA = _from_string("bytea", "bytea", values.bytes_of, is_ordered=False)
+BYTEA = _from_string(
+    "bytea",
+    "bytea",
+    values.bytes_of,
+    is_ordered=False,
+    schema={
+        "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    },
+)
 JSON = _json("json")
 JSONB = _json("jsonb")
 OPAQUE = ColumnType(
@@ -287,6 +326,7 @@ OPAQUE = ColumnType(
     from_text=values.str_of,
     is_read_only=True,
     select=_text,
+    schema={"type": "string"},
 )
 """Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
 
@@ -332,6 +372,7 @@ def enum(*choices: str) -> ColumnType:
         is_text=True,
         as_text=True,
         choices=choices,
+        schema={"type": "string", "enum": list(choices)},
     )
 
 
@@ -362,10 +403,11 @@ def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
 
 class IdType(msgspec.Struct, frozen=True, eq=False):
     """The type of an id column. read: converts the canonical text of an id, and raises ValueFault for every other
-    text."""
+    text. schema: the JSON Schema of these texts."""
 
     column_type: ColumnType
     read: Callable[[str], Any]
+    schema: JsonSchema
 
 
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
@@ -378,7 +420,7 @@ def _integer_id(column_type: ColumnType) -> IdType:
         number: int = column_type.from_json(int(text))
         return number
 
-    return IdType(column_type, read)
+    return IdType(column_type, read, {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,18})$"})
 
 
 def _text_id(text: str) -> str:
@@ -402,6 +444,6 @@ def _uuid_id(text: str) -> uuid.UUID:
 ID_TYPES: dict[ColumnType, IdType] = {
     BIGINT: _integer_id(BIGINT),
     INT: _integer_id(INT),
-    TEXT: IdType(TEXT, _text_id),
-    UUID: IdType(UUID, _uuid_id),
+    TEXT: IdType(TEXT, _text_id, TEXT.schema | {"minLength": 1}),
+    UUID: IdType(UUID, _uuid_id, UUID.schema),
 }

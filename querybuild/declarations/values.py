@@ -32,11 +32,21 @@ _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?([Z
 _UUID = re.compile(r"[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}", re.ASCII | re.IGNORECASE)
 _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
 _END_OF_DAY = re.compile(r"24:00:00(\.0+)?")
-_INTERVAL = re.compile(
+INTERVAL = (
     r"P(?=[\dT-])(-?\d{1,10}Y)?(-?\d{1,10}M)?(-?\d{1,10}W)?(-?\d{1,10}D)?"
-    r"(T(?=[\d-])(-?\d{1,10}H)?(-?\d{1,10}M)?(-?\d{1,10}(\.\d{1,6})?S)?)?",
-    re.ASCII,
+    r"(T(?=[\d-])(-?\d{1,10}H)?(-?\d{1,10}M)?(-?\d{1,10}(\.\d{1,6})?S)?)?"
 )
+"""The pattern of an ISO 8601 duration."""
+_INTERVAL = re.compile(INTERVAL, re.ASCII)
+
+JsonSchema = dict[str, Any]
+"""A JSON Schema of draft 2020-12, as OpenAPI 3.1 has them. Nobody changes one."""
+
+WITHOUT_NUL = "^[^\\u0000]*$"
+"""The texts that PostgreSQL can hold, as a pattern of ECMA-262."""
+
+NUMBER = r"[+-]?([0-9]{1,1000}(\.[0-9]{0,1000})?|\.[0-9]{1,1000})([eE][+-]?[0-9]{1,3})?"
+"""The pattern of a number in a string."""
 
 _DIGITS = 400
 """The limit for the digits of a number in JSON, before and after the point. A double has at most 309 and 324."""
@@ -50,6 +60,21 @@ whose numbers are `1e399` would become a row of 40 MB, and a list of such rows i
 
 class ValueFault(ValueError):
     """An invalid value. The text continues the sentence `... must be`."""
+
+
+def nullable(schema: JsonSchema) -> JsonSchema:
+    """Return the schema for the same values and null.
+
+    >>> nullable({"type": "string", "enum": ["a"]})
+    {'type': ['string', 'null'], 'enum': ['a', None]}
+    """
+    if not schema:
+        return schema
+    if "type" not in schema:
+        return {"anyOf": [schema, {"type": "null"}]}
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    found = schema | {"type": [*types, "null"]}
+    return found | {"enum": [*schema["enum"], None]} if "enum" in schema else found
 
 
 # Each of the following converts a JSON value to a native one. It raises ValueFault, whose text says what is expected.
