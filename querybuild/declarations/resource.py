@@ -127,10 +127,24 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
 
 
 class Id(msgspec.Struct, frozen=True, eq=False):
-    """The id column: bigint, int, text or uuid."""
+    """The id column: bigint, int, text or uuid.
+
+    unique: whether its values are unique and not null although no constraint guarantees it, as in a view.
+    """
 
     column: str = "id"
     type: ColumnType = BIGINT
+    unique: bool = False
+
+
+class Relation(msgspec.Struct, frozen=True):
+    """What PostgreSQL can do with the table or view of a resource.
+
+    locks_rows: whether a SELECT can lock its rows. has_conflicts_of_id: whether ON CONFLICT can name its id.
+    """
+
+    locks_rows: bool = True
+    has_conflicts_of_id: bool = True
 
 
 class Link(msgspec.Struct, frozen=True, eq=False):
@@ -248,7 +262,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     schema. client_ids: whether clients may choose ids. methods: which of list, create, detail, update, delete are
     allowed. in_operations: whether atomic operations may write it. soft_delete: whether a trigger of the table keeps
     deleted rows. hooks: custom code around its writes. access: the rules for who may do what with which rows.
-    description: what its rows are, for readers of the API.
+    description: what its rows are, for readers of the API. relation: what the server finds out about the table.
     """
 
     type: str
@@ -265,6 +279,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     hooks: Hooks = Hooks()
     access: tuple[Allow, ...] = ()
     description: str = ""
+    relation: Relation = Relation()
 
     @property
     def id_type(self) -> IdType:

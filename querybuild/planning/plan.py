@@ -378,10 +378,10 @@ class LockStrength(IntEnum):
     UPDATE = 3
     """In addition, no other row can be made to refer to the row."""
 
-    @property
-    def clause(self) -> str:
-        """` FOR NO KEY UPDATE`, with the blank. PyPika only has FOR UPDATE."""
-        return " FOR " + self.name.replace("_", " ")
+    def clause(self, resource: Resource) -> str:
+        """Return ` FOR NO KEY UPDATE`, with the blank. Empty if PostgreSQL cannot lock the rows of the resource. PyPika
+        only has FOR UPDATE."""
+        return " FOR " + self.name.replace("_", " ") if resource.relation.locks_rows else ""
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -29,8 +29,6 @@ from querybuild.sql.clauses import (
 )
 
 ROW, KEYS = Slot("row"), Slot("keys")
-_KEY_SHARE = LockStrength.KEY_SHARE.clause
-_NO_KEY_UPDATE = LockStrength.NO_KEY_UPDATE.clause
 
 
 class LinkStatements(msgspec.Struct, frozen=True):
@@ -81,7 +79,8 @@ def _lock_related(link: LinkWrite) -> Statement:
         joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
         meant = Template(joined, meant, key, binds(ROW))
     query = query.where(one_of(link.rows, meant, binds))
-    return Statement(query.orderby(id_column).get_sql() + _NO_KEY_UPDATE, binds.slots, decides_again(link.rows))
+    sql = query.orderby(id_column).get_sql() + LockStrength.NO_KEY_UPDATE.clause(link.target)
+    return Statement(sql, binds.slots, decides_again(link.rows))
 
 
 def _detach(link: LinkWrite) -> Statement:
@@ -118,7 +117,8 @@ def _lock_linked(link: LinkWrite) -> Statement:
     query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
     meant = equals_any(id_column, binds.request(link.slot))
     query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
-    return Statement(query.get_sql() + _KEY_SHARE, binds.slots, decides_again(link.rows))
+    sql = query.get_sql() + LockStrength.KEY_SHARE.clause(link.target)
+    return Statement(sql, binds.slots, decides_again(link.rows))
 
 
 def _unlink(link: LinkWrite, through: Link) -> Statement:

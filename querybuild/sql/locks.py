@@ -19,6 +19,9 @@ locked as well:
 6.  The order of locks: a row is locked before the rows that refer to it (`Catalog.lock_rank`). Rows of one type are
     locked in the order of their ids. Two tables that a link table connects also have such an order.
 
+PostgreSQL cannot lock the rows of some relations: of materialized views, and of views that group, for example. Writes
+read such rows without a lock (`Relation.locks_rows`).
+
 A cycle of references has no such order. There, and where a cascade or a trigger locks, PostgreSQL may detect a
 deadlock. Then one write is rolled back and repeated.
 """
@@ -62,5 +65,5 @@ def compile_locks(
     tests = [equals_any(found.field(name), binds(Slot("keys", index))) for index, name in enumerate(columns)]
     query = PostgreSQLQuery.from_(found).select(id_column, *[found.field(name) for name in shown])
     query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds)).orderby(id_column)
-    sql = query.get_sql() + ("" if strength is None else strength.clause)
+    sql = query.get_sql() + ("" if strength is None else strength.clause(rows.resource))
     return Statement(sql, binds.slots, strength is not None and decides_again(rows))

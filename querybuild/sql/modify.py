@@ -50,8 +50,6 @@ rows of 8 columns take half the time of 12 single rows, and 40 a tenth less than
 _SIZE_DIVISOR = 6
 """If there are too few rows for such a statement, a smaller one is used, whose size is divided by this number."""
 
-_KEY_SHARE = LockStrength.KEY_SHARE.clause
-
 
 class TargetStatement(msgspec.Struct, frozen=True):
     """A statement that locks the row with the id in the slot, and returns the id."""
@@ -150,7 +148,9 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
 def may_meet_taken_ids(plan: WritePlan) -> bool:
     """Return whether a sequence chooses the id, and a client may already have taken it."""
     resource = plan.resource
-    return plan.kind == "create" and plan.id_slot is None and resource.client_ids and resource.id.type in (BIGINT, INT)
+    if plan.kind != "create" or plan.id_slot is not None or not resource.client_ids:
+        return False
+    return resource.relation.has_conflicts_of_id and resource.id.type in (BIGINT, INT)
 
 
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
@@ -320,7 +320,7 @@ def _lock_row(plan: WritePlan) -> Statement:
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
-    return Statement(query.get_sql() + plan.lock_strength.clause, binds.slots, decides_again(plan.rows))
+    return Statement(query.get_sql() + plan.lock_strength.clause(plan.resource), binds.slots, decides_again(plan.rows))
 
 
 def _lock_named(rows: Rows, slot: int) -> Statement:
@@ -328,7 +328,7 @@ def _lock_named(rows: Rows, slot: int) -> Statement:
     written, if there are rights."""
     binds, found = Binds(), table(rows.resource)
     query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column), *is_writable(rows, binds))
-    sql = query.where(_named(rows, slot, binds)).get_sql() + _KEY_SHARE
+    sql = query.where(_named(rows, slot, binds)).get_sql() + LockStrength.KEY_SHARE.clause(rows.resource)
     return Statement(sql, binds.slots, decides_again(rows))
 
 
@@ -379,5 +379,5 @@ def _joined(assignment: Assignment, value: Term) -> Term:
     rows = table(owner)
     id_column = rows.field(owner.id.column)
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
-    locked = escaped_braces(query.get_sql() + _KEY_SHARE)
+    locked = escaped_braces(query.get_sql() + LockStrength.KEY_SHARE.clause(owner))
     return Template("COALESCE((" + locked + "),{})", value)

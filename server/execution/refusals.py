@@ -82,7 +82,12 @@ def _resource_pointer(write: PlannedWrite) -> str | None:
 
 
 def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
-    """Return the columns that the error is about. A RAISE may name no table."""
+    """Return the columns that the error is about, as the resource has them."""
+    return _shown_columns(_named_columns(error, write, engine), error, write, engine)
+
+
+def _named_columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Sequence[str]:
+    """Return the columns that the error names, directly or by a constraint. A RAISE may name no table."""
     if error.column_name:
         return (error.column_name,)
     table = error.table_name or (write.plan.resource.table if is_raised(error) else "")
@@ -91,6 +96,18 @@ def _columns(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) 
     if schema or not is_raised(error):
         return known.get((schema, table, name), ())
     return next((columns for key, columns in known.items() if key[1:] == (table, name)), ())
+
+
+def _shown_columns(
+    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+) -> list[str]:
+    """Return the names that columns of a table have in the view of the write. Outside of views they are the same."""
+    resources = (write.plan.resource, *[link.target for link in write.plan.links])
+    for resource in resources if engine.schema.views else ():
+        names = engine.schema.views.get((resource.schema, resource.table), {}).get(_table_name(error, engine))
+        if names is not None:
+            return [names[column] for column in columns if column in names]
+    return list(columns)
 
 
 def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> Exception:
@@ -226,6 +243,8 @@ def _is_about(error: asyncpg.PostgresError, resource: Resource, engine: Engine) 
     if is_raised(error) and not error.table_name:
         return True
     schema, table = _table_name(error, engine)
+    if (schema, table) in engine.schema.views.get((resource.schema, resource.table), ()):
+        return True
     return table == resource.table and (resource.schema in (None, schema) or (is_raised(error) and not schema))
 
 

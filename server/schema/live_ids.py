@@ -42,12 +42,14 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 class UnenforcedKey(msgspec.Struct, frozen=True):
     """A column whose values must be unique, without a constraint that enforces this. It is an id, or the key of a
-    to-one relationship in its target's rows. where: the declaration, in words."""
+    to-one relationship in its target's rows. where: the declaration, in words. is_declared: whether the declaration
+    says that the values are unique."""
 
     where: str
     table: Table
     column: str
     is_id: bool
+    is_declared: bool = False
 
 
 UnenforcedKeys = dict[tuple[str, str], UnenforcedKey]
@@ -70,7 +72,7 @@ def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tupl
     for resource in catalog:
         where = f"resource {quoted(resource.type)}"
         if (table := found[resource.schema, resource.table]) is not None:
-            yield (resource.type, ""), UnenforcedKey(where, table, resource.id.column, True)
+            yield (resource.type, ""), UnenforcedKey(where, table, resource.id.column, True, resource.id.unique)
         for relationship in resource.relationships:
             target = catalog.target(relationship)
             theirs = found[target.schema, target.table]
@@ -91,8 +93,8 @@ async def _is_key(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> bo
 
 
 def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
-    """Return one warning for each column."""
-    return tuple(_warning(one) for one in unenforced_keys.values())
+    """Return one warning for each column whose declaration does not say that it is unique."""
+    return tuple(_warning(one) for one in unenforced_keys.values() if not one.is_declared)
 
 
 def _warning(one: UnenforcedKey) -> str:
@@ -108,22 +110,26 @@ def _name(table: Table) -> str:
 
 
 async def check_id_rows(connection: asyncpg.Connection[Any], unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
-    """Return a message for each column whose rows are not unique, or have a null id. Reads all rows."""
-    faults = [await _id_fault(connection, one) for one in unenforced_keys.values()]
-    return tuple(fault for fault in faults if fault)
+    """Return messages for each column whose rows are not unique, or have a null id. Reads all rows."""
+    return tuple([fault for one in unenforced_keys.values() for fault in await _id_faults(connection, one)])
 
 
-async def _id_fault(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> str:
-    column = quote_ident(one.column)
-    groups = f"SELECT {column}::text, count(*) FROM {one.table.quoted_name} GROUP BY {column}"
-    of_null = f"OR {column} IS NULL" if one.is_id else f"AND {column} IS NOT NULL"
-    row = await connection.fetchrow(f"{groups} HAVING count(*) > 1 {of_null} LIMIT 1")
-    if row is None:
-        return ""
-    if row[0] is None:
-        return (
-            f"{one.where}: the {_name(one.table)} has rows whose id is null: exclude these rows, or declare another "
-            "column as the id"
-        )
-    what = "the id" if one.is_id else f"the {quoted(one.column)}"
-    return f"{one.where}: the {_name(one.table)} has {row[1]} rows with {what} {quoted(row[0])}: one is allowed"
+async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> list[str]:
+    column, what = quote_ident(one.column), "the id" if one.is_id else f"the {quoted(one.column)}"
+    where = f"{one.where}: the {_name(one.table)} has"
+    groups = f"SELECT {column}::text AS value, count(*) AS size FROM {one.table.quoted_name} GROUP BY {column}"
+    row = await connection.fetchrow(f"""
+        SELECT coalesce(sum(size) FILTER (WHERE value IS NULL), 0)::int8 AS nulls,
+               count(*) FILTER (WHERE value IS NOT NULL) AS repeated,
+               min(ARRAY[value COLLATE "C", size::text]) FILTER (WHERE value IS NOT NULL) AS example
+        FROM ({groups}) one WHERE size > 1 OR value IS NULL""")
+    assert row is not None
+    faults = []
+    if one.is_id and row["nulls"]:
+        number = "1 row" if row["nulls"] == 1 else f"{row['nulls']} rows"
+        faults.append(f"{where} {number} whose id is null: exclude these rows, or declare another column as the id")
+    if row["repeated"]:
+        value, size = row["example"]
+        more = f", and repeats {row['repeated'] - 1} more" if row["repeated"] > 1 else ""
+        faults.append(f"{where} {size} rows with {what} {quoted(value)}{more}: one is allowed")
+    return faults

@@ -8,7 +8,7 @@ It must not know: requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -23,6 +23,7 @@ from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_patterns import pattern_faults
+from server.schema.live_relations import with_relations
 from server.schema.live_roles import find_role_faults, policy_warnings
 from server.schema.live_tables import (
     CONSTRAINTS,
@@ -39,6 +40,7 @@ from server.schema.live_tables import (
     with_privileges,
 )
 from server.schema.live_types import with_live_types
+from server.schema.live_views import ShownColumns, read_shown_columns
 from server.schema.live_writes import (
     key_faults,
     key_privileges,
@@ -86,6 +88,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     catalog: the declarations, with the types that only the tables know. None if there are faults.
     constraints: the columns of each constraint.
     partitions: (schema, name) of a partition -> those of its table.
+    views: schema and name of a view, as declared -> the columns of tables that it shows.
     references: foreign keys of declared relationships by which counting is faster.
     limits: the limits in the types of columns.
     """
@@ -96,6 +99,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     catalog: Catalog | None = None
     constraints: Constraints = {}
     partitions: dict[tuple[str, str], tuple[str, str]] = {}
+    views: Mapping[QualifiedName, ShownColumns] = {}
     references: References = frozenset()
     limits: Limits = {}
 
@@ -111,8 +115,9 @@ async def read_live_schema(
     reader = _Reader(connection, roles)
     oids = await find_oids(connection, _tables(catalog))
     known_oids = [oid for oid in oids.values() if oid is not None]
-    partitions = await connection.fetch(PARTITIONS, known_oids)
-    constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *(row["oid"] for row in partitions)])
+    shown, base_oids = await read_shown_columns(connection, known_oids)
+    partitions = await connection.fetch(PARTITIONS, [*known_oids, *base_oids])
+    constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *base_oids, *(row["oid"] for row in partitions)])
     foreign_keys = {
         tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
     }
@@ -132,6 +137,7 @@ async def read_live_schema(
         faults += own or await _read_faults(reader, resource)
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
+        catalog = await with_relations(connection, catalog, found)
     limits = await read_limits(connection, catalog, found)
     faults = faults or rule_faults(catalog, limits) or await pattern_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
@@ -142,6 +148,7 @@ async def read_live_schema(
         limits=limits,
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
+        views={name: shown[oid] for name, oid in oids.items() if oid is not None and oid in shown},
         partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
         references=frozenset(one for one in _declared_references(catalog) if _ends(oids, one) in foreign_keys),
     )
@@ -290,6 +297,8 @@ def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
     elif column.type == "citext":
         # An id must have one spelling, because it is part of a URL.
         yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
+    elif resource.id.unique:
+        return
     elif table.may_repeat(resource.id.column):
         yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
     elif table.unique is not None and not column.is_not_null and table.kind != "m":

@@ -174,6 +174,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         """The name for a statement."""
         return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
 
+    def has_unique(self, *names: str) -> bool:
+        """Return whether it has a unique index on exactly these columns."""
+        return frozenset(names) in (self.unique or ())
+
     def may_repeat(self, *names: str) -> bool:
         """Return whether two rows may have the same values in these columns, and an index could forbid it."""
         is_known = self.unique is not None and set(names) <= self.columns.keys()

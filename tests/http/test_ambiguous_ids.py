@@ -105,14 +105,33 @@ async def test_columns_that_no_constraint_keeps_unique_are_a_warning(things_url:
     assert (schema.faults, found) == ((), ())
 
 
+NULLS = "whose id is null: exclude these rows, or declare another column as the id"
+
+
+@pytest.mark.parametrize("table", ["stored", "rows", "seen"])
+async def test_an_id_that_is_declared_unique_is_no_warning_but_is_checked(things_url: str, table: str) -> None:
+    unique = Resource("thing", "/things", table, id=Id(unique=True), methods=READS)
+    schema, found = await live(
+        things_url,
+        unique,
+        "INSERT INTO rows (id) VALUES (4), (4)",
+        "DROP INDEX stored_id_idx",
+        "REFRESH MATERIALIZED VIEW stored",
+    )
+    kind = {"stored": "materialized view", "rows": "table", "seen": "view"}[table]
+    assert (schema.faults, schema.warnings) == ((), ())
+    assert found == (f"resource “thing”: the {kind} “{table}” has 2 rows with the id “4”: one is allowed",)
+
+
 @pytest.mark.parametrize(
     ("rows", "fault"),
     [
         ("(1, 'a'), (2, 'b')", ()),
         ("(1, 'a'), (1, 'b')", ("has 2 rows with the id “1”: one is allowed",)),
+        ("(1, 'a'), (NULL, 'b')", (f"has 1 row {NULLS}",)),
         (
-            "(1, 'a'), (NULL, 'b')",
-            ("has rows whose id is null: exclude these rows, or declare another column as the id",),
+            "(7, 'a'), (2, 'b'), (2, 'c'), (2, 'd'), (7, 'e'), (NULL, 'f'), (NULL, 'g')",
+            (f"has 2 rows {NULLS}", "has 3 rows with the id “2”, and repeats 1 more: one is allowed"),
         ),
     ],
 )
