@@ -15,6 +15,7 @@ import msgspec
 from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.access import ANYONE
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
 from querybuild.filters import AskedFilter, vals_of
@@ -97,7 +98,7 @@ class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
     def is_hooked(self) -> bool:
         """Whether custom code runs inside the transaction."""
         hooks, kind = self.resource.hooks, self.change.kind
-        return hooks.before(kind) is not None or hooks.after(kind) is not None
+        return hooks is not NO_HOOKS and (hooks.before(kind) is not None or hooks.after(kind) is not None)
 
 
 class PreparedRows(msgspec.Struct, frozen=True, eq=False):
@@ -235,7 +236,7 @@ class Engine:
         Unauthenticated."""
         if context.access.refused:
             check_action(resource, change.kind, context)
-        if resource.hooks.before(change.kind) is not None:
+        if resource.hooks is not NO_HOOKS and resource.hooks.before(change.kind) is not None:
             return PreparedWrite(resource, change, None)
         return PreparedWrite(resource, change, self.plan_write(resource, change, context, errors))
 

@@ -24,6 +24,7 @@ from server.http.target import ASTERISK
 from server.observing.exposition import OPENMETRICS, TEXT
 from server.settings import Settings
 
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 NO_PARAMETERS: frozenset[str] = frozenset()
 ON_ONE = frozenset({"include", "fields"})
 ON_LINKAGE = frozenset({"page", "include", "fields"})
@@ -118,7 +119,7 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
 NOT_ALLOWED = Method("")
 """Used for a method that a route does not have."""
 
-_OPTIONS = Method("OPTIONS", answers=())
+OPTIONS = Method("OPTIONS", answers=())
 
 
 @cache
@@ -136,7 +137,7 @@ def methods_of(shape: Shape, declared: frozenset[str] = frozenset(), is_to_many:
     }
     if "GET" in methods:
         methods["HEAD"] = methods["GET"]
-    return methods | {"OPTIONS": _OPTIONS}
+    return methods | {"OPTIONS": OPTIONS}
 
 
 class Route(msgspec.Struct, frozen=True):

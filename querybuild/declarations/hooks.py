@@ -54,11 +54,17 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def before(self, kind: ChangeKind) -> Before | None:
         """Return the hook before writes of this kind."""
-        return {"create": self.before_create, "update": self.before_update, "delete": self.before_delete}[kind]
+        found: Before | None = getattr(self, f"before_{kind}")
+        return found
 
     def after(self, kind: ChangeKind) -> After | None:
         """Return the hook after writes of this kind."""
-        return {"create": self.after_create, "update": self.after_update, "delete": self.after_delete}[kind]
+        found: After | None = getattr(self, f"after_{kind}")
+        return found
+
+
+NO_HOOKS = Hooks()
+"""The hooks of a resource without custom code."""
 
 
 def is_async(function: object) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
-from querybuild.declarations.hooks import Hooks
+from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -276,7 +276,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     methods: frozenset[str] = RESOURCE_METHODS
     in_operations: bool = True
     soft_delete: bool = False
-    hooks: Hooks = Hooks()
+    hooks: Hooks = NO_HOOKS
     access: tuple[Allow, ...] = ()
     description: str = ""
     relation: Relation = Relation()

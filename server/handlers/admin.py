@@ -64,13 +64,9 @@ class MetricsHandler(AdminHandler):
         settings = self.engine.settings
         if self.request.method == "OPTIONS" or not self.engine.has_authentication or settings.admin_port is not None:
             return super().prepare()
-        principal = self.identify()
-        if principal is not None:
-            return self._prepare_later(principal)
-        self.prepare_method()
-        return None
+        return self.prepare_identified()
 
-    def prepare_method(self) -> None:
+    def check_request(self) -> None:
         """Check the principal. Raises Forbidden, Unauthenticated."""
         self.set_header("Cache-Control", "no-store")
         name = self.engine.settings.auth_admin

@@ -21,7 +21,7 @@ from querybuild.declarations.resource import Relationship, Resource
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, quoted, release_frames, resource_not_found
 from querybuild.principal import Principal
-from server.engine import Engine
+from server.engine import ANYBODY, Engine
 from server.errors import (
     BodyTimeout,
     ErrorAnswer,
@@ -41,7 +41,7 @@ from server.http.negotiation import ANY, MEDIA_TYPE, MediaType, check_accept, ch
 from server.http.request import Request
 from server.limits.running import CancelScope, ClientGone, Running
 from server.postgres.database import Database
-from server.routes import NOT_ALLOWED, Route, route_not_found
+from server.routes import NOT_ALLOWED, OPTIONS, WRITES, Route, route_not_found
 
 HALF_BODY_SECONDS = 2.0
 """How long the server waits for the rest of a body when it stops."""
@@ -52,7 +52,7 @@ GRACE_SECONDS = 2.0
 CLIENT_GONE = 499
 """The status in logs and metrics if the client disconnected before its answer, as in nginx."""
 
-WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_PRECONDITIONS = frozenset({"If-Match", "If-Unmodified-Since"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = logging.getLogger("server")
@@ -95,20 +95,32 @@ class Handler(Identifying):
         token has to be asked."""
         self.telemetry.begin(self)
         self.begin_work()
-        settings = self.engine.settings
-        if len(self.request.uri or "") > settings.max_url_bytes:
+        engine, request = self.engine, self.request
+        settings = engine.settings
+        if len(request.uri or "") > settings.max_url_bytes:
             raise UrlTooLong(f"A URL has at most {settings.max_url_bytes} bytes.")
-        if self.request.head_bytes > settings.max_header_bytes:
+        if request.head_bytes > settings.max_header_bytes:
             self._refuse_headers()
             return None
-        if not self.engine.hides_relationships and self._is_prepared():
-            return None
         # Most servers that are open get no credentials. Then nothing has to be found out.
-        if not self.engine.is_open or "Authorization" in self.request.headers.by_name:
-            principal = self.identify()
-            if principal is not None:
-                return self._prepare_later(principal)
-        self.prepare_method()
+        if not engine.is_open or "Authorization" in request.headers.by_name:
+            # If some relationships are hidden, who asks is known first: then a route that is hidden answers as one that
+            # does not exist.
+            if not engine.hides_relationships:
+                self.check_method()
+                if self._method is OPTIONS:
+                    return None
+            return self.prepare_identified()
+        self.context = ANYBODY
+        self.check_request()
+        return None
+
+    def prepare_identified(self) -> Awaitable[None] | None:
+        """Find the principal, and then make the checks that depend on it."""
+        principal = self.identify()
+        if principal is not None:
+            return self._prepare_later(principal)
+        self.check_request()
         return None
 
     async def _prepare_later(self, principal: Awaitable[Principal]) -> None:
@@ -116,23 +128,19 @@ class Handler(Identifying):
         found = await principal
         if not self._finished:
             self.take_principal(found)
-            self.prepare_method()
+            self.check_request()
 
-    def prepare_method(self) -> None:
-        """Make the checks that depend on the method, when the principal is known."""
-        if self.engine.hides_relationships and self._is_prepared():
-            return
-        check_accept(", ".join(self.request.headers.by_name.get("Accept", ())), self._method.answers)
-        if self.request.method in WRITES:
-            self.prepare_write()
-
-    def _is_prepared(self) -> bool:
-        """Check that there is a route with the method. Return whether no further check is needed. If some relationships
-        are hidden, who asks is known first: then a route that is hidden answers as one that does not exist."""
-        if self.route is None:
-            raise self._no_route()
-        self.check_method()
-        return self.request.method == "OPTIONS"
+    def check_request(self) -> None:
+        """Check the request against the row of its method in the route table, when the principal is known."""
+        method = self._method
+        if method is NOT_ALLOWED:
+            self.check_method()
+        elif method is not OPTIONS:
+            headers = self.request.headers.by_name
+            if "Accept" in headers:
+                check_accept(", ".join(headers["Accept"]), method.answers)
+            if method.name in WRITES:
+                self.prepare_write()
 
     def body_arrived(self) -> None:
         """Count the request, because all of its body has arrived."""
@@ -140,9 +148,9 @@ class Handler(Identifying):
             self._running.begin(self)
 
     def check_method(self) -> None:
-        """Check that the route has the method. Raises MethodNotAllowed."""
+        """Check that there is a route, and that it has the method. Raises RouteNotFound, MethodNotAllowed."""
         if self._method is NOT_ALLOWED:
-            raise self._not_allowed()
+            raise self._no_route() if self.route is None else self._not_allowed()
 
     def check_parameters(self) -> None:
         """Check the parameters, if no read does. Raises ParameterError."""
@@ -158,10 +166,10 @@ class Handler(Identifying):
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises RequestFault, Overloaded."""
         self.check_writable()
-        headers = self.request.headers
-        for name in ("If-Match", "If-Unmodified-Since"):
-            if name in headers.by_name:
-                raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
+        headers = self.request.headers.by_name
+        if not _PRECONDITIONS.isdisjoint(headers):
+            name = next(name for name in headers if name in _PRECONDITIONS)
+            raise PreconditionUnsupported(f"{name} is not supported yet: send the write without it.", header=name)
         body = self._method.body
         if body is not None:
             if body is not ANY:

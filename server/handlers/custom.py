@@ -13,7 +13,7 @@ import msgspec
 from tornado.web import RequestHandler
 
 from querybuild.errors import Errors, raise_all, raise_as, resource_not_found
-from querybuild.planning.context import check_action, check_method
+from querybuild.planning.context import Context, check_action, check_method
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
 from server.errors import AuditFailed, TooManyRows
@@ -46,6 +46,19 @@ class CustomHandler(Handler):
     """
 
     database: Any
+    _context: Context | None = None
+
+    @property
+    def context(self) -> Context:
+        """What the principal may do. If a `prepare` of the user has not found out who asks, this is what everybody may
+        do."""
+        if self._context is None:
+            self._context = self.engine.context_of(self.principal)
+        return self._context
+
+    @context.setter
+    def context(self, context: Context) -> None:
+        self._context = context
 
     def initialize(self, engine: Engine, database: Database, route: Route | None, running: Running) -> None:
         super().initialize(engine, database, route, running)

@@ -21,7 +21,7 @@ from server.handlers.receiving import Receiving
 from server.http.headers import Headers
 from server.limits.clients import client_key, current_client, principal_key
 from server.limits.running import CancelScope
-from server.routes import Route
+from server.routes import NOT_ALLOWED, Route
 
 
 class Identifying(Receiving):
@@ -33,7 +33,8 @@ class Identifying(Receiving):
     client = ""
     _waits_for_body = False
     principal: Principal = ANONYMOUS
-    _context: Context | None = None
+    context: Context
+    """What the principal may do. `prepare` sets it."""
     cancel_scope: CancelScope
     route: Route | None
     resource: Resource
@@ -45,10 +46,11 @@ class Identifying(Receiving):
         self.client = client = client_key(self.request)
         current_client.set(client)
         running = self._running
-        if running.is_full:
-            raise Overloaded("The server has too many requests in progress; try again.")
-        if running.is_at_client_limit(client) and not self._has_own_share():
-            raise too_many_requests()
+        if running.is_crowded:
+            if running.is_full:
+                raise Overloaded("The server has too many requests in progress; try again.")
+            if running.is_at_client_limit(client) and not self._has_own_share():
+                raise too_many_requests()
         # An empty body has arrived before the handler begins.
         if self.request._body_future.done():
             running.begin(self)
@@ -78,21 +80,13 @@ class Identifying(Receiving):
     def take_principal(self, principal: Principal) -> None:
         """Keep the principal and its context. Raises TooManyRequests."""
         self.principal = principal
-        self._context = self.engine.context_of(principal)
+        self.context = self.engine.context_of(principal)
         if (view := self.context.access.view) is not None:
             self._take_view(view)
         if principal is not ANONYMOUS:
             self.count_for_principal()
         if self.engine.has_authentication:
             self.tell_caches_of_principals()
-
-    @property
-    def context(self) -> Context:
-        """What the principal may do. Where nobody has found out who asks, such as in a custom route with a `prepare` of
-        its own, this is what everybody may do."""
-        if self._context is None:
-            self._context = self.engine.context_of(self.principal)
-        return self._context
 
     def _take_view(self, view: View) -> None:
         """Take the declarations as the principal sees them. The route exists no more if its relationship is hidden."""
@@ -101,7 +95,7 @@ class Identifying(Receiving):
             return
         self.resource = view.catalog.by_type[route.resource.type]
         if route.relationship is not None and route.relationship not in self.resource.relationships:
-            self.route = None
+            self.route, self._method = None, NOT_ALLOWED
 
     @property
     def catalog(self) -> Catalog:
@@ -128,10 +122,10 @@ class Identifying(Receiving):
     def tell_caches(self) -> None:
         """Set the header Cache-Control of an answer that shows resources."""
         engine = self.engine
-        is_private = engine.has_authentication and self.is_private
-        directives = engine.private_cache_control if is_private else engine.settings.cache_control
+        directives = engine.settings.cache_control
         if directives:
-            self._headers["Cache-Control"] = directives
+            is_private = engine.has_authentication and self.is_private
+            self._headers["Cache-Control"] = engine.private_cache_control if is_private else directives
 
     @property
     def is_private(self) -> bool:

@@ -33,7 +33,8 @@ class PipelineHandler(Handler):
     ) -> None:
         """Answer the request. Before, `server/app.py` has found its route, and `prepare` has checked it against the
         route table (method, media types, length) and has asked the engine who sends it (`self.context`)."""
-        self.database = self.database.acting_for(self.context.principal)
+        if not self.database.is_assigned:
+            self.database = self.database.acting_for(self.context.principal)
         errors = Errors()
         self.stage("parse")
         if not self._method.accepts:

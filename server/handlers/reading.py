@@ -97,7 +97,7 @@ class ReadingHandler(PipelineHandler):
         if reading.shape.kind == "resource" and not result.rows[0]:
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         try:
-            pace = await self._pace(result)
+            pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
             document = self.document(prepared, result, links, None, self.engine.settings.max_answer_bytes, pace)
             pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
@@ -113,11 +113,9 @@ class ReadingHandler(PipelineHandler):
         elif isinstance(document, bytes):
             self.finish_document(document)
 
-    async def _pace(self, result: ReadResult) -> Pace:
-        """Return how long the steps of this answer may take. If it is not short, requests that have arrived meanwhile
-        are counted first."""
-        if result.count <= SHARED.short_rows:
-            return ALONE
+    async def _long_pace(self) -> Pace:
+        """Return how long the steps of a long answer may take. Requests that have arrived meanwhile are counted
+        first."""
         self._running.expect_long(self)
         await self.cancel_scope.run(asyncio.sleep(0))
         return SHARED if self._running.has_short else ALONE
@@ -232,8 +230,9 @@ class ReadingHandler(PipelineHandler):
         path = self.self_path()
         encode = prepared.ready.encoder.document
         if not prepared.plan.is_collection:
-            own = {"self": with_query(path, prepared.queries.own)} if self.is_readable() else {}
-            return encode(result.rows, own | links, meta, result.received_bytes, max_bytes, pace)
+            if self.is_readable():
+                links = {"self": with_query(path, prepared.queries.own), **links}
+            return encode(result.rows, links, meta, result.received_bytes, max_bytes, pace)
         page, total = prepared.page, result.total
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}

@@ -24,13 +24,12 @@ from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_o
 from server.execution.answers import Nothing, ReadBack
 from server.execution.execute import ReadResult
 from server.execution.writer import Writer
-from server.handlers.base import WRITES
 from server.handlers.pipeline import Parse
 from server.handlers.reading import ReadingHandler
 from server.limits.running import ClientGone
 from server.observing.audit import AuditLine, AuditLog
 from server.observing.logs import iso_time
-from server.routes import Shape
+from server.routes import WRITES, Shape
 
 
 def message_document(message: str) -> bytes:
@@ -68,7 +67,8 @@ class AuditedHandler(ReadingHandler):
 
     def prepare_write(self) -> None:
         """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
-        check_audit(self.telemetry.audit)
+        if self.telemetry.audit is not None:
+            check_audit(self.telemetry.audit)
         super().prepare_write()
 
     def targets(self) -> list[Target]:
@@ -220,5 +220,5 @@ class WritingHandler(AuditedHandler):
     @property
     def writer(self) -> Writer:
         """A writer for this request."""
-        on_commit = None if self.audit is None else self.record_written
+        on_commit = None if self.telemetry.audit is None else self.record_written
         return Writer(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)

@@ -144,6 +144,11 @@ class Running:
         self._is_empty = asyncio.Event()
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether so many requests are at work that one more may be refused."""
+        return self.at_work >= self._client_limit
+
+    @property
     def is_full(self) -> bool:
         """Whether as many requests are at work as are allowed."""
         return self.at_work >= self._max_requests

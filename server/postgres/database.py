@@ -203,7 +203,8 @@ class Database:
             raise (translate(error) if is_full else unreachable()) from error
         finally:
             self.telemetry.record_acquire(begin)
-        self._availability.log(None)
+        if self._availability.is_unreachable:
+            self._availability.log(None)
         return connection
 
     async def read(
@@ -305,7 +306,11 @@ class Database:
         """Run the work, with retries. is_repeatable: whether the work may be repeated if it may have been executed."""
         if not self.is_assigned:
             raise RuntimeError("with row_security, statements need a principal")
-        begun = self._alone(work) if isolation is None else self._in_transaction(work, isolation, committing)
+        begun = work
+        if isolation is not None:
+            begun = lambda connection: self._transaction(connection, work, isolation, committing)  # noqa: E731
+        elif self.role is not None:
+            begun = self._alone(work, self.role)
         is_second, attempt = False, 1
         while True:
             try:
@@ -376,25 +381,16 @@ class Database:
         except FAILURES:
             return True
 
-    def _alone(self, work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
+    def _alone(
+        self, work: Callable[[Connection], Awaitable[Result]], role: RequestRole
+    ) -> Callable[[Connection], Awaitable[Result]]:
         """Return work whose statements are their own transactions, with the role of the request."""
-        role = self.role
-        if role is None:
-            return work
 
         async def acting(connection: Any) -> Result:
             with connection.acting_as(role):
                 return await work(connection)
 
         return acting
-
-    def _in_transaction(
-        self,
-        work: Callable[[Connection], Awaitable[Result]],
-        isolation: Isolation,
-        committing: Callable[[], None] | None,
-    ) -> Callable[[Connection], Awaitable[Result]]:
-        return lambda connection: self._transaction(connection, work, isolation, committing)
 
     async def _transaction(
         self,

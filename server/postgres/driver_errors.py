@@ -146,18 +146,18 @@ class MaybeDone(ConnectionLost):
 
 
 class Availability:
-    """Logs when no connection can be opened, and when one can be opened again."""
+    """Logs when no connection can be opened, and when one can be opened again. is_unreachable: whether none can."""
 
     def __init__(self) -> None:
-        self._is_unreachable = False
+        self.is_unreachable = False
 
     def log(self, error: BaseException | None) -> None:
         """Log the change, if there is one. error: why no connection could be opened; None if one was opened."""
-        if error is not None and not self._is_unreachable:
+        if error is not None and not self.is_unreachable:
             log.warning("PostgreSQL cannot be reached: %s", describe_loss(error))
-        elif error is None and self._is_unreachable:
+        elif error is None and self.is_unreachable:
             log.warning("PostgreSQL is reached again")
-        self._is_unreachable = error is not None
+        self.is_unreachable = error is not None
 
 
 def unreachable() -> Unavailable:
