@@ -24,7 +24,7 @@ from querybuild.declarations.access import (
     audiences_of,
 )
 from querybuild.declarations.hooks import accepts_arguments, is_async
-from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, own_key_of
+from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Relationship, Resource, ToOne, own_key_of
 from querybuild.errors import listed, nearest, quoted
 
 
@@ -77,8 +77,18 @@ def _action_faults(allow: Allow) -> Iterator[str]:
         yield f"it allows nothing: name some of {listed(known)}"
     for action in allow.actions:
         if action not in known:
-            close = nearest(action, known) if isinstance(action, str) else ""
-            yield f"{action!r} is no action.{close} There are: {listed(known)}"
+            yield f"{action!r} is not an action.{_meant(action)} There are: {listed(known)}"
+
+
+def _meant(action: object) -> str:
+    """Return what may have been meant by an unknown action."""
+    if isinstance(action, list | tuple | set | frozenset):
+        return ' Name them one by one, as in Allow(..., "read", "update").'
+    if not isinstance(action, str):
+        return ""
+    if action in RESOURCE_METHODS:
+        return " It is a method of a resource; the action for it is “read”."
+    return nearest(action, (*ACTIONS, ALL))
 
 
 def _filter_faults(allow: Allow) -> Iterator[str]:

@@ -12,8 +12,9 @@ import msgspec
 
 from server.authentication.files import read_files
 from server.authentication.jwts import accepted_algorithms
-from server.authentication.keys import SECRET_BYTES, KeysError, secret_keys
+from server.authentication.keys import KeysError, secret_keys
 from server.settings import Settings, StartError
+from server.settings.algorithms import SECRET_BYTES
 
 
 class Asked(msgspec.Struct, frozen=True):

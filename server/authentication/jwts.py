@@ -18,9 +18,10 @@ import msgspec
 from jwt import exceptions as refused
 
 from server.authentication.claims import Verified, check_kind, verified
-from server.authentication.keys import ASYMMETRIC, SECRET_BYTES, Key, Keys
+from server.authentication.keys import Key, Keys
 from server.errors import ExpiredToken, InvalidToken
 from server.settings import Settings
+from server.settings.algorithms import PUBLIC_BY_DEFAULT, SECRET_BYTES
 
 TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 """The `typ` of access tokens, in small letters (RFC 9068, 2.1). A token without one is accepted, too."""
@@ -70,7 +71,7 @@ def accepted_algorithms(settings: Settings) -> tuple[str, ...]:
     """Return the signature algorithms to accept."""
     if settings.auth_algorithms is not None:
         return tuple(settings.auth_algorithms.split(","))
-    return tuple(SECRET_BYTES) if settings.auth_secret_file is not None else ASYMMETRIC
+    return tuple(SECRET_BYTES) if settings.auth_secret_file is not None else PUBLIC_BY_DEFAULT
 
 
 class JwtVerifier:

@@ -15,20 +15,14 @@ import msgspec
 from jwt import PyJWTError
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from server.settings.algorithms import OF_CURVES, OF_RSA, PUBLIC_BY_DEFAULT, SECRET_BYTES
+
 MAX_KEYS = 100
 """The most keys of a set. Issuers have two to ten."""
 
 RSA_BITS = range(2048, 8193)
 """The sizes of RSA keys. A shorter one is not safe (RFC 7518, 3.3), a longer one takes the loop's time."""
 
-ASYMMETRIC = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
-"""The algorithms that are accepted if `auth_algorithms` is not set and there is no secret."""
-
-SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""The shortest secret of each algorithm (RFC 7518, 3.2)."""
-
-_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_BY_CURVE = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",), "Ed25519": ("EdDSA",), "Ed448": ("EdDSA",)}
 # Only the public members: a set with private keys is used like one without.
 _READERS: Mapping[str, tuple[Callable[[dict[str, Any]], Any], tuple[str, ...]]] = {
     "RSA": (RSAAlgorithm.from_jwk, ("kty", "n", "e")),
@@ -70,7 +64,7 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]]
 
 
-def read_key_set(source: bytes, accepted: Sequence[str] = ASYMMETRIC) -> Keys:
+def read_key_set(source: bytes, accepted: Sequence[str] = PUBLIC_BY_DEFAULT) -> Keys:
     """Return the keys of a set. Keys that are not usable are left out. accepted: the algorithms. Raises KeysError."""
     try:
         found = msgspec.json.decode(source, type=_KeySet).keys
@@ -89,7 +83,7 @@ def _read_key(jwk: dict[str, Any], accepted: Sequence[str]) -> Key | None:
     read, members = _READERS[kind]
     try:
         value = read({name: jwk[name] for name in members if name in jwk})
-        usable = _RSA if kind == "RSA" else _BY_CURVE.get(jwk["crv"], ())
+        usable = OF_RSA if kind == "RSA" else (OF_CURVES[jwk["crv"]],)
         is_sized = kind != "RSA" or value.key_size in RSA_BITS
     except (PyJWTError, ValueError, TypeError, KeyError, OverflowError) as error:
         log.warning("a key of the issuer cannot be used: %s", type(error).__name__)

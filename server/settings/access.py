@@ -10,8 +10,12 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from server.settings import checks
+from server.settings.algorithms import SECRET_BYTES
 from server.settings.front import FrontSettings
 from server.settings.groups import ACCESS, AUTHENTICATION, About, Text
+
+_KEYS = ("auth_issuer", "auth_jwks", "auth_secret_file")
+"""The settings that have keys to verify tokens with, or lead to them."""
 
 
 class AccessSettings(FrontSettings, frozen=True, kw_only=True):
@@ -42,7 +46,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
     auth_audience: Annotated[
         Text | None,
         Meta(description="The name of this server in the aud of tokens. Tokens for other servers are refused."),
-        About(ACCESS, metavar="NAME"),
+        About(ACCESS, metavar="NAME", needs=(*_KEYS, "auth_introspection_url")),
     ] = None
     auth_algorithms: Annotated[
         Text | None,
@@ -51,7 +55,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             "ES384 and EdDSA, or with auth_secret_file HS256, HS384 and HS512. A key is used only for algorithms of "
             "its type."
         ),
-        About(ACCESS, metavar="NAMES", check=checks.auth_algorithms),
+        About(ACCESS, metavar="NAMES", check=checks.auth_algorithms, needs=_KEYS),
     ] = None
     auth_leeway_seconds: Annotated[
         int,
@@ -77,17 +81,17 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             description="Where tokens that are no JWT are asked for (RFC 7662), and all tokens if auth_issuer, "
             "auth_jwks and auth_secret_file are not set."
         ),
-        About(ACCESS, metavar="URL", check=checks.web_url),
+        About(ACCESS, metavar="URL", check=checks.introspection_url),
     ] = None
     auth_introspection_client_id: Annotated[
         Text | None,
         Meta(description="The name of this server as a client of auth_introspection_url."),
-        About(ACCESS, metavar="NAME"),
+        About(ACCESS, metavar="NAME", needs=("auth_introspection_url",)),
     ] = None
     auth_introspection_secret_file: Annotated[
         Path | None,
         Meta(description="A file with the secret of auth_introspection_client_id."),
-        About(ACCESS, metavar="FILE"),
+        About(ACCESS, metavar="FILE", needs=("auth_introspection_url",)),
     ] = None
     auth_allow_http: Annotated[
         bool,
@@ -127,7 +131,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             description="The roles that this claim may name besides auth_anonymous_role, with commas between. Any "
             "other is a 403."
         ),
-        About(ACCESS, metavar="ROLES", check=checks.role_names),
+        About(ACCESS, metavar="ROLES", check=checks.role_names, needs=("row_security",)),
     ] = None
     auth_anonymous_role: Annotated[
         Text | None,
@@ -135,7 +139,7 @@ class AccessSettings(FrontSettings, frozen=True, kw_only=True):
             description="The role for row_security of requests without credentials, and of tokens without the claim. "
             "Without it they are a 401 and a 403."
         ),
-        About(ACCESS, metavar="ROLE", check=checks.role_name),
+        About(ACCESS, metavar="ROLE", check=checks.role_name, needs=("row_security",)),
     ] = None
 
     @property
@@ -167,7 +171,7 @@ def access_contradictions(settings: AccessSettings) -> Iterator[str]:
     if settings.auth_introspection_url and not all(has_client):
         yield "auth_introspection_url needs auth_introspection_client_id and auth_introspection_secret_file"
     algorithms = settings.auth_algorithms or ""
-    if algorithms and algorithms.startswith("HS") != (settings.auth_secret_file is not None):
+    if algorithms and (algorithms.partition(",")[0] in SECRET_BYTES) != (settings.auth_secret_file is not None):
         yield "auth_algorithms: HS256, HS384 and HS512 are for auth_secret_file, and only they"
     for name in ("auth_issuer", "auth_jwks", "auth_introspection_url"):
         url = getattr(settings, name) or ""

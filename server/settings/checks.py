@@ -11,6 +11,8 @@ import re
 from ipaddress import IPv6Address, ip_network
 from urllib.parse import parse_qsl, urlsplit
 
+from server.settings import algorithms
+
 _SCHEME, _NAME, _IPV6 = r"[a-z][a-z0-9+.-]*", r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*", r"\[[0-9a-f:.]+\]"
 _ORIGIN = re.compile(rf"({_SCHEME})://({_NAME}|{_IPV6})(?::([1-9][0-9]{{0,4}}))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -165,13 +167,11 @@ def _directive(text: str) -> str:
 
 _URL = re.compile(r"https?://([A-Za-z0-9._~:/\[\]!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(\?[!-~]*)?")
 MAX_ROLE_BYTES = 63
-_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-_SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 
 
-def web_url(text: str) -> str:
-    """Check the URL of a document or an endpoint (RFC 3986, 3)."""
-    expected = "expected a URL such as https://login.example.org/keys, without user name, password and fragment"
+def web_url(text: str, example: str = "https://id.example.org/keys") -> str:
+    """Check the URL of a document or an endpoint (RFC 3986, 3). example: one for the message."""
+    expected = f"expected a URL such as {example}, without user name, password and fragment"
     try:
         has_host = _URL.fullmatch(text) is not None and bool(urlsplit(text).hostname) and urlsplit(text).port != 0
     except ValueError:
@@ -185,7 +185,12 @@ def issuer(text: str) -> str:
     """Check an issuer (RFC 8414, 2), which is compared as it is: a slash at its end counts."""
     if "?" in text:
         raise ValueError(f"an issuer has no query: {text!r}")
-    return web_url(text)
+    return web_url(text, "https://id.example.org/realms/shop")
+
+
+def introspection_url(text: str) -> str:
+    """Check the URL of an endpoint that answers about tokens (RFC 7662, 2)."""
+    return web_url(text, "https://id.example.org/introspect")
 
 
 def web_url_or_path(text: str) -> str:
@@ -200,11 +205,11 @@ def auth_algorithms(text: str) -> str:
     'RS256,ES256'
     """
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",")))
-    known = (*_ALGORITHMS, *_SECRET_ALGORITHMS)
+    known = (*algorithms.PUBLIC, *algorithms.SECRET_BYTES)
     unknown = [one for one in names if one not in known]
     if unknown:
         raise ValueError(f"expected names out of {', '.join(known)}, with commas between; not {unknown[0]!r}")
-    if len({one in _SECRET_ALGORITHMS for one in names}) > 1:
+    if len({one in algorithms.SECRET_BYTES for one in names}) > 1:
         raise ValueError("HS256, HS384 and HS512 are not accepted together with algorithms of public keys")
     return ",".join(names)
 

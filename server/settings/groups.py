@@ -25,6 +25,8 @@ class About(msgspec.Struct, frozen=True):
     is_of_commands: whether other commands than serve have a flag for it, too.
     takes_restart: whether a reload does not change it.
     check: returns the value to keep, or raises ValueError. Its message must not show a secret.
+    needs: settings without which it has no effect; one of them is enough. A server that seems to be closed might be
+        open.
     """
 
     group: str
@@ -34,6 +36,7 @@ class About(msgspec.Struct, frozen=True):
     is_of_commands: bool = False
     takes_restart: bool = False
     check: Callable[[str], str] | None = None
+    needs: tuple[str, ...] = ()
 
 
 LISTENING = About("Listening")
@@ -75,6 +78,7 @@ class Setting(msgspec.Struct, frozen=True):
     is_of_commands: bool
     takes_restart: bool
     check: Callable[[str], str] | None
+    needs: tuple[str, ...]
 
     @property
     def flag(self) -> str:
@@ -109,4 +113,5 @@ def setting_of(name: str, form: Any, default: object) -> Setting:
         is_of_commands=about.is_of_commands,
         takes_restart=about.takes_restart,
         check=about.check,
+        needs=about.needs,
     )

@@ -150,20 +150,11 @@ def _unused(given: Mapping[str, _Given | None]) -> Iterator[str]:
     folder, url = given["data_dir"], given["database_url"]
     if folder is not None and url is not None:
         yield f"{folder.label} is not used: it is for the embedded PostgreSQL, and {url.label} names another"
-    for names, needed in _NEED_ANOTHER.items():
-        if not any((one := given[name]) is not None and one.value != "off" for name in needed):
-            for label in [one.label for name in names if (one := given[name]) is not None]:
-                yield f"{label} is not used without {' or '.join(needed)}"
-
-
-_KEYS = ("auth_issuer", "auth_jwks", "auth_secret_file")
-_NEED_ANOTHER = {
-    ("auth_audience",): (*_KEYS, "auth_introspection_url"),
-    ("auth_algorithms",): _KEYS,
-    ("auth_introspection_client_id", "auth_introspection_secret_file"): ("auth_introspection_url",),
-    ("auth_roles_allowed", "auth_anonymous_role"): ("row_security",),
-}
-"""Settings that have no effect without one of the others: a server that seems to be closed might be open."""
+    for setting in SETTINGS:
+        found = given[setting.name]
+        needed = [given[name] for name in setting.needs]
+        if found is not None and needed and all(one is None or one.value == "off" for one in needed):
+            yield f"{found.label} is not used without {' or '.join(setting.needs)}"
 
 
 def _convert(setting: Setting, value: object) -> object:

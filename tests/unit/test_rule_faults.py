@@ -97,8 +97,19 @@ def test_audiences(to: Any, fault: str) -> None:
     ("actions", "given", "fault"),
     [
         ((), {}, f"it allows nothing: name some of {KNOWN}"),
-        (("red",), {}, f"'red' is no action. Did you mean “read”? There are: {KNOWN}"),
-        ((("read",),), {}, f"('read',) is no action. There are: {KNOWN}"),
+        (("red",), {}, f"'red' is not an action. Did you mean “read”? There are: {KNOWN}"),
+        ((1,), {}, f"1 is not an action. There are: {KNOWN}"),
+        (
+            ("list", "update"),
+            {},
+            f"'list' is not an action. It is a method of a resource; the action for it is “read”. There are: {KNOWN}",
+        ),
+        (
+            (["read", "update"],),
+            {},
+            "['read', 'update'] is not an action. Name them one by one, as in Allow(..., \"read\", \"update\"). "
+            f"There are: {KNOWN}",
+        ),
         (("read",), {"rows": "title"}, "`rows` must be a filter as Python data, not str"),
         (("read",), {"rows": []}, "`rows` is empty: leave it out for all rows"),
         (

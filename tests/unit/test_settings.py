@@ -179,7 +179,10 @@ DATABASE_FORM = "expected postgresql://user:password@host:port/database"
 PUBLIC_FORM = "expected an absolute URL such as https://api.example.org or https://example.org/api"
 PUBLIC_PLAIN = f"{PUBLIC_FORM}, without query and fragment, other characters percent-encoded"
 PUBLIC_BARE = f"{PUBLIC_FORM}, without user name and password: every link would show them"
-WEB_FORM = "expected a URL such as https://login.example.org/keys, without user name, password and fragment"
+ISSUER_FORM, WEB_FORM, ENDPOINT_FORM = [
+    f"expected a URL such as https://id.example.org/{path}, without user name, password and fragment"
+    for path in ("realms/shop", "keys", "introspect")
+]
 ALGORITHMS = (
     "expected names out of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, HS256, HS384, HS512, "
     "with commas between"
@@ -240,12 +243,12 @@ QUOTED = "percent-encode / ? # @ [ ] : in the password"
         ("allowed_hosts", "[::g]", f"{HOST_FORM}; not '[::g]'"),
         ("compression", "br", "expected off or gzip, not 'br'"),
         ("cache_control", "max-age", "max-age wants a number of seconds: max-age=60"),
-        ("auth_issuer", "id.example.org", f"{WEB_FORM}, not 'id.example.org'"),
+        ("auth_issuer", "id.example.org", f"{ISSUER_FORM}, not 'id.example.org'"),
         ("auth_issuer", "https://id.example.org/?a", "an issuer has no query: 'https://id.example.org/?a'"),
-        ("auth_issuer", "https://ann:pw@id.example.org", f"{WEB_FORM}, not 'https://ann:pw@id.example.org'"),
-        ("auth_issuer", "https://id.example.org/#a", f"{WEB_FORM}, not 'https://id.example.org/#a'"),
-        ("auth_issuer", "https://", f"{WEB_FORM}, not 'https://'"),
-        ("auth_issuer", "https://id.example.org:99999", f"{WEB_FORM}, not 'https://id.example.org:99999'"),
+        ("auth_issuer", "https://ann:pw@id.example.org", f"{ISSUER_FORM}, not 'https://ann:pw@id.example.org'"),
+        ("auth_issuer", "https://id.example.org/#a", f"{ISSUER_FORM}, not 'https://id.example.org/#a'"),
+        ("auth_issuer", "https://", f"{ISSUER_FORM}, not 'https://'"),
+        ("auth_issuer", "https://id.example.org:99999", f"{ISSUER_FORM}, not 'https://id.example.org:99999'"),
         ("auth_jwks", "ftp://id.example.org/keys", f"{WEB_FORM}, not 'ftp://id.example.org/keys'"),
         ("auth_jwks", "file:///keys", f"{WEB_FORM}, not 'file:///keys'"),
         ("auth_algorithms", "none", f"{ALGORITHMS}; not 'none'"),
