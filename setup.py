@@ -46,7 +46,7 @@ setup(
         "pypika>=0.51,<0.52",
         "asyncpg>=0.32,<0.33",
         "msgspec>=0.20,<0.23",
-        "click>=8.1.8,<9",
+        "click>=8.5,<9",
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
         "pyjwt[crypto]>=2.15.1,<3",

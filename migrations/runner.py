@@ -30,10 +30,12 @@ async def up(
     migrations: Sequence[Migration],
     *,
     say: Say | None = None,
+    begin: Say | None = None,
     lock_wait: LockWait | None = None,
     connect: Connect | None = None,
 ) -> tuple[Migration, ...]:
     """Apply the pending files in order, and return them. `say` gets one line for each file, and for each wait.
+    `begin` gets the name of each file before it is applied.
 
     Any number of servers may call this at once: they take turns, and each file is applied once. The connection must be
     a session of its own, outside a transaction, not behind a pooler in transaction mode, and without a
@@ -52,6 +54,8 @@ async def up(
         await _ensure_record(run)
         pending = (await record.status(conn, migrations)).pending
         for migration in pending:
+            if begin is not None:
+                begin(migration.name)
             await _apply(run, migration)
             run.say(f"applied {migration.name}")
         return pending

@@ -1,7 +1,7 @@
 """Defines the command line, `waterspout`.
 
-What comes in: arguments and the environment. What goes out: a call of a function with the settings, and an exit code:
-0; 1 if the command failed, with one line on stderr; 2 if arguments or settings are wrong.
+What comes in: arguments and the environment. What goes out: a call of a function with the settings, and an exit code
+(server/console/exit_codes.py).
 
 It must not know: single settings (the options are created from `SETTINGS`), and how a command works. The modules of a
 command are imported when it runs, so that `--help` is fast.
@@ -17,15 +17,18 @@ from pathlib import Path
 
 import click
 
+from server.console import completion, exit_codes
+from server.console.commands import CONTEXT, Example, Group, Program, SettingOption, SettingsCommand
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
-from server.settings.groups import ACCESS, Setting
+from server.settings.groups import ACCESS, LIMITS, LISTS, Setting
 from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 
 log = logging.getLogger("server")
 
 SOURCES = (
     "Every setting is a flag of serve, a variable (WATERSPOUT_ and its name in capitals) and a key of the "
-    "TOML file: --page-size, WATERSPOUT_PAGE_SIZE, page_size. Flags beat variables beat the file."
+    "TOML file: --page-size, WATERSPOUT_PAGE_SIZE, page_size. Flags beat variables beat the file. "
+    "Exit codes: waterspout --help."
 )
 Read = Callable[[], Loaded]
 """Reads the settings again, because the file may have changed."""
@@ -35,43 +38,14 @@ FOLDER = Path(__file__).parents[1]
 
 OF_COMMANDS = [setting for setting in SETTINGS if setting.is_of_commands]
 OF_TOKENS = [setting for setting in SETTINGS if setting.group == ACCESS]
-
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-
-
-class SettingOption(click.Option):
-    """The flag of one setting. It passes its text on unchanged. `load` converts and checks it."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        is_boolean = setting.is_boolean
-        negated = f"/--no-{setting.flag.removeprefix('--')}" if is_boolean else ""
-        default = "" if setting.default in (None, False) else f"  [default: {_text(setting.default)}]"
-        super().__init__(
-            [setting.flag + negated, setting.name],
-            type=bool if is_boolean else str,
-            default=None,
-            metavar=None if is_boolean else setting.metavar,
-            help=setting.description + default,
-        )
-
-
-class SettingsCommand(click.Command):
-    """A command that takes settings. Its help shows them by group."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            if (record := option.get_help_record(ctx)) is not None:
-                group = option.setting.group if isinstance(option, SettingOption) else "General"
-                groups.setdefault(group, []).append(record)
-        for group, records in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(records)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+OF_READS = [
+    setting
+    for setting in SETTINGS
+    if setting in OF_COMMANDS
+    or setting.group in (ACCESS, LISTS.group, LIMITS.group)
+    or setting.name in ("path_prefix", "statement_timeout_seconds")
+]
+"""The settings of commands, and those that a read depends on."""
 
 
 def _command(
@@ -80,11 +54,16 @@ def _command(
     help: str,
     own: Sequence[click.Parameter] = (),
     flags: Sequence[Setting] = OF_COMMANDS,
+    *,
+    examples: Sequence[Example] = (),
 ) -> click.Command:
     """Return a command. run: is called with a function that reads the settings, and with the command's own parameters.
     Returns the exit code. own: these parameters. flags: the settings that are flags of the command."""
     config = click.Option(
-        [CONFIG_FLAG, "config"], metavar="PATH", help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]"
+        [CONFIG_FLAG, "config"],
+        metavar="PATH",
+        type=click.Path(),
+        help=f"TOML file of settings.  [variable: {CONFIG_VARIABLE}]",
     )
     options = [SettingOption(setting) for setting in flags]
 
@@ -99,6 +78,7 @@ def _command(
         params=[*own, config, *options],
         callback=callback,
         help=help,
+        examples=examples,
         epilog=SOURCES,
         context_settings=CONTEXT,
     )
@@ -114,14 +94,16 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except SettingsError as error:
-        _fail(error.faults, 2)
+        _fail(error.faults, exit_codes.WRONG_USAGE)
     except (StartError, EmbeddedError, MigrationError) as error:
-        _fail((str(error),), 1)
+        _fail((str(error),), exit_codes.FAILED)
+    except KeyboardInterrupt:
+        sys.exit(exit_codes.INTERRUPTED)
 
 
 def _fail(messages: tuple[str, ...], code: int) -> None:
     for message in messages:
-        click.echo(f"Error: {message}", err=True)
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
     sys.exit(code)
 
 
@@ -160,18 +142,53 @@ def _with_warnings(loaded: Loaded) -> Loaded:
     return loaded
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(
+    cls=Program,
+    context_settings=CONTEXT,
+    examples=[
+        Example("waterspout serve --demo", "Serve sample rows on port 8080, with an embedded PostgreSQL."),
+        Example(
+            "waterspout serve --database-url postgresql:///shop --resources shop.py",
+            "Serve the tables of your database that shop.py declares.",
+        ),
+        Example("waterspout serve --help", "Show all settings, by group."),
+    ],
+)
 @click.version_option(package_name="waterspout", message=f"%(package)s %(version)s, Python {sys.version.split()[0]}")
 def main() -> None:
     """A JSON:API server on PostgreSQL."""
 
 
-@main.group(context_settings=CONTEXT)
+@click.group(
+    cls=Group,
+    context_settings=CONTEXT,
+    examples=[
+        Example("waterspout migrate up", "Apply what is pending."),
+        Example("waterspout migrate status", "Show what is applied and what is pending."),
+    ],
+)
 def migrate() -> None:
-    """Bring the schema of the database up to date, or show its state."""
+    """Bring the schema up to date, or show its state."""
 
 
-@main.command(
+@click.command(
+    "completion",
+    cls=SettingsCommand,
+    context_settings=CONTEXT,
+    examples=[
+        Example('eval "$(waterspout completion bash)"', "In ~/.bashrc."),
+        Example('eval "$(waterspout completion zsh)"', "In ~/.zshrc, after compinit."),
+        Example("waterspout completion fish > ~/.config/fish/completions/waterspout.fish", "Once, for fish."),
+    ],
+)
+@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.pass_context
+def complete(context: click.Context, shell: str) -> None:
+    """Print the script for completion in a shell. It completes commands, flags and their values."""
+    click.echo(completion.script(main, str(context.find_root().info_name), shell))
+
+
+@click.command(
     add_help_option=False, context_settings={"ignore_unknown_options": True}, short_help="Measure this server."
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -193,7 +210,8 @@ def _is_clone(folder: Path) -> bool:
     return (folder / "setup.py").is_file() and (folder / "bench" / "__main__.py").is_file()
 
 
-FILE = click.Argument(["file"])
+FILE = click.Argument(["file"], type=click.Path(allow_dash=True), help="The dump; - is standard input or output.")
+JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")
 TOKEN_OPTIONS = (
     click.Option(["--development"], is_flag=True, help="Confirm that the token is for development. It is required."),
     click.Option(["--subject"], required=True, metavar="NAME", help="The sub of the token."),
@@ -205,7 +223,12 @@ TOKEN_OPTIONS = (
         metavar="NAME=JSON",
         help="A further claim, with its value as JSON; may be repeated.",
     ),
-    click.Option(["--secret-file"], metavar="FILE", help="The secret, if it is not that of auth_secret_file."),
+    click.Option(
+        ["--secret-file"],
+        metavar="FILE",
+        type=click.Path(),
+        help="The secret, if it is not that of auth_secret_file.",
+    ),
     click.Option(
         ["--expires-in"],
         type=click.IntRange(1, 366 * 86_400),
@@ -215,42 +238,106 @@ TOKEN_OPTIONS = (
         help="How long the token is valid.",
     ),
 )
+EXPLAIN_OPTIONS = (
+    click.Argument(["url"], help="The path and the query of a read, or a whole URL. Quote it: shells read ? [ ] &."),
+    click.Option(
+        ["--as", "claims"],
+        metavar="FILE",
+        type=click.Path(),
+        help="JSON file with the claims of a token: the rules for it apply.",
+    ),
+)
 MAIN_COMMANDS = (
-    _command("serve", _serve, "Answer requests until a signal ends it.", flags=SETTINGS),
-    _command("seed", _runs("seed"), "Load the sample rows into an empty database."),
-    _command("settings", _print_settings, "Print the settings in effect, and their sources.", flags=SETTINGS),
+    _command(
+        "serve",
+        _serve,
+        "Answer requests until a signal ends it.",
+        flags=SETTINGS,
+        examples=[
+            Example("waterspout serve --demo", "Sample rows on port 8080, with an embedded PostgreSQL."),
+            Example("waterspout serve --config waterspout.toml --port 9000", "Settings of a file, but another port."),
+            Example(
+                "waterspout serve --database-url postgresql:///shop --resources shop.py",
+                "The tables of your database that shop.py declares.",
+            ),
+        ],
+    ),
     _command(
         "check",
         _runs("check"),
-        "Compare the declarations with the database, and suggest indexes. Exit code 1 if they do not fit.",
-        [click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object.")],
+        "Compare declarations and database, and suggest indexes. Exit code 1 if they do not fit.",
+        [JSON],
+        examples=[
+            Example("waterspout check --resources shop.py", "What does not fit, and which indexes would help."),
+            Example("waterspout check --json | jq -r '.suggestions[].sql'", "Only the statements that create indexes."),
+        ],
     ),
     _command(
         "explain",
         _runs("explain"),
-        "Print how the read of a URL is answered: its query, plan, SQL and PostgreSQL's plans. Exit code 1 if the "
-        "answer is an error.",
-        [
-            click.Argument(["url"]),
-            click.Option(
-                ["--as", "claims"], metavar="FILE", help="JSON file with the claims of a token: the rules for it apply."
+        "Print how a read is answered. The stages are its query, its plan, the SQL and PostgreSQL's plans; then come "
+        "indexes that would help. Exit code 1 if the answer is an error.",
+        EXPLAIN_OPTIONS,
+        examples=[
+            Example("waterspout explain '/users?filter[age][gt]=30&include=group'", "What this request costs."),
+            Example(
+                "waterspout explain '/users?sort=-age' --as claims.json", "The same request of somebody with a token."
             ),
+        ],
+    ),
+    migrate,
+    _command(
+        "seed",
+        _runs("seed"),
+        "Load the sample rows into an empty database.",
+        examples=[
+            Example("waterspout seed --data-dir /tmp/trial", "Rows to try requests with, in a folder of its own.")
         ],
     ),
     _command(
         "dump",
         _runs("dump"),
-        "Write the whole embedded database into a FILE, or - for standard output.",
+        "Write the embedded database into a file.",
         [FILE],
+        examples=[
+            Example("waterspout dump monday.dump", "A server may run meanwhile."),
+            Example("waterspout dump - | ssh backup 'cat > monday.dump'", "Without a file on this machine."),
+        ],
+    ),
+    _command(
+        "restore",
+        _runs("restore"),
+        "Fill an empty embedded database from a dump.",
+        [FILE],
+        examples=[Example("waterspout restore monday.dump --data-dir /srv/new", "Into a new folder.")],
     ),
     _command(
         "token",
         _runs("token"),
-        "Print a token for development, signed with the secret of the settings auth_secret_file and auth_audience.",
+        "Print a token for development. It is signed with the secret of auth_secret_file, and for auth_audience.",
         TOKEN_OPTIONS,
         OF_TOKENS,
+        examples=[
+            Example("waterspout token --development --subject ann --role editor", "A token of ann, who is an editor."),
+            Example(
+                "waterspout token --development --subject ann --claim 'tenant=\"acme\"'", "With a claim of its own."
+            ),
+        ],
     ),
-    _command("restore", _runs("restore"), "Fill an empty embedded database from a dump.", [FILE]),
+    _command(
+        "settings",
+        _print_settings,
+        "Print the settings in effect, and their sources.",
+        flags=SETTINGS,
+        examples=[
+            Example("waterspout settings > waterspout.toml", "A file to begin with: every setting, with its value."),
+            Example(
+                "waterspout settings --config waterspout.toml | grep -v default", "What differs from the defaults."
+            ),
+        ],
+    ),
+    complete,
+    bench,
 )
 MIGRATE_COMMANDS = (
     _command(
@@ -258,20 +345,32 @@ MIGRATE_COMMANDS = (
         _runs("migrate_up"),
         "Apply pending migrations.",
         [click.Option(["--dry-run"], is_flag=True, help="Print the SQL that would run, and change nothing.")],
+        examples=[
+            Example("waterspout migrate up --migrations migrations", "Apply the files of your own folder."),
+            Example("waterspout migrate up --dry-run | less", "Read the SQL first."),
+        ],
     ),
     _command(
         "status",
         _runs("migrate_status"),
         "List the migrations and which are applied.",
         [click.Option(["--check"], is_flag=True, help="Exit code 1 if a file is pending.")],
+        examples=[Example("waterspout migrate status --check", "In a deployment: fails while a file is pending.")],
     ),
     _command(
         "verify",
         _runs("migrate_verify"),
         "Compare the applied migrations with the files. Exit code 1 if they differ.",
+        examples=[Example("waterspout migrate verify --migrations migrations", "Whether anybody changed a file.")],
     ),
     _command(
-        "new", _runs("migrate_new"), "Create the next file in the folder --migrations.", [click.Argument(["name"])]
+        "new",
+        _runs("migrate_new"),
+        "Create the next file in the folder --migrations.",
+        [click.Argument(["name"], help="What it does, in some words.")],
+        examples=[
+            Example("waterspout migrate new 'add prices' --migrations migrations", "Creates 0003_add_prices.sql.")
+        ],
     ),
 )
 for made in MAIN_COMMANDS:

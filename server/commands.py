@@ -22,6 +22,7 @@ import msgspec
 import migrations
 from migrations import Migration
 from querybuild.principal import ANONYMOUS
+from server.console.progress import clear_line, step
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.explaining.report import Report, principal_of_file
@@ -134,11 +135,14 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
     async def work(connection: Connection, _: str) -> Checked:
         pending = tuple(migration.name for migration in (await migrations.status(connection, files)).pending)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
-        # With row_security, the server's own role need not be able to read the tables.
-        unenforced = {} if settings.has_row_security else schema.unenforced_keys
-        faults = schema.faults or await check_id_rows(connection, unenforced)
-        suggestions = await index_advisor.suggest(connection, catalog)
+        with step("comparing the declarations with the database") as show:
+            roles = roles_of(settings)
+            schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
+            # With row_security, the server's own role need not be able to read the tables.
+            unenforced = {} if settings.has_row_security else schema.unenforced_keys
+            faults = schema.faults or await check_id_rows(connection, unenforced, show)
+            show("looking for missing indexes")
+            suggestions = await index_advisor.suggest(connection, catalog)
         return Checked(not faults, pending, faults, schema.warnings, suggestions, access, closed)
 
     found = _with_connection(settings, work)
@@ -151,14 +155,14 @@ def check(settings: Settings, *, as_json: bool = False) -> int:
 
 def _print_checked(found: Checked) -> None:
     for name in found.pending:
-        print(f"pending   {name} is not applied")
+        _print_row("pending", f"{name} is not applied")
     for fault in found.faults:
-        print(f"fault     {fault}")
+        _print_row("fault", fault)
     for warning in found.warnings:
-        print(f"warning   {warning}")
+        _print_row("warning", warning)
     for suggestion in found.suggestions:
         columns = ", ".join(suggestion.columns)
-        print(f"{suggestion.rank:8}  {suggestion.table} ({columns}): {suggestion.reason}\n          {suggestion.sql}")
+        _print_row(suggestion.rank, f"{suggestion.table} ({columns}): {suggestion.reason}\n          {suggestion.sql}")
     if found.closed or any(row.rows != OPEN for row in found.access):
         _print_access(found.access)
     if found.closed:
@@ -167,6 +171,13 @@ def _print_checked(found: Checked) -> None:
     verdict = "the declarations fit the database" if found.fits else "the declarations do not fit the database"
     count = _counted(missing, "index", "indexes")
     print(f"{verdict}; {count} missing, {len(found.suggestions) - missing} to consider")
+
+
+_COLOURS = {"pending": "red", "fault": "red", "warning": "yellow", "missing": "yellow"}
+
+
+def _print_row(kind: str, text: str) -> None:
+    click.echo(f"{click.style(f'{kind:8}', fg=_COLOURS.get(kind), bold=True)}  {text}")
 
 
 def _print_access(rows: Sequence[AccessRow]) -> None:
@@ -239,7 +250,7 @@ def dump(settings: Settings, file: str) -> None:
     _refuse_url(settings, "pg_dump --format=custom URL > FILE")
     if file == "-" and sys.stdout.isatty():
         raise StartError("a dump is not for a terminal: name a file, or send standard output to one")
-    with _database_url(settings, _say_on_stderr) as url:
+    with _database_url(settings, _say_on_stderr) as url, step("writing the dump"):
         dumps.dump(url, None if file == "-" else Path(file))
 
 
@@ -252,9 +263,10 @@ def restore(settings: Settings, file: str) -> None:
 
     async def work(connection: Connection, url: str) -> None:
         await dumps.check_empty(connection)
-        dumps.restore(url, path)
-        # Statistics are not in a dump.
-        await connection.execute("ANALYZE")
+        with step("restoring the dump"):
+            dumps.restore(url, path)
+            # Statistics are not in a dump.
+            await connection.execute("ANALYZE")
 
     _with_connection(settings, work, creates=True)
     print(f"restored {path}")
@@ -279,6 +291,7 @@ def _refuse_url(settings: Settings, tool: str) -> None:
 
 
 def _say_on_stderr(line: str) -> None:
+    clear_line()
     print(line, file=sys.stderr, flush=True)
 
 
@@ -315,14 +328,20 @@ def _embedded_url(given: Path | None, say: Callable[[str], None], cleanup: ExitS
             f"there is no database in {data_dir}: `waterspout serve` makes one, or name another folder with --data-dir"
         )
     try:
-        server = embedded.start(data_dir, say=say)
+        with step("starting PostgreSQL"):
+            server = embedded.start(data_dir, say=say)
     except embedded.FolderInUse:
         running = embedded.running_dsn(data_dir)
         if running is None:
             raise
         return running
-    cleanup.callback(server.stop)
+    cleanup.callback(_stop, server)
     return server.dsn
+
+
+def _stop(server: embedded.EmbeddedServer) -> None:
+    with step("stopping PostgreSQL"):
+        server.stop()
 
 
 def _end(number: int, _: object) -> NoReturn:

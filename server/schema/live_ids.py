@@ -7,7 +7,7 @@ It must not know: requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -109,9 +109,16 @@ def _name(table: Table) -> str:
     return f"{'inherited table' if table.has_children else KINDS[table.kind]} {quoted(table.name)}"
 
 
-async def check_id_rows(connection: asyncpg.Connection[Any], unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
-    """Return messages for each column whose rows are not unique, or have a null id. Reads all rows."""
-    return tuple([fault for one in unenforced_keys.values() for fault in await _id_faults(connection, one)])
+async def check_id_rows(
+    connection: asyncpg.Connection[Any], unenforced_keys: UnenforcedKeys, show: Callable[[str], None] = lambda _: None
+) -> tuple[str, ...]:
+    """Return messages for each column whose rows are not unique, or have a null id. Reads all rows. show: is called
+    with what is done next."""
+    faults = list[str]()
+    for number, one in enumerate(unenforced_keys.values(), 1):
+        show(f"checking the ids of {_name(one.table)}, {number} of {len(unenforced_keys)}")
+        faults += await _id_faults(connection, one)
+    return tuple(faults)
 
 
 async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> list[str]:

@@ -40,6 +40,18 @@ def alternatives(form: Any, bounds: Mapping[str, float] | None = None) -> list[s
     return [_WORDS[form].format(**bounds)]
 
 
+def literals(form: Any) -> tuple[str, ...]:
+    """Return the allowed words of a type.
+
+    >>> literals(Literal["on", "off"] | Annotated[int, Meta(ge=1, le=9)])
+    ('on', 'off')
+    """
+    if get_origin(form) is Literal:
+        return get_args(form)
+    members = get_args(form)[:1] if get_origin(form) is Annotated else get_args(form)
+    return tuple([word for member in members for word in literals(member)])
+
+
 def _bounds(metadata: tuple[object, ...]) -> dict[str, float]:
     metas = [meta for meta in metadata if isinstance(meta, Meta)]
     return {name: bound for meta in metas for name in ("ge", "gt", "le") if (bound := getattr(meta, name)) is not None}

@@ -4,12 +4,13 @@ It must not know: single settings.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from server.settings.describe import alternatives, listed, mask_passwords, placeholder
+from server.settings.describe import alternatives, listed, literals, mask_passwords, placeholder
 
 PREFIX = "WATERSPOUT_"
 MIB = 1024 * 1024
@@ -64,7 +65,8 @@ Seconds = Annotated[float, Meta(gt=0, le=DAY_SECONDS)]
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A field of `Settings`, with everything that the command line, the docs and messages need."""
+    """A field of `Settings`, with everything that the command line, the docs and messages need. choices: the words that
+    are valid values."""
 
     name: str
     group: str
@@ -74,6 +76,8 @@ class Setting(msgspec.Struct, frozen=True):
     metavar: str
     default: object
     is_boolean: bool
+    is_path: bool
+    choices: tuple[str, ...]
     is_secret: bool
     is_of_commands: bool
     takes_restart: bool
@@ -109,6 +113,8 @@ def setting_of(name: str, form: Any, default: object) -> Setting:
         metavar=about.metavar or placeholder(name, words),
         default=default,
         is_boolean=words == alternatives(bool),
+        is_path=words == alternatives(Path),
+        choices=literals(form),
         is_secret=about.is_secret,
         is_of_commands=about.is_of_commands,
         takes_restart=about.takes_restart,

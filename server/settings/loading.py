@@ -131,10 +131,11 @@ def _unknown_keys(keys: Mapping[str, object], path: str) -> list[str]:
     return [f"{path}: there is no setting {key!r}{_nearest(key, known)}" for key in keys if key not in known]
 
 
-def _nearest(name: str, known: Mapping[str, str]) -> str:
-    """Return a proposal for an unknown name, or an empty text. known: what to propose, by name."""
+def _nearest(name: str, known: Mapping[str, str | None]) -> str:
+    """Return a proposal for an unknown name, or an empty text. known: what to propose, by name; if it is None or empty,
+    the name."""
     near = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
-    return f"; did you mean {known[near[0]]}?" if near else ""
+    return f"; did you mean {known[near[0]] or near[0]}?" if near else ""
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
@@ -162,7 +163,7 @@ def _convert(setting: Setting, value: object) -> object:
     try:
         converted = msgspec.convert(value, setting.form, strict=False, dec_hook=_to_path)
     except msgspec.ValidationError:
-        got = "" if setting.is_secret else f", not {value!r}"
+        got = "" if setting.is_secret else f", not {value!r}{_nearest(str(value), dict.fromkeys(setting.choices))}"
         raise ValueError(f"expected {setting.expected}{got}") from None
     return setting.check(converted) if setting.check is not None else converted
 

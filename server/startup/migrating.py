@@ -15,6 +15,7 @@ import asyncpg
 
 import migrations
 from migrations import LockWait, Migration, Status
+from server.console.progress import step
 from server.postgres.database import open_alone
 from server.settings import Settings, StartError
 
@@ -46,13 +47,15 @@ async def apply(
     """Apply the pending migrations and return them. Raises StartError, MigrationError."""
     if settings.pooler != "none" and (await migrations.status(connection, files)).pending:
         refuse_pooler(settings)
-    return await migrations.up(
-        connection,
-        files,
-        say=say,
-        lock_wait=lock_wait(settings),
-        connect=lambda: open_alone(url, settings),
-    )
+    with step("applying migrations") as show:
+        return await migrations.up(
+            connection,
+            files,
+            say=say,
+            begin=lambda name: show(f"applying {name}"),
+            lock_wait=lock_wait(settings),
+            connect=lambda: open_alone(url, settings),
+        )
 
 
 def check_schema_status(state: Status, files: Sequence[Migration]) -> None:

@@ -17,6 +17,7 @@ import asyncpg
 
 import migrations
 from querybuild.declarations.catalog import Catalog
+from server.console.progress import clear_line, step
 from server.embedded import postgres as embedded
 from server.postgres.database import open_alone
 from server.postgres.driver_errors import in_one_line
@@ -62,7 +63,8 @@ def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supe
     if settings.database_url is not None:
         return settings.database_url, None
     data_dir = settings.data_dir or embedded.default_data_dir()
-    server = embedded.start(data_dir, say=say)
+    with step("starting PostgreSQL"):
+        server = embedded.start(data_dir, say=say)
     cleanup.callback(server.stop)
     log.info("the database is the embedded one, in %s", data_dir.expanduser().absolute())
     return server.dsn, server.supervise
@@ -103,7 +105,9 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         if not is_reload and (settings.database_url is None or settings.migrate):
             await migrating.apply(connection, url, settings, found, say)
         migrating.check_schema_status(await migrations.status(connection, found), found)
-        schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
+        with step("comparing the declarations with the database"):
+            roles = roles_of(settings)
+            schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles)
         if schema.faults:
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
         for warning in schema.warnings:
@@ -111,13 +115,15 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
         if settings.demo and settings.resources is not None:
             raise StartError("the sample rows belong to the built-in resources: leave out --demo or --resources")
         if settings.demo:
-            count = await load_demo(connection)
+            with step("loading the sample rows"):
+                count = await load_demo(connection)
             say(f"loaded {count} sample rows" if count else "the database is not empty: no sample rows were loaded")
         return schema
 
 
 def say(line: str) -> None:
     """Write a line for the user to standard output."""
+    clear_line()
     # Not print, which may write the line break separately: several processes share this output.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

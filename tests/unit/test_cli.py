@@ -1,9 +1,14 @@
 """The command line, with the called functions replaced: their arguments, the output and the exit code. No database."""
 
 import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -11,11 +16,15 @@ from platform import python_version
 from types import ModuleType
 from typing import NamedTuple
 
+import click
 import pytest
+from click.shell_completion import ShellComplete
 
 import server
+import server.commands as real_commands
 from migrations import MigrationError
 from server.__main__ import main
+from server.console.exit_codes import EXIT_CODES, INTERRUPTED, TERMINATED
 from server.embedded.postgres import EmbeddedError
 from server.settings import SETTINGS, Settings, StartError
 
@@ -79,8 +88,13 @@ class Result(NamedTuple):
     stderr: str
 
 
-def invoke(*arguments: str) -> Result:
-    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, pytest.raises(SystemExit) as end:
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def invoke(*arguments: str, stream: type[StringIO] = StringIO) -> Result:
+    with redirect_stdout(stream()) as out, redirect_stderr(stream()) as err, pytest.raises(SystemExit) as end:
         main(arguments, prog_name="waterspout")
     return Result(end.value.code, out.getvalue(), err.getvalue())
 
@@ -193,20 +207,142 @@ def test_database_commands_only_have_settings_of_the_database(name: str) -> None
 def test_help_of_the_program() -> None:
     help = invoke("--help").stdout
     assert help == invoke("-h").stdout
-    assert [line.split()[0] for line in help.partition("Commands:\n")[2].splitlines()] == [
-        "bench",
-        "check",
-        "dump",
-        "explain",
-        "migrate",
-        "restore",
-        "seed",
-        "serve",
-        "settings",
-        "token",
-    ]
-    commands = invoke("migrate", "--help").stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in commands] == ["new", "status", "up", "verify"]
+    commands = help.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in commands] == list(main.commands)
+    codes = " ".join(help.partition("Exit codes:\n")[2].split())
+    assert codes == " ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def commands_of(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, group
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        elif name != "bench":  # it has a command line of its own
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands_of(main)], ids=" ".join)
+def test_help_has_examples_and_fits_into_80_columns(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each example is a command line that the command takes. Its short help is not cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    help = invoke(*path, "--help").stdout
+    assert [line for line in help.splitlines() if len(line) > 80] == []
+    assert "..." not in help.partition("Commands:\n")[2].partition("\n\n")[0]
+    examples = help.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    lines = [line.strip() for line in examples if line.startswith("  ") and not line.startswith("   ")]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.removeprefix('eval "$(').removesuffix(')"'))
+        ends = [words.index(sign) for sign in ("|", ">") if sign in words]
+        program, *arguments = words[: min(ends, default=None)]
+        assert program == "waterspout"
+        assert tuple(arguments[: len(path)]) == path
+        arguments = arguments[len(path) :]
+        with suppress(click.exceptions.Exit):
+            dict(commands_of(main))[path].make_context("waterspout", arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["serv"], "No such command 'serv'. Did you mean 'serve'?"),
+        (["migrate", "stats"], "No such command 'stats'. Did you mean 'status'?"),
+        (["token", "--subjetc", "ann"], "No such option '--subjetc'. Did you mean '--subject'?"),
+        (["--port", "1"], "settings follow the command: waterspout serve --port ..."),
+        (
+            ["check", "--port", "1"],
+            "--port is a flag of serve. waterspout check reads the setting from WATERSPOUT_PORT or the file of "
+            "--config.",
+        ),
+        (
+            ["serve", "--log-level", "warn"],
+            "--log-level: expected debug, info, warning or error, not 'warn'; did you mean warning?",
+        ),
+    ],
+)
+def test_what_may_have_been_meant(arguments: list[str], told: str) -> None:
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {told}")
+
+
+# colours
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "is_coloured"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_colours(
+    environment: dict[str, str], is_terminal: bool, is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal if is_terminal else StringIO
+    assert ("\x1b[" in invoke("--help", stream=stream).stdout) == is_coloured
+    assert ("\x1b[" in invoke("serve", "--port", "x", stream=stream).stderr) == is_coloured
+
+
+# completion
+
+
+@pytest.mark.parametrize(("shell", "check"), [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")])
+def test_the_script_of_a_shell(shell: str, check: str, tmp_path: Path) -> None:
+    result = invoke("completion", shell)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"_WATERSPOUT_COMPLETE={shell}_complete" in result.stdout
+    if (program := shutil.which(shell)) is not None:
+        path = tmp_path / "script"
+        path.write_text(result.stdout, encoding="utf-8")
+        assert subprocess.run([program, check, str(path)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("serv", ["plain,serve"]),
+        ("migrate ", ["plain,up", "plain,status", "plain,verify", "plain,new"]),
+        ("check --js", ["plain,--json"]),
+        ("serve --log-level ", ["plain,debug", "plain,info", "plain,warning", "plain,error"]),
+        ("serve --unpaginated o", ["plain,on", "plain,off"]),
+        ("serve --page-size ", []),
+        ("serve --data-dir /t", ["dir,/t"]),
+        ("serve --auth-secret-file /t", ["file,/t"]),
+        ("serve --config w", ["file,w"]),
+        ("explain /users --as c", ["file,c"]),
+        ("completion z", ["plain,zsh"]),
+    ],
+)
+def test_completion(typed: str, completed: list[str]) -> None:
+    *words, incomplete = typed.split(" ")
+    found = ShellComplete(main, {}, "waterspout", "").get_completions(words, incomplete)
+    assert [f"{item.type},{item.value}" for item in found] == completed
+
+
+# exit codes
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    put_functions(monkeypatch, {"seed": interrupt})
+    assert invoke("seed") == (INTERRUPTED, "", "")
+
+
+def test_sigterm_is_exit_code_143() -> None:
+    settings = Settings(database_url="postgresql:///x")
+    with pytest.raises(SystemExit, match=str(TERMINATED)), real_commands._database_url(settings, print):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_version() -> None:

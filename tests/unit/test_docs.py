@@ -15,6 +15,8 @@ from querybuild.declarations.operators import all_names
 from querybuild.declarations.types import ColumnType
 from querybuild.filters import GROUPS, RELATION_OPERATORS
 from querybuild.parse import FAMILIES, PAGE_KEYS
+from server.__main__ import main
+from server.console.exit_codes import EXIT_CODES
 from server.engine import ANYBODY, Engine, ReadShape
 from server.errors import ERRORS, INTERNAL
 from server.resources import built_in
@@ -95,6 +97,26 @@ def test_settings() -> None:
         page.write_text(prose + settings_text(), encoding="utf-8")
         return
     assert "## Listening\n" + listed == settings_text()
+
+
+# the command line
+
+CODES = "| code | meaning |\n| --- | --- |\n"
+
+
+def test_exit_codes() -> None:
+    page = DOCS / "command-line.md"
+    text = section(page, "Exit codes")
+    table = CODES + "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    if VARIABLES.get("WATERSPOUT_WRITE_DOCS"):
+        page.write_text(text_of(page).replace(text, f"\n{table}\n"), encoding="utf-8")
+        return
+    assert text == f"\n{table}\n"
+
+
+def test_commands() -> None:
+    rows = re.findall(r"^\| `waterspout ([a-z]+)` \|", text_of(DOCS / "command-line.md"), re.MULTILINE)
+    assert rows == list(main.commands)
 
 
 # errors

@@ -37,6 +37,7 @@ ALLOWED = {
 # Which other folders of the server each may import. No two import each other.
 FOLDERS: dict[str, set[str]] = {
     "resources": set(),
+    "console": {"settings"},
     "schema": set(),
     "settings": set(),
     "embedded": {"settings"},
@@ -48,7 +49,7 @@ FOLDERS: dict[str, set[str]] = {
     "execution": {"postgres"},
     "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
     "explaining": {"authentication", "execution", "http", "observing", "postgres", "schema", "settings"},
-    "startup": {"authentication", "embedded", "handlers", "postgres", "resources", "schema", "settings"},
+    "startup": {"authentication", "console", "embedded", "handlers", "postgres", "resources", "schema", "settings"},
     "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }
 

@@ -1,0 +1,162 @@
+"""Makes commands whose help has examples, whose settings are grouped, and which propose what may have been meant.
+
+It must not know: what the commands do, single settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from server.console.exit_codes import EXIT_CODES
+from server.settings import SETTINGS
+from server.settings.groups import Setting
+
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_BY_FLAG = {setting.flag: setting for setting in SETTINGS}
+
+
+class Example(NamedTuple):
+    """A command line, and what it is for."""
+
+    line: str
+    purpose: str
+
+
+class SettingOption(click.Option):
+    """The flag of one setting. It passes its text on unchanged. `load` converts and checks it."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        is_boolean = setting.is_boolean
+        negated = f"/--no-{setting.flag.removeprefix('--')}" if is_boolean else ""
+        default = "" if setting.default in (None, False) else f"  [default: {_text(setting.default)}]"
+        super().__init__(
+            [setting.flag + negated, setting.name],
+            type=bool if is_boolean else str,
+            default=None,
+            metavar=None if is_boolean else setting.metavar,
+            help=setting.description + default,
+        )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the choices of the setting, or let the shell complete a path."""
+        if self.setting.is_path:
+            return [CompletionItem(incomplete, type="dir" if self.setting.metavar == "FOLDER" else "file")]
+        return [CompletionItem(word) for word in self.setting.choices if word.startswith(incomplete)]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Formatter(click.HelpFormatter):
+    """Writes headings in bold. What is no terminal gets them plain."""
+
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(click.style(heading, bold=True))
+
+
+class _Context(click.Context):
+    formatter_class = Formatter
+
+
+class _WithExamples(click.Command):
+    """A command with examples, which its help shows before its options. Headings are bold on a terminal."""
+
+    context_class = _Context
+    examples: Sequence[Example] = ()
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line, purpose in self.examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+                    with formatter.indentation(), formatter.indentation():
+                        formatter.write_text(purpose)
+        self.format_arguments(ctx, formatter)
+        self.format_options(ctx, formatter)
+        self.format_epilog(ctx, formatter)
+
+
+class SettingsCommand(_WithExamples):
+    """A command that takes settings. Its help shows them by group."""
+
+    def __init__(self, *args: Any, examples: Sequence[Example], **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record is not None and not isinstance(option, click.Argument):
+                group = option.setting.group if isinstance(option, SettingOption) else "General"
+                groups.setdefault(group, []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if (setting := _BY_FLAG.get(error.option_name)) is None:
+                raise
+            raise click.UsageError(
+                f"{setting.flag} is a flag of serve. {ctx.command_path} reads the setting from {setting.variable} or "
+                "the file of --config.",
+                ctx,
+            ) from None
+
+
+class Group(_WithExamples, click.Group):
+    """A group of commands, in the order in which they were added."""
+
+    def __init__(self, *args: Any, examples: Sequence[Example] = (), **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.examples = examples
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in _BY_FLAG:
+                raise
+            raise click.UsageError(
+                f"settings follow the command: {ctx.command_path} serve {error.option_name} ...", ctx
+            ) from None
+
+
+class Program(Group):
+    """The program. It decides about colours: NO_COLOR and FORCE_COLOR beat the terminal (https://no-color.org,
+    https://force-color.org). Its help lists the exit codes."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        extra.setdefault("color", _wants_colour())
+        return super().make_context(*args, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+        super().format_epilog(ctx, formatter)
+
+
+def _wants_colour() -> bool | None:
+    """Return None if it depends on the terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
