@@ -235,6 +235,11 @@ def raise_all(errors: Sequence[ApiError]) -> None:
         raise Several(flat)
 
 
+def related_not_found(type_name: str, id_text: str, pointer: str) -> RelatedNotFound:
+    """Return the error for linkage to a missing resource."""
+    return RelatedNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
+
+
 def resource_not_found(type_name: str, id_text: str, pointer: str | None = None) -> ResourceNotFound:
     """Return the error for a missing resource."""
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)

@@ -42,6 +42,7 @@ REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
 
+FILLED_AND_REQUIRED = "`filled` and `required` exclude each other: what a trigger fills need not be sent"
 MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
 """The advice for a relationship that cannot be written."""
 
@@ -346,6 +347,8 @@ def _identifiers(resource: Resource) -> Iterator[str]:
 
 
 def _attribute_faults(attribute: Attribute) -> Iterator[str]:
+    if attribute.required and attribute.filled:
+        yield FILLED_AND_REQUIRED
     if attribute.required and not attribute.is_writable(on_create=True):
         yield "it is required on create but cannot be written then"
     if (attribute.min_length, attribute.max_length) != (None, None) and not (
@@ -432,6 +435,14 @@ def _relationship_faults(
         )
     if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
         yield "`column` and `foreign_key` exclude each other"
+    if isinstance(relationship, ToOne) and relationship.filled and relationship.required:
+        yield FILLED_AND_REQUIRED
+    if (
+        isinstance(relationship, ToOne)
+        and relationship.foreign_key
+        and (relationship.filled or not relationship.updatable)
+    ):
+        yield "`filled` and `updatable` are for a to-one with its key in its own table, and `foreign_key` is not"
     if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
         yield "a to-one with `foreign_key` must be nullable: its key is in the other table"
     if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):

@@ -55,6 +55,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         takes a list of tuples with their values, one for each resource, and returns a value for each. Such an attribute
         has no column, is read-only, and cannot be filtered or sorted.
     required: must be sent on create.
+    filled: whether a trigger fills its column if it is not sent: one that is NOT NULL without a default.
     required_on_update: must be sent whenever `attributes` is sent in a PATCH.
     nullable: null is allowed.
     min_length, max_length: characters of a text, items of an array.
@@ -75,6 +76,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
     of: tuple[str, ...] = ()
     compute: Compute | None = None
     required: bool = False
+    filled: bool = False
     required_on_update: bool = False
     nullable: bool = False
     min_length: int | None = None
@@ -167,6 +169,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     one-to-one.
     nullable: whether it may be empty.
     required: whether it must be sent on create (default: if it is not nullable).
+    filled: whether a trigger fills its column if it is not sent: one that is NOT NULL without a default.
+    updatable: whether it may be changed after the create.
     methods: which of read, add, replace, remove are allowed; a to-one only has read and replace.
     includable, filterable: whether include, and filters and sorts, may use it.
     read_by: for whom it exists. write_by: who of these may write it.
@@ -179,6 +183,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     foreign_key: str = ""
     nullable: bool = True
     required: bool | None = None
+    filled: bool = False
+    updatable: bool = True
     methods: frozenset[str] = RELATIONSHIP_METHODS
     includable: bool = True
     filterable: bool = True
@@ -204,7 +210,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_required(self) -> bool:
         """Whether it must be sent on create."""
-        return self.is_own_key and (not self.nullable if self.required is None else self.required)
+        return self.is_own_key and (not (self.nullable or self.filled) if self.required is None else self.required)
 
 
 class ToMany(msgspec.Struct, frozen=True, eq=False):

@@ -24,13 +24,13 @@ from querybuild.errors import (
     LinkageTypeConflict,
     MethodForbidden,
     OwnerConflict,
-    RelatedNotFound,
     RelationshipFault,
     RequiredLink,
     TypeConflict,
     nearest,
     not_allowed,
     quoted,
+    related_not_found,
     resource_not_found,
     shortened,
 )
@@ -157,15 +157,8 @@ class _WritePlanner:
             owner=owner,
             checked=open_checked(self.resource, self.context, self.change.kind),
         )
-        return PlannedWrite(
-            plan,
-            tuple(self.values),
-            self.has_lids,
-            self.places,
-            self.item_pointers,
-            self.change.pointer,
-            self.change.id_pointer,
-        )
+        values, sent = tuple(self.values), self.change
+        return PlannedWrite(plan, values, self.has_lids, self.places, self.item_pointers, sent.pointer, sent.id_pointer)
 
     def has_right_type(self) -> bool:
         """Check the type of the document."""
@@ -353,15 +346,17 @@ class _WritePlanner:
             elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
-            elif (kept := self._not_updated(relationship)) is not None:
-                why = f"its key is in resources of type {quoted(kept.type)}, which cannot be updated"
+            elif why := self._why_fixed(relationship, linkage):
                 detail = f"The relationship {quoted(name)} cannot be written here: {why}."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
-                one, many = "one resource identifier or null", "an array of resource identifiers"
-                expected = many if relationship.is_to_many else one
-                detail = f"The data of {quoted(name)} must be {expected}."
+                what = (
+                    "an array of resource identifiers" if relationship.is_to_many else "one resource identifier or null"
+                )
+                detail = f"The data of {quoted(name)} must be {what}."
                 self.errors.append(RelationshipFault(detail, pointer=linkage.pointer))
+            elif (own := own_key_of(relationship)) is not None and not (self.on_create or own.updatable):
+                self._keep(own, linkage)
             else:
                 self._link(relationship, linkage)
 
@@ -373,13 +368,28 @@ class _WritePlanner:
             return self._read_only(resource, relationship.name, pointer)
         return not_allowed(self.context.principal, f"{quoted(relationship.name)} may not be written.", pointer=pointer)
 
-    def _not_updated(self, relationship: Relationship) -> Resource | None:
-        """Return the resource whose rows have the key, if its declaration does not allow updates. The keys of a new row
-        are inserted with it, and rows of a link table are not a resource."""
-        if link_of(relationship) is not None or (self.on_create and own_key_of(relationship) is not None):
-            return None
-        holder = self.resource if own_key_of(relationship) is not None else self.catalog.target(relationship)
-        return None if "update" in holder.methods else holder
+    def _why_fixed(self, relationship: Relationship, linkage: LinkageChange) -> str:
+        """Return why a write cannot change the key of a relationship, or "". Links of a link table have no such key. A
+        document with the whole resource may contain a to-one that is only set on create."""
+        own = own_key_of(relationship)
+        if link_of(relationship) is not None or (self.on_create and own is not None):
+            return ""
+        holder = self.resource if own is not None else self.catalog.target(relationship)
+        if "update" not in holder.methods:
+            return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
+        key = own or self.catalog.holder(relationship)
+        is_whole = own is not None and self.change.type is not None and linkage.name_pointer is None
+        if key is None or key.updatable or is_whole:
+            return ""
+        return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"
+
+    def _keep(self, own: ToOne, linkage: LinkageChange) -> None:
+        """Plan a to-one that is only set on create, in a document that updates its resource."""
+        text = None
+        for identifier in linkage.identifiers:
+            self._linked_id(identifier, self.catalog.target(own), linkage)
+            text = identifier.id
+        self._unchanged.append(Unchanged(self.catalog.key_of(own), self.slot(text, linkage.pointer), own))
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)
@@ -434,7 +444,7 @@ class _WritePlanner:
             return target.id_type.read(identifier.id)
         except ValueFault:
             if linkage.mode != "remove":
-                self.errors.append(related_not_found(target, identifier.id, identifier.pointer))
+                self.errors.append(related_not_found(target.type, identifier.id, identifier.pointer))
             return None
 
     def _null_refused(self, relationship: ToOne, pointer: str) -> BodyError:
@@ -487,8 +497,3 @@ class _WritePlanner:
         if [(sent.type, sent.id) for sent in linkage.identifiers] != [(owner.type, owner.id)]:
             detail = f"The path links it to the {owner.type} {quoted(owner.id)}, but the document to another one."
             self.errors.append(OwnerConflict(detail, pointer=linkage.pointer))
-
-
-def related_not_found(target: Resource, id_text: str, pointer: str) -> RelatedNotFound:
-    """Return the error for linkage to a missing resource."""
-    return RelatedNotFound(f"There is no {target.type} with the id {quoted(id_text)}.", pointer=pointer)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.declarations.operators import OperatorRow
-from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource
+from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource, ToOne
 from querybuild.query import ChangeKind, LinkMode
 
 FIRST_ALIAS = "t0"
@@ -400,10 +400,12 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """A read-only attribute that was sent, and the slot of its value."""
+    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship that is only set on
+    create, with the attribute of its key and the slot of the text of its id."""
 
     attribute: Attribute
     slot: int
+    relationship: ToOne | None = None
 
 
 class LinkWrite(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from querybuild.declarations.resource import link_of
-from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all
-from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.errors import Errors, RequiredLink, not_allowed, raise_all, related_not_found
+from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LinkWrite, Statement
 from querybuild.planning.rows import Row
 from querybuild.principal import Principal
@@ -98,7 +98,7 @@ def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], e
     pointers = write.item_pointers[link.slot]
     errors = Errors()
     errors.extend(
-        related_not_found(link.target, str(id_value), pointer)
+        related_not_found(link.target.type, str(id_value), pointer)
         for id_value, pointer in zip(wanted, pointers, strict=True)
         if id_value not in existing
     )

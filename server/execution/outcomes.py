@@ -13,6 +13,7 @@ import msgspec
 from querybuild.errors import (
     ApiError,
     AttributeFault,
+    RelationshipFault,
     ResourceNotFound,
     not_allowed,
     quoted,
@@ -120,15 +121,16 @@ def check_row(write: PlannedWrite, statements: WriteStatements, row: Row | None)
 
 
 def check_unchanged(write: PlannedWrite, row: Row) -> ChangedRow | None:
-    """Compare the read-only attributes that were sent with those of the locked row."""
+    """Compare the read-only fields that were sent with those of the locked row."""
     node = node_of(write.plan.resource, tuple(sent.attribute for sent in write.plan.unchanged))
     errors: list[ApiError] = [
-        AttributeFault(
-            f"{quoted(sent.attribute.name)} is read-only: leave it out, or send the value it has.",
+        (AttributeFault if sent.relationship is None else RelationshipFault)(
+            f"{quoted((sent.relationship or sent.attribute).name)} is read-only: leave it out, or "
+            "send the value it has.",
             pointer=slot_pointer(write, sent.slot),
         )
         for sent, value in zip(write.plan.unchanged, shown_values(node, row), strict=True)
-        if value != write.values[sent.slot]
+        if (value if sent.relationship is None or value is None else str(value)) != write.values[sent.slot]
     ]
     return ChangedRow(errors) if errors else None
 

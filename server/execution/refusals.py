@@ -12,8 +12,8 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.declarations.resource import Resource, own_key_of
-from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted
-from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
+from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LinkWrite, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
 from server.engine import Engine
@@ -193,7 +193,7 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
         for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
             if own is not None and assignment.column == own.column_name:
                 id_text, pointer = str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
-                return related_not_found(engine.catalog.target(own), id_text, pointer)
+                return related_not_found(own.target, id_text, pointer)
     return None
 
 

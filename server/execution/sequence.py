@@ -10,8 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.errors import not_allowed, raise_as, resource_not_found
-from querybuild.planning.changes import PlannedWrite, related_not_found
+from querybuild.errors import not_allowed, raise_as, related_not_found, resource_not_found
+from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
 from querybuild.principal import Principal
@@ -140,7 +140,7 @@ class _Sequence:
         if key is None or (is_itself and target.resource is plan.resource):
             return
         if await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock)) is None:
-            raise related_not_found(target.resource, str(key), slot_pointer(self._write, target.slot))
+            raise related_not_found(target.resource.type, str(key), slot_pointer(self._write, target.slot))
 
     async def _write_row(self, row_id: Any) -> Outcome:
         """Run the statement of the row. A row that a trigger deletes and keeps is not returned."""

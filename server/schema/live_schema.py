@@ -315,13 +315,13 @@ def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
             yield from (label + fault for fault in _missing(attribute.column_name, resource.table, columns))
             continue
         is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
-        for fault in _column_faults(attribute, column, is_filled=is_filled):
+        for fault in _column_faults(attribute, column, is_filled=is_filled or attribute.filled):
             yield label + fault
 
 
 def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> Iterator[str]:
-    """Return the faults of a column. is_filled: whether clients do not create such resources, or custom code may set
-    the attributes that a client leaves out."""
+    """Return the faults of a column. is_filled: whether clients do not create such resources, or custom code or a
+    trigger may set the attributes that a client leaves out."""
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
         yield f"it is declared as {attribute.type.name}, and its column is {column.type}, not {listed(names)}"
@@ -331,7 +331,10 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
         yield "it is not declared nullable, and its column is"
     must_be_sent = column.is_not_null and not column.has_default and not is_filled
     if must_be_sent and not attribute.required and attribute.is_writable(on_create=True):
-        yield "it is not required on create, and its column is NOT NULL without a default"
+        yield (
+            "it is not required on create, and its column is NOT NULL without a default: declare required=True, or "
+            "filled=True if a trigger fills it"
+        )
 
 
 def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:

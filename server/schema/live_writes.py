@@ -40,12 +40,28 @@ def write_faults(resource: Resource, table: Table) -> Iterator[str]:
         )
     if "create" in resource.methods and "create" not in closed:
         yield from _id_faults(resource, table)
+    yield from _filled_faults(resource, table)
     for attribute in resource.attributes:
         column = table.columns.get(attribute.column_name) if attribute.is_stored else None
         ways = _ways(resource, attribute.is_writable(on_create=True), attribute.is_writable(on_create=False))
         if column is not None and ways and (reason := _takes_no_value(column)):
             flags = " and ".join(f"{way}=False" for way in ways)
             yield f"attribute {quoted(attribute.name)}: its column {reason}: declare {flags}"
+
+
+def _filled_faults(resource: Resource, table: Table) -> Iterator[str]:
+    """Return the fields that are declared to be filled by a trigger, although the table has none that could."""
+    keys = filter(None, map(own_key_of, resource.relationships))
+    filled = [(f"attribute {quoted(one.name)}", one.column_name) for one in resource.attributes if one.filled]
+    filled += [(f"relationship {quoted(one.name)}", one.column_name) for one in keys if one.filled]
+    if table.kind == "r" and "create" in resource.methods and not table.has_before_insert_trigger:
+        for label, name in filled:
+            column = table.columns.get(name)
+            if column is not None and column.is_not_null and not column.has_default:
+                yield (
+                    f"{label}: it is declared as filled, and the table {quoted(table.name)} has no trigger that sees "
+                    "new rows before they are written"
+                )
 
 
 def _closed(table: Table, verbs: list[str]) -> str:
@@ -192,7 +208,7 @@ def _written(resource: Resource, *, on_create: bool) -> set[str]:
     """Return the columns that a create or an update may write. An INSERT of only defaults contains the id."""
     names = {one.column_name for one in resource.attributes if one.is_writable(on_create=on_create)}
     keys = [own for relationship in resource.relationships if (own := own_key_of(relationship)) is not None]
-    names |= {own.column_name for own in keys if "replace" in own.methods}
+    names |= {own.column_name for own in keys if "replace" in own.methods and (on_create or own.updatable)}
     return names | {resource.id.column} if on_create and (resource.client_ids or not names) else names
 
 

@@ -238,7 +238,10 @@ CASES: list[tuple[Resource, list[str]]] = [
     (thing(Attribute("note", TEXT)), ["attribute “note”: it is not declared nullable, and its column is"]),
     (
         thing(Attribute("name", TEXT)),
-        ["attribute “name”: it is not required on create, and its column is NOT NULL without a default"],
+        [
+            "attribute “name”: it is not required on create, and its column is NOT NULL without a default: declare "
+            "required=True, or filled=True if a trigger fills it"
+        ],
     ),
     (thing(Attribute("name", TEXT, creatable=False)), []),
     (thing(Attribute("size", INT)), []),
