@@ -50,6 +50,7 @@ setup(
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
         "pyjwt[crypto]>=2.15.1,<3",
+        "pluralizer>=2,<3",
         "uvloop>=0.23,<0.24; sys_platform != 'win32'",
     ],
     extras_require={

@@ -247,6 +247,14 @@ EXPLAIN_OPTIONS = (
         help="JSON file with the claims of a token: the rules for it apply.",
     ),
 )
+INSPECT_OPTIONS = tuple(
+    click.Option([flag], multiple=True, metavar=metavar, help=help)
+    for flag, metavar, help in (
+        ("--schema", "NAME", "A schema to look at; may be repeated.  [default: all]"),
+        ("--only", "PATTERN", "Tables to declare, such as order* or sales.*; may be repeated."),
+        ("--skip", "PATTERN", "Tables to leave out; may be repeated."),
+    )
+)
 MAIN_COMMANDS = (
     _command(
         "serve",
@@ -270,6 +278,20 @@ MAIN_COMMANDS = (
         examples=[
             Example("waterspout check --resources shop.py", "What does not fit, and which indexes would help."),
             Example("waterspout check --json | jq -r '.suggestions[].sql'", "Only the statements that create indexes."),
+        ],
+    ),
+    _command(
+        "inspect",
+        _runs("inspect"),
+        "Print declarations for the tables of a database that exists, as a Python module. What cannot be declared is a "
+        "comment that says why.",
+        INSPECT_OPTIONS,
+        [setting for setting in OF_COMMANDS if setting.name not in ("inspect", "resources")],
+        examples=[
+            Example("waterspout inspect --database-url postgresql:///shop > resources.py", "Declare all tables."),
+            Example(
+                "waterspout inspect --schema sales --skip 'audit_*' --hints shop.toml", "Some of them, with hints."
+            ),
         ],
     ),
     _command(

@@ -191,6 +191,22 @@ def _print_access(rows: Sequence[AccessRow]) -> None:
         print("  ".join([*(text.ljust(width) for text, width in zip(cell, widths, strict=False)), cell[-1]]))
 
 
+def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...], skip: tuple[str, ...]) -> None:
+    """Print declarations for the tables of a database. Remarks go to standard error."""
+    # Imported here: only this command needs it.
+    from server.inspecting import report as inspecting
+    from server.inspecting.catalog.choosing import Choice
+
+    async def work(connection: Connection, _: str) -> inspecting.Report:
+        return await inspecting.report_on(connection, settings, Choice(schema, only, skip))
+
+    found = _with_connection(settings, work)
+    click.echo(found.text, nl=False)
+    sys.stdout.flush()
+    for remark in found.remarks:
+        _say_on_stderr(remark)
+
+
 def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:
     """Print the stages of a read. claims: a file with the claims of the principal. The exit code is 1 if the server
     would answer with an error."""

@@ -115,6 +115,16 @@ class Settings(AccessSettings, frozen=True, kw_only=True):
         ),
         About("Data", metavar="MODULE:NAME", is_of_commands=True),
     ] = None
+    inspect: Annotated[
+        bool,
+        Meta(description="Serve the tables of the database at database_url, without declarations."),
+        About("Data", is_of_commands=True),
+    ] = False
+    hints: Annotated[
+        Path | None,
+        Meta(description="TOML file of hints for inspect: names, keys of views, tables to skip."),
+        About("Data", metavar="FILE", is_of_commands=True),
+    ] = None
     python_path: Annotated[
         Text | None,
         Meta(

@@ -7,6 +7,7 @@ It must not know: sockets, processes, HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -41,7 +42,10 @@ def declarations(settings: Settings) -> Declarations:
     """Return the declarations that the settings name, or the built-in ones. Raises StartError."""
     if settings.python_path is not None:
         extend_python_path(settings.python_path)
-    found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
+    if settings.inspect:
+        found = Declarations(_inspected(settings))
+    else:
+        found = Declarations(built_in()) if settings.resources is None else load_declarations(settings.resources)
     path = settings.operations_path
     taken = [resource for resource in found.catalog if path and f"{path}/".startswith(f"{resource.path}/")]
     if taken:
@@ -49,12 +53,44 @@ def declarations(settings: Settings) -> Declarations:
     return found
 
 
+def _inspected(settings: Settings) -> Catalog:
+    """Return the catalog that the tables of the database give. Raises StartError."""
+    if settings.resources is not None:
+        raise StartError("inspect declares the resources itself: leave out --inspect or --resources")
+    if settings.database_url is None:
+        raise StartError("inspect is for a database with tables: say where it is with --database-url")
+    if settings.migrate:
+        raise StartError(
+            "inspect reads the tables before the start: run `waterspout migrate up`, and leave out --migrate"
+        )
+    # Imported here: only these starts need it.
+    from server.inspecting.report import inspected_catalog, summary
+
+    url = settings.database_url
+
+    async def read() -> Catalog:
+        async with connected(url, settings) as connection:
+            catalog, found = await inspected_catalog(connection, settings)
+            name = await connection.fetchval("SELECT current_database()")
+        log.info("inspected: %s", summary(found, name))
+        for one in found.not_served:
+            log.warning("%s is not served: %s", one.full_name, one.reason)
+        return catalog
+
+    return asyncio.run(read())
+
+
 def known_migrations(settings: Settings) -> tuple[migrations.Migration, ...]:
     """Return the migrations of the folder in the settings. Without a folder, return the built-in ones for the built-in
     resources, and none for a user's own resources."""
     if settings.migrations is not None:
         return migrations.load(settings.migrations)
-    return migrations.load(migrations.BUILT_IN) if settings.resources is None else ()
+    return migrations.load(migrations.BUILT_IN) if is_built_in(settings) else ()
+
+
+def is_built_in(settings: Settings) -> bool:
+    """Return whether the built-in resources are served."""
+    return settings.resources is None and not settings.inspect
 
 
 def open_database_url(settings: Settings, cleanup: ExitStack) -> tuple[str, Supervise | None]:
@@ -112,8 +148,9 @@ async def prepare_database(url: str, settings: Settings, catalog: Catalog, *, is
             raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
         for warning in schema.warnings:
             log.warning("%s", warning)
-        if settings.demo and settings.resources is not None:
-            raise StartError("the sample rows belong to the built-in resources: leave out --demo or --resources")
+        if settings.demo and not is_built_in(settings):
+            other = "--inspect" if settings.inspect else "--resources"
+            raise StartError(f"the sample rows belong to the built-in resources: leave out --demo or {other}")
         if settings.demo:
             with step("loading the sample rows"):
                 count = await load_demo(connection)

@@ -198,7 +198,15 @@ def test_database_commands_only_have_settings_of_the_database(name: str) -> None
     help = invoke(*COMMANDS[name][0], "--help").stdout
     assert [s.name for s in SETTINGS if f"  {s.flag} " in help] == [
         *("database_url", "data_dir", "migrations", "migration_lock_timeout_seconds", "migration_wait_seconds"),
-        *("resources", "python_path", "connect_timeout_seconds", "network_timeout_seconds", "pooler"),
+        *(
+            "resources",
+            "inspect",
+            "hints",
+            "python_path",
+            "connect_timeout_seconds",
+            "network_timeout_seconds",
+            "pooler",
+        ),
         *("log_level", "log_format"),
     ]
     assert "--config PATH" in help

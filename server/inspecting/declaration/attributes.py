@@ -1,0 +1,113 @@
+"""Declares the columns of a table as attributes.
+
+What comes in: a table, a column, its name. What goes out: an Attribute with what differs from the defaults, and
+comments about what it cannot state. It must not know: other tables, files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from querybuild.declarations.resource import Attribute
+from querybuild.declarations.types import CHAR, OPAQUE, ColumnType, enum
+from server.inspecting.catalog.model import INSERT, Column, Table
+from server.inspecting.declaration.column_types import column_type_of
+from server.inspecting.declaration.conditions import Stated, stated
+from server.inspecting.declaration.surface import HAS_FILLED
+from server.inspecting.inspected import Field
+
+LONGEST_EXPRESSION = 200
+
+
+def must_be_sent(table: Table, column: Column) -> bool:
+    """Return whether a new row needs a value for the column from the client."""
+    has_value = column.has_default or column.is_fixed or is_filled(table, column)
+    return column.is_not_null and not has_value
+
+
+def is_filled(table: Table, column: Column) -> bool:
+    """Return whether a BEFORE INSERT trigger seems to set the column: its function assigns it, or has its name as an
+    argument, like tsvector_update_trigger."""
+    name = re.escape(column.name)
+    assigned = re.compile(rf'\bnew\.(?:{name}|"{name}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{name}\b', re.IGNORECASE)
+    return any(
+        trigger.is_before
+        and trigger.events & INSERT
+        and (assigned.search(trigger.source) or column.name in trigger.arguments.split()[:1])
+        for trigger in table.triggers
+    )
+
+
+def attribute_field(table: Table, column: Column, name: str, methods: frozenset[str]) -> Field:
+    """Return the attribute of a column. methods: those of its resource."""
+    column_type = column_type_of(column.type, column.dimensions)
+    notes: list[str] = []
+    arguments: dict[str, Any] = {}
+    if column.name != name:
+        arguments["column"] = column.name
+    if column_type is OPAQUE:
+        notes.append(f"{column.type.shown} has no type of its own: it is shown as text, and read-only")
+    column_type, limits = _limited(table, column, column_type, notes)
+    is_sent = must_be_sent(table, column) and not column_type.is_read_only
+    if is_sent and column.may_insert and "create" in methods:
+        arguments["required"] = True
+    if not column.is_not_null:
+        arguments["nullable"] = True
+    if HAS_FILLED and column.is_not_null and not column.has_default and is_filled(table, column):
+        arguments["filled"] = True
+    arguments |= limits | _rights(column, column_type, methods)
+    if column.comment:
+        arguments["description"] = column.comment
+    return Field(Attribute(name, column_type, **arguments), tuple(notes))
+
+
+def _rights(column: Column, column_type: ColumnType, methods: frozenset[str]) -> dict[str, Any]:
+    if column_type.is_read_only:
+        return {}
+    is_closed = {
+        "creatable": "create" in methods and (column.is_fixed or not column.may_insert),
+        "updatable": "update" in methods and (column.is_fixed or not column.may_update),
+    }
+    return {name: False for name, closed in is_closed.items() if closed}
+
+
+def _limited(
+    table: Table, column: Column, column_type: ColumnType, notes: list[str]
+) -> tuple[ColumnType, dict[str, Any]]:
+    """Return the type and the limits of a column. Adds to the notes what they do not say."""
+    limits: dict[str, Any] = {}
+    if column_type.is_text and not column_type.choices and column.type.modifier >= 4 and column.type.element is None:
+        limits["max_length"] = column.type.modifier - 4
+    expressions = [check.expression for check in table.checks if check.columns == (column.name,)]
+    for expression in (*column.type.checks, *expressions):
+        found = stated(expression, column.name, column_type)
+        if not found.is_whole:
+            notes.append(f"CHECK {one_line(expression)}")
+        if found.choices:
+            column_type = _chosen(column_type, found, limits)
+        for name in ("minimum", "maximum", "min_length", "max_length"):
+            if (bound := getattr(found, name)) is not None:
+                limits[name] = _tighter(name, limits.get(name), bound)
+    order = ("min_length", "max_length", "minimum", "maximum", "pattern")
+    return column_type, {name: limits[name] for name in order if name in limits}
+
+
+def _chosen(column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
+    if column_type is CHAR:
+        limits["pattern"] = "|".join(re.escape(one.rstrip(" ")) for one in found.choices)
+        return column_type
+    limits.clear()
+    return enum(*found.choices)
+
+
+def _tighter(name: str, known: Any, bound: Any) -> Any:
+    if known is None:
+        return bound
+    return max(known, bound) if name.startswith("min") else min(known, bound)
+
+
+def one_line(expression: str) -> str:
+    """Return an expression for a comment."""
+    text = " ".join(expression.split())
+    return text if len(text) <= LONGEST_EXPRESSION else f"{text[:LONGEST_EXPRESSION]} ..."

@@ -1,0 +1,180 @@
+"""Reads the conditions of CHECK constraints that a declaration can state: bounds, lengths and lists of texts.
+
+What comes in: an expression as pg_get_expr writes it, with the type of its column. What goes out: the arguments of an
+Attribute, and whether they say all of it. It must not know: tables, names, files.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.types import BIGINT, DATE, FLOAT, INT, NUMERIC, NUMERIC_NUMBER, REAL, SMALLINT, ColumnType
+
+_WHOLE = (SMALLINT, INT, BIGINT)
+_CAST = r"(?:::[a-z_ ]+(?:\(\d+(?:,\d+)?\))?(?:\[\])?)?"
+_TEXT = r"'(?:[^']|'')*'"
+_NUMBER = re.compile(rf"\(?'?(-?\d+(?:\.\d+)?)'?\)?{_CAST}")
+_DAY = re.compile(rf"'(\d{{4}}-\d\d-\d\d)'{_CAST}")
+_LIST = re.compile(rf"= ANY \(+ARRAY\[((?:{_TEXT}{_CAST}(?:, )?)+)\]\)?{_CAST}\)?")
+_LENGTH = re.compile(r"(?:char_length|length|character_length)\((.*)\)")
+_COMPARISON = re.compile(r"(.+) (>=|<=|>|<|=) (.+)")
+_SWAPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "=": "="}
+
+
+class Stated(msgspec.Struct, frozen=True):
+    """What an attribute can state of a condition. choices: the only texts. is_whole: whether this is all of it."""
+
+    minimum: Any = None
+    maximum: Any = None
+    min_length: int | None = None
+    max_length: int | None = None
+    choices: tuple[str, ...] = ()
+    is_whole: bool = True
+
+
+def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
+    """Return what an attribute can state of a condition on its column.
+
+    >>> stated("((age >= 0) AND (age < 150))", "age", INT)
+    Stated(minimum=0, maximum=149, min_length=None, max_length=None, choices=(), is_whole=True)
+    """
+    found: dict[str, Any] = {}
+    is_whole = True
+    for part in _conjuncts(expression):
+        one = _of_comparison(part, _names(column), column_type)
+        if one is None or one.keys() & found.keys():
+            is_whole = False
+        else:
+            found |= one
+    return Stated(**found, is_whole=is_whole)
+
+
+def _names(column: str) -> tuple[str, ...]:
+    quoted = '"' + column.replace('"', '""') + '"'
+    return column, quoted, "VALUE"
+
+
+def _conjuncts(expression: str) -> list[str]:
+    """Split a condition at each AND of its top level."""
+    text = _bare(expression)
+    parts, depth, start = [], 0, 0
+    for match in re.finditer(rf"{_TEXT}|\"(?:[^\"]|\"\")*\"|[()]| AND | OR ", text):
+        if match[0] in "()":
+            depth += 1 if match[0] == "(" else -1
+        elif match[0] == " OR " and depth == 0:
+            return [text]
+        elif match[0] == " AND " and depth == 0:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    parts.append(text[start:])
+    return [text] if len(parts) == 1 else [one for part in parts for one in _conjuncts(part)]
+
+
+def _bare(text: str) -> str:
+    """Remove the parentheses around a whole text."""
+    text = text.strip()
+    while text.startswith("(") and _closing(text) == len(text) - 1:
+        text = text[1:-1].strip()
+    return text
+
+
+def _closing(text: str) -> int:
+    """Return the place of the parenthesis that closes the first one."""
+    depth = 0
+    for match in re.finditer(rf"{_TEXT}|\"(?:[^\"]|\"\")*\"|[()]", text):
+        if match[0] == "(":
+            depth += 1
+        elif match[0] == ")":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return -1
+
+
+def _of_comparison(text: str, names: tuple[str, ...], column_type: ColumnType) -> dict[str, Any] | None:
+    subject, mark, rest = text.partition(" = ANY ")
+    if mark and _is_column(subject, names):
+        return _of_list(f"= ANY {rest}", column_type)
+    match = _COMPARISON.fullmatch(text)
+    if match is None:
+        return None
+    left, operator, right = match.groups()
+    if not (_is_column(left, names) or _is_length(left, names)):
+        left, operator, right = right, _SWAPPED[operator], left
+    if _is_length(left, names) and column_type.is_text:
+        return _of_length(operator, right)
+    if not _is_column(left, names):
+        return None
+    if operator == "=" and column_type.is_text and (only := re.fullmatch(f"({_TEXT}){_CAST}", right)):
+        return {"choices": (only[1][1:-1].replace("''", "'"),)}
+    return _of_bound(operator, right, column_type)
+
+
+def _is_column(text: str, names: tuple[str, ...]) -> bool:
+    """Return whether a text is the column, perhaps with a cast: `(code)::text`."""
+    bare = re.sub(rf"{_CAST}$", "", _bare(text))
+    return _bare(bare) in names
+
+
+def _is_length(text: str, names: tuple[str, ...]) -> bool:
+    match = _LENGTH.fullmatch(_bare(text))
+    return match is not None and _is_column(match[1], names)
+
+
+def _of_list(text: str, column_type: ColumnType) -> dict[str, Any] | None:
+    match = _LIST.fullmatch(text)
+    if match is None or not column_type.is_text or column_type.choices:
+        return None
+    return {"choices": tuple(one[1:-1].replace("''", "'") for one in re.findall(_TEXT, match[1]))}
+
+
+def _of_length(operator: str, right: str) -> dict[str, Any] | None:
+    match = _NUMBER.fullmatch(right)
+    if match is None or not match[1].isdigit():
+        return None
+    number = int(match[1])
+    bounds = {">=": ("min_length", number), ">": ("min_length", number + 1), "<=": ("max_length", number)}
+    if operator == "<" and number > 0:
+        return {"max_length": number - 1}
+    if operator == "=":
+        return {"min_length": number, "max_length": number}
+    return dict([bounds[operator]]) if operator in bounds else None
+
+
+def _of_bound(operator: str, right: str, column_type: ColumnType) -> dict[str, Any] | None:
+    value = _value(right, column_type)
+    if value is None or operator == "=":
+        return None
+    if operator in (">", "<"):
+        if column_type not in _WHOLE:
+            # Bounds are inclusive.
+            return None
+        value += 1 if operator == ">" else -1
+    return {"minimum" if operator in (">", ">=") else "maximum": value}
+
+
+def _value(text: str, column_type: ColumnType) -> Any:
+    """Return a bound as a Python value of the type. None if it is none."""
+    if column_type is DATE:
+        match = _DAY.fullmatch(text)
+        try:
+            return None if match is None else date.fromisoformat(match[1])
+        except ValueError:
+            return None
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    number = Decimal(match[1])
+    is_whole = number == number.to_integral_value()
+    if column_type in _WHOLE:
+        return int(number) if is_whole else None
+    if column_type in (NUMERIC, NUMERIC_NUMBER):
+        return int(number) if is_whole else number
+    if column_type in (FLOAT, REAL):
+        return int(number) if is_whole else float(number)
+    return None

@@ -1,0 +1,95 @@
+"""Chooses the id of a table: its primary key, or another key.
+
+What comes in: a table, and the hints about it. What goes out: the Id, or why the table cannot be served.
+It must not know: other tables, files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.resource import Id
+from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType
+from querybuild.errors import listed, quoted
+from server.inspecting.catalog.model import VIEWS, Table
+from server.inspecting.declaration.column_types import column_type_of
+from server.inspecting.declaration.surface import HAS_COMPOSITE_KEYS, HAS_UNIQUE
+from server.inspecting.hints import TableHints
+
+_KINDS = {"v": "the view", "m": "the materialized view", "f": "the foreign table"}
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The id of a table: its columns, and its declaration."""
+
+    columns: tuple[str, ...]
+    id: Id
+
+
+def identity_of(table: Table, hints: TableHints) -> Identity | str:
+    """Return the id of a table, or the reason why it has none, with what would help."""
+    if not table.is_populated:
+        return f"it has no rows yet: REFRESH MATERIALIZED VIEW {table.full_name}"
+    columns = hints.id_columns or table.key
+    known = {column.name: column for column in table.columns}
+    if unknown := [name for name in columns if name not in known]:
+        return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column"
+    if not columns:
+        return _no_key(table)
+    if denied := [name for name in columns if not known[name].may_select]:
+        return f"the role may not read its key: GRANT SELECT ({listed(map(quoted, denied))})"
+    types = [column_type_of(known[name].type) for name in columns]
+    for name, column_type in zip(columns, types, strict=True):
+        if column_type not in ID_TYPES or (known[name].type.name == "citext" and "citext" not in _strict(column_type)):
+            return (
+                f"its key {quoted(name)} is {known[name].type.shown}, which no id can have: name another key in the "
+                "hints, or add one"
+            )
+    if len(columns) > 1 and not HAS_COMPOSITE_KEYS:
+        return f"its key has several columns, {listed(map(quoted, columns))}: give it a column of its own as the id"
+    return Identity(columns, _id(table, columns, types))
+
+
+def _strict(column_type: ColumnType) -> tuple[str, ...]:
+    # TEXT takes citext as an attribute, and not as an id: two spellings would be one id.
+    return () if column_type.sql_names[0] == "text" else column_type.sql_names
+
+
+def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
+    arguments: dict[str, Any] = {}
+    if len(columns) > 1:
+        arguments["columns"] = columns
+        if any(one is not BIGINT for one in types):
+            arguments["types"] = tuple(types)
+    else:
+        arguments |= {"column": columns[0], "type": types[0]}
+    if HAS_UNIQUE and table.kind in VIEWS and not table.shows_rows_once:
+        arguments["unique"] = True
+    return Id(**arguments)
+
+
+def _no_key(table: Table) -> str:
+    if not table.columns:
+        return "it has no columns"
+    if table.kind in VIEWS:
+        place = quoted_key(table.full_name)
+        return (
+            f"no column of {_KINDS[table.kind]} is known to be a key: name one in the hints, [tables.{place}] id = "
+            f'"{_first(table)}"'
+        )
+    if table.has_children:
+        return "other tables inherit from it, so that no index keeps its key unique: name its key in the hints"
+    return "it has no key: add a primary key, or a unique index over columns that are NOT NULL"
+
+
+def quoted_key(name: str) -> str:
+    """Return a key of TOML."""
+    plain = name.replace("_", "").replace("-", "").isalnum() and name.isascii()
+    return name if plain else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _first(table: Table) -> str:
+    known = [column.name for column in table.columns if column_type_of(column.type) in ID_TYPES]
+    return (known or [table.columns[0].name])[0]

@@ -1,0 +1,45 @@
+"""Gives each field of a resource a name that no other field has, and remembers which names had to be changed.
+
+It must not know: columns, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from querybuild.errors import quoted
+from server.inspecting.declaration.naming import RESERVED_FIELDS, first_free
+from server.inspecting.hints import TableHints
+
+
+class Names:
+    """The names of one resource's fields. remarks: a message for each name that is not the first choice."""
+
+    def __init__(self, full_name: str, hints: TableHints) -> None:
+        self.full_name = full_name
+        self.hints = hints
+        self.taken: set[str] = set(hints.names.values())
+        self.remarks: list[str] = []
+        self.used_hints: set[str] = set()
+
+    def take(self, what: str, candidates: Sequence[str], *, column: str = "") -> str:
+        """Return the first candidate that is free. The name of the hints, by column or by the name without hints, comes
+        before all. what: the field in words, for a message."""
+        for known in (column, candidates[0]):
+            if known and known in self.hints.names:
+                self.used_hints.add(known)
+                return self.hints.names[known]
+        name = first_free(candidates, self.taken)
+        if name != candidates[0]:
+            wanted = candidates[0]
+            reason = "the name is reserved" if wanted in RESERVED_FIELDS else "another field has this name"
+            if not wanted:
+                reason = "it has no letter and no digit"
+            self.remarks.append(f"{self.full_name}: {what} is called {quoted(name)}: {reason}")
+        self.taken.add(name)
+        return name
+
+    def unused_hints(self) -> list[str]:
+        """Return a message for each hint that no field has used."""
+        names = sorted(self.hints.names.keys() - self.used_hints)
+        return [f"{self.full_name}: the hint about {quoted(name)} fits no column and no field" for name in names]

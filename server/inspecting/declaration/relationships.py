@@ -1,0 +1,149 @@
+"""Declares relationships, and names them after their keys.
+
+What comes in: References and link tables of one resource. What goes out: ToOne and ToMany with what differs from the
+defaults. It must not know: columns that are no keys, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from querybuild.declarations.resource import Link, Relationship, ToMany, ToOne
+from server.inspecting.catalog.model import DELETE, INSERT, Column
+from server.inspecting.declaration.attributes import must_be_sent
+from server.inspecting.declaration.names_taken import Names
+from server.inspecting.declaration.naming import plural, snake_case
+from server.inspecting.declaration.references import Ends, Reference, Served
+
+READ_ONLY = frozenset({"read"})
+
+
+Methods = Mapping[int, frozenset[str]]
+"""The methods of each resource, by the oid of its table."""
+
+
+def stem_of(reference: Reference) -> str:
+    """Return the name of a key without what it refers to: `customer` for `customer_id`. A key of several columns has
+    the name of its target."""
+    if len(reference.columns) > 1:
+        return reference.target.type
+    name, referred = snake_case(reference.columns[0]), snake_case(reference.references[0])
+    words, last = name.split("_"), referred.split("_")[-1]
+    if len(words) > 1 and words[-1] in (last, "id", "fk", "uuid"):
+        return "_".join(words[:-1])
+    # Without separators: `shiptoaddressid` to `addressid` of the type `address`.
+    flat = reference.target.type.replace("_", "")
+    for end in (f"{flat}id", f"{flat}_id"):
+        if name.endswith(end):
+            start = name.removesuffix(end).strip("_")
+            return f"{start}_{reference.target.type}" if start else reference.target.type
+    if name.endswith("id") and len(name) > 4 and (last == "id" or (referred.endswith("id") and "_" not in name)):
+        return name.removesuffix("id").strip("_")
+    return name
+
+
+def to_one(reference: Reference, own: Served, names: Names, methods: Methods, taken: set[str]) -> ToOne:
+    """Return the relationship of a key in the resource's own row. taken: columns that other relationships write."""
+    stem, target = stem_of(reference), reference.target
+    column = reference.columns[0] if len(reference.columns) == 1 else ""
+    candidates = (stem, target.type, f"{own.type}_{stem}", snake_case(column or stem))
+    name = names.take(f"the relationship of {', '.join(reference.columns)}", candidates, column=column)
+    columns = [reference.source.column(name) for name in reference.columns]
+    arguments: dict[str, Any] = {}
+    if not column:
+        arguments["columns"] = reference.columns
+    elif column != f"{name}_id":
+        arguments["column"] = column
+    if not reference.is_to_id:
+        arguments["references"] = _names(reference.references)
+    if all(one.is_not_null for one in columns):
+        arguments["nullable"] = False
+    open_methods = methods[own.table.oid]
+    if open_methods & {"create", "update"} and not _is_written(columns, own, open_methods, taken):
+        arguments["methods"] = READ_ONLY
+        if "create" in open_methods and "nullable" in arguments:
+            arguments["required"] = False
+    elif "nullable" in arguments and not any(must_be_sent(own.table, one) for one in columns):
+        arguments["required"] = False
+    if column and columns[0].comment:
+        arguments["description"] = columns[0].comment
+    taken.update(reference.columns)
+    return ToOne(name, target.type, **arguments)
+
+
+def _is_written(columns: Iterable[Column], own: Served, methods: frozenset[str], taken: set[str]) -> bool:
+    """Return whether requests may write the columns of a key."""
+    return all(
+        not column.is_fixed
+        and column.name not in own.identity.columns
+        and column.name not in taken
+        and (column.may_insert or "create" not in methods)
+        and (column.may_update or "update" not in methods)
+        for column in columns
+    )
+
+
+def reverse(
+    reference: Reference, source: Served, to_one_name: str, is_only: bool, names: Names, methods: Methods
+) -> Relationship:
+    """Return the relationship at the other side of a key. to_one_name: of the relationship at its own side. is_only:
+    whether no other key of that table refers to this one."""
+    target = reference.target
+    what = source.type if reference.is_unique else plural(source.type)
+    by = f"{what}_by_{to_one_name}"
+    if source.table.oid == target.table.oid:
+        candidates = ("children", by) if to_one_name == "parent" and not reference.is_unique else (by,)
+    elif is_only or to_one_name == target.type:
+        candidates = (what, by)
+    else:
+        candidates = (by,)
+    place = f"the relationship from {source.table.full_name} ({', '.join(reference.columns)})"
+    name = names.take(place, candidates)
+    arguments: dict[str, Any] = {"foreign_key": _names(reference.columns)}
+    if not reference.is_to_id:
+        arguments["references"] = _names(reference.references)
+    columns = [source.table.column(name) for name in reference.columns]
+    is_closed = any(
+        one.is_fixed or not one.may_update or one.name in source.identity.columns for one in columns
+    ) or not (target.table.may_lock and source.table.may_lock)
+    if is_closed and methods[target.table.oid] & {"create", "update"} and "update" in methods[source.table.oid]:
+        arguments["methods"] = READ_ONLY
+    make = ToOne if reference.is_unique else ToMany
+    return make(name, source.type, **arguments)
+
+
+def through(ends: Ends, own: Reference, other: Reference, names: Names, methods: Methods) -> ToMany:
+    """Return the many-to-many relationship of a link table, from one of its ends."""
+    many = plural(other.target.type)
+    link_name = plural(snake_case(ends.table.name))
+    if own.target.table.oid == other.target.table.oid:
+        candidates: tuple[str, ...] = (f"{stem_of(other)}_{many}", f"{many}_by_{stem_of(own)}")
+    else:
+        candidates = (many, link_name, f"{many}_through_{link_name}")
+    name = names.take(f"the relationship through {ends.table.full_name}", candidates)
+    schema = None if ends.table.is_default else ends.table.schema
+    link = Link(ends.table.name, _names(own.columns), _names(other.columns), schema=schema)
+    arguments: dict[str, Any] = {"through": link}
+    if methods[own.target.table.oid] & {"create", "update"} and not _is_link_written(ends):
+        arguments["methods"] = READ_ONLY
+    return ToMany(name, other.target.type, **arguments)
+
+
+def _is_link_written(ends: Ends) -> bool:
+    """Return whether requests may add and remove links."""
+    table, keys = ends.table, {*ends.one.columns, *ends.other.columns}
+    return (
+        table.allowed_writes & (INSERT | DELETE) == INSERT | DELETE
+        and table.may_delete
+        and all(column.may_insert and not column.is_fixed for column in table.columns if column.name in keys)
+        and not any(must_be_sent(table, column) for column in table.columns if column.name not in keys)
+        and not any(column.denied_sequences for column in table.columns)
+        and ends.one.target.table.may_lock
+        and ends.other.target.table.may_lock
+    )
+
+
+def _names(columns: tuple[str, ...]) -> Any:
+    """Return one name as a text, several as a tuple."""
+    return columns[0] if len(columns) == 1 else columns

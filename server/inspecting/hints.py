@@ -1,0 +1,87 @@
+"""Reads the file of hints for `inspect`: what the system catalog cannot say.
+
+    schemas = ["public", "sales"]
+    skip = ["audit_*"]
+
+    [tables.film_list]
+    id = "fid"
+    type = "listed_film"
+    names = { "Unit Price" = "price" }
+
+It must not know: the database.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from querybuild.errors import nearest, quoted
+from server.inspecting.catalog.choosing import Choice
+from server.inspecting.catalog.model import Table
+from server.settings import StartError
+
+DEFAULT_FILE = Path("inspect.toml")
+
+
+class TableHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The hints about one table. id: the columns of its key. type, path: of its resource. names: the names of its
+    fields, by column, or by the name that the field has without the hint."""
+
+    id: str | tuple[str, ...] = ()
+    type: str = ""
+    path: str = ""
+    names: dict[str, str] = {}
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns of the key; empty if the hints do not name them."""
+        return (self.id,) if isinstance(self.id, str) else self.id
+
+
+class Hints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All hints. schemas, only, skip: as the options of the command. tables: by name, with the schema unless it is
+    `public`."""
+
+    schemas: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    tables: dict[str, TableHints] = {}
+
+    def of(self, table: Table) -> TableHints:
+        """Return the hints about a table."""
+        full_name = f"{table.schema}.{table.name}"
+        return self.tables.get(table.full_name) or self.tables.get(full_name) or TableHints()
+
+    def choice(self, schemas: tuple[str, ...] = (), only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> Choice:
+        """Return the choice of tables. schemas, only, skip: of the command, which come before those of the file."""
+        return Choice(schemas or self.schemas, only or self.only, (*self.skip, *skip))
+
+    def unknown(self, tables: tuple[Table, ...]) -> list[str]:
+        """Return a message for each hint about a table that does not exist."""
+        known = {name for table in tables for name in (table.full_name, f"{table.schema}.{table.name}")}
+        return [
+            f"the hints name the table {quoted(name)}, which is not inspected.{nearest(name, known)}"
+            for name in self.tables
+            if name not in known
+        ]
+
+
+def load_hints(path: Path | None) -> Hints:
+    """Read the file. Without a path it is `inspect.toml` in the current folder, if that exists. Raises StartError."""
+    if path is None and not DEFAULT_FILE.is_file():
+        return Hints()
+    path = path or DEFAULT_FILE
+    try:
+        with path.open("rb") as file:
+            read: dict[str, Any] = tomllib.load(file)
+        return msgspec.convert(read, Hints)
+    except OSError as error:
+        raise StartError(f"the hints {path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise StartError(f"the hints {path} are not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise StartError(f"the hints {path}: {error}") from error

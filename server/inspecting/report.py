@@ -1,0 +1,92 @@
+"""Does what `waterspout inspect` and `serve --inspect` do with a connection: the text of a module, or the resources.
+
+It must not know: the command line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.errors import quoted
+from server.inspecting.catalog.choosing import Choice
+from server.inspecting.catalog.model import Database, Table
+from server.inspecting.catalog.reading import read_database
+from server.inspecting.catalog.view_keys import with_view_keys
+from server.inspecting.declaration.resources import declare
+from server.inspecting.hints import load_hints
+from server.inspecting.inspected import Inspection
+from server.inspecting.text.module import python_module
+from server.schema import index_advisor
+from server.settings import Settings, StartError
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of the command. text: of the module. remarks: lines for the user."""
+
+    text: str
+    remarks: tuple[str, ...]
+
+
+async def inspect_database(connection: Connection, settings: Settings, choice: Choice | None = None) -> Inspection:
+    """Return the declarations of the tables. choice: what the command line says, which comes before the hints.
+
+    Raises StartError, and asyncpg's errors.
+    """
+    given, hints = choice or Choice(), load_hints(settings.hints)
+    database = await read_database(connection, hints.choice(given.schemas, given.only, given.skip))
+    if settings.has_row_security:
+        database = _with_privileges(database)
+    return declare(await with_view_keys(connection, database), hints)
+
+
+def _with_privileges(database: Database) -> Database:
+    """Return the database as if the role had all privileges. With row_security, statements run with other roles."""
+    return msgspec.structs.replace(database, tables=tuple(map(_with_all, database.tables)))
+
+
+def _with_all(table: Table) -> Table:
+    columns = [
+        msgspec.structs.replace(column, may_select=True, may_insert=True, may_update=True, denied_sequences=())
+        for column in table.columns
+    ]
+    return msgspec.structs.replace(table, columns=tuple(columns), may_delete=True, may_lock=True)
+
+
+async def report_on(connection: Connection, settings: Settings, choice: Choice) -> Report:
+    """Return the module and the remarks of the command. Raises StartError, and asyncpg's errors."""
+    name: str = await connection.fetchval("SELECT current_database()")
+    found = await inspect_database(connection, settings, choice)
+    indexes: tuple[str, ...] = ()
+    if found.inspected:
+        suggestions = await index_advisor.suggest(connection, Catalog(found.resources))
+        indexes = tuple([f"{one.reason}: {one.sql}" for one in suggestions if one.rank == "missing"])
+    return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
+
+
+def _indexes(lines: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([f"missing index for {line}" for line in lines])
+
+
+def summary(found: Inspection, database: str) -> str:
+    """Return one line about an inspection."""
+    counts = [
+        f"{len(found.inspected)} resources of the database {quoted(database)}",
+        f"{found.links} tables that only link others" if found.links else "",
+        f"{len(found.not_served)} not served" if found.not_served else "",
+        f"{found.left_out} left out" if found.left_out else "",
+    ]
+    return "; ".join(filter(None, counts))
+
+
+async def inspected_catalog(connection: Connection, settings: Settings) -> tuple[Catalog, Inspection]:
+    """Return the catalog of `serve --inspect`. Raises StartError, and asyncpg's errors."""
+    found = await inspect_database(connection, settings)
+    if not found.inspected:
+        raise StartError("no table of the database can be served: `waterspout inspect` says why")
+    return Catalog(found.resources), found

@@ -1,0 +1,1 @@
+"""Writes declarations as the text of a Python module."""

@@ -1,0 +1,179 @@
+"""Writes declarations as a Python module that looks as if a person wrote it.
+
+What comes in: an Inspection. What goes out: the text of a module, formatted like ruff, with only what differs from the
+defaults, and the imports that it uses. It must not know: the database.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+import waterspout
+from querybuild.declarations.resource import (
+    RELATIONSHIP_METHODS,
+    RESOURCE_METHODS,
+    Attribute,
+    Id,
+    Link,
+    Resource,
+    ToMany,
+    ToOne,
+)
+from querybuild.declarations.types import ColumnType
+from server.inspecting.declaration.column_types import constants
+from server.inspecting.declaration.naming import constant_of
+from server.inspecting.inspected import Inspected, Inspection
+from server.inspecting.text.expressions import Call, Expression, Text, call, comment, import_lines, lines_of, literal
+
+_POSITIONAL: dict[type, tuple[str, ...]] = {
+    Resource: ("type", "path", "table"),
+    Attribute: ("name", "type"),
+    ToOne: ("name", "target"),
+    ToMany: ("name", "target"),
+    Link: ("table", "source", "target"),
+    Id: ("column", "type"),
+}
+_RESOURCE_ORDER = ("schema", "id", "client_ids", "description", "attributes", "relationships", "methods")
+_TAKEN = frozenset({*waterspout.__all__, "CATALOG", "RESOURCES", "ROUTES", "AUTHENTICATE"})
+
+
+def python_module(inspection: Inspection, database: str) -> str:
+    """Return the text of the module. database: the name of the database."""
+    writer = _Writer()
+    body: list[str] = []
+    names: list[str] = []
+    for one in inspection.inspected:
+        names.append(constant_of(one.resource.type, {*_TAKEN, *names}))
+        body += ["", *writer.resource(one, names[-1])]
+    listed = Call("[", "]", tuple([("", name) for name in names]), is_broken=True)
+    body += ["", *lines_of(listed, "RESOURCES = ", "")]
+    if inspection.not_served:
+        body += ["", "# Not served:"]
+        for other in inspection.not_served:
+            body += ["#", *comment(f"{other.full_name}: {other.reason}")]
+    title = f"Resources of the database {database}, as `waterspout inspect` declares them."
+    head = ['"""' + title.replace("\\", "\\\\").replace('"', '\\"') + '"""', "", *writer.imports()]
+    return "\n".join([*head, *body, ""])
+
+
+class _Writer:
+    """Writes values, and collects the names that must be imported."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.from_library: dict[str, str] = {}
+
+    def imports(self) -> list[str]:
+        """Return the imports of what was written."""
+        library = [
+            f"from {module} import {name}"
+            for name, module in sorted(self.from_library.items(), key=lambda pair: pair[1])
+        ]
+        return [*library, *([""] if library else []), *import_lines("waterspout", sorted(self.used))]
+
+    def resource(self, one: Inspected, name: str) -> list[str]:
+        """Return the lines of a resource, with the comments above it."""
+        lines = [line for note in (*one.notes, *one.unstated) for line in comment(note)]
+        written = self.struct(one.resource)
+        notes = {field.declaration.name: field.notes for field in one.fields}
+        parts = []
+        for keyword, value in written.parts:
+            if keyword in ("attributes", "relationships"):
+                fields = getattr(one.resource, keyword)
+                assert isinstance(value, Call)
+                about = tuple([notes[field.name] for field in fields])
+                value = Call("(", ")", value.parts, about, is_broken=True)
+            parts.append((keyword, value))
+        whole = Call(written.open, written.close, tuple(parts), is_broken=True)
+        return [*lines, *lines_of(whole, f"{name} = ", "")]
+
+    def struct(self, value: msgspec.Struct) -> Call:
+        """Return the call that makes a declaration."""
+        kind = type(value)
+        self.used.add(kind.__name__)
+        positional = _POSITIONAL[kind]
+        if _is_composite(value):
+            # The type is made of the types of the columns.
+            positional = ()
+        given = {field.name: field for field in msgspec.structs.fields(kind)}
+        order = [*positional, *(_RESOURCE_ORDER if kind is Resource else ()), *given]
+        parts: list[tuple[str, Expression]] = []
+        for name in dict.fromkeys(order):
+            found = getattr(value, name)
+            if name in positional:
+                parts.append(("", self.value(found)))
+            elif not self._is_default(value, given[name], found):
+                parts.append((name, self.value(found, name)))
+        return call(kind.__name__, *parts)
+
+    @staticmethod
+    def _is_default(value: msgspec.Struct, field: msgspec.structs.FieldInfo, found: object) -> bool:
+        if isinstance(found, Id):
+            return flat_id(found) == flat_id(Id())
+        if isinstance(value, Id) and field.name in ("column", "type"):
+            return True
+        return bool(found == field.default)
+
+    def value(self, value: Any, name: str = "") -> Expression:
+        """Return the expression of any value in a declaration. name: of the argument."""
+        match value:
+            case ColumnType():
+                return self.column_type(value)
+            case msgspec.Struct():
+                return self.struct(value)
+            case frozenset():
+                return self.methods(value)
+            case tuple():
+                return Call("(", ")", tuple([("", self.value(one)) for one in value]))
+            case str() if name == "description":
+                return Text(value)
+            case str():
+                return literal(value)
+            case Decimal():
+                self.from_library["Decimal"] = "decimal"
+                return f'Decimal("{value}")'
+            case date():
+                self.from_library["date"] = "datetime"
+                return f"date({value.year}, {value.month}, {value.day})"
+            case _:
+                return repr(value)
+
+    def methods(self, methods: frozenset[str]) -> Expression:
+        """Return the expression of a set of methods, the shorter one of two."""
+        for name, every in (("RESOURCE_METHODS", RESOURCE_METHODS), ("RELATIONSHIP_METHODS", RELATIONSHIP_METHODS)):
+            closed = every - methods
+            if methods < every and len(closed) < len(methods):
+                self.used.add(name)
+                return f"{name} - {_set(closed)}"
+        return f"frozenset({_set(methods)})"
+
+    def column_type(self, column_type: ColumnType) -> Expression:
+        """Return the expression of a type."""
+        for name, known in constants().items():
+            if known is column_type:
+                self.used.add(name)
+                return name
+        if column_type.element is not None:
+            self.used.add("array")
+            return call("array", ("", self.column_type(column_type.element)))
+        assert column_type.choices, column_type
+        self.used.add("enum")
+        return call("enum", *[("", literal(choice)) for choice in column_type.choices])
+
+
+def _is_composite(value: msgspec.Struct) -> bool:
+    return isinstance(value, Id) and bool(msgspec.structs.asdict(value).get("columns"))
+
+
+def flat_id(one: Id) -> tuple[Any, ...]:
+    """Return an Id as a value that can be compared."""
+    return msgspec.structs.astuple(one)
+
+
+def _set(methods: frozenset[str]) -> str:
+    order = ("list", "create", "detail", "update", "delete", "read", "add", "replace", "remove")
+    return "{" + ", ".join(literal(name) for name in order if name in methods) + "}"
