@@ -283,8 +283,7 @@ MAIN_COMMANDS = (
     _command(
         "inspect",
         _runs("inspect"),
-        "Print declarations for the tables of a database that exists, as a Python module. What cannot be declared is a "
-        "comment that says why.",
+        "Declare the tables of a database. What cannot be declared is a comment that says why.",
         INSPECT_OPTIONS,
         [setting for setting in OF_COMMANDS if setting.name not in ("inspect", "resources")],
         examples=[

@@ -29,6 +29,8 @@ def must_be_sent(table: Table, column: Column) -> bool:
 def is_filled(table: Table, column: Column) -> bool:
     """Return whether a BEFORE INSERT trigger seems to set the column: its function assigns it, or has its name as an
     argument, like tsvector_update_trigger."""
+    if not HAS_FILLED and not column_type_of(column.type, column.dimensions).is_read_only:
+        return False
     name = re.escape(column.name)
     assigned = re.compile(rf'\bnew\.(?:{name}|"{name}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{name}\b', re.IGNORECASE)
     return any(
