@@ -4,7 +4,8 @@ request. Names and operators are not resolved here, except `any` and `has`, beca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -44,16 +45,24 @@ def vals_of(nodes: Iterable[FilterNode]) -> list[Any]:
 
 class AskedFilter(msgspec.Struct, frozen=True):
     """A filter object of a request, without its value, for errors that only the database finds. has_field: whether it
-    compares two fields."""
+    compares two fields. checked: the indexes of its values, if only PostgreSQL knows which texts are valid."""
 
     source: Source
     op: str
     has_field: bool
+    checked: tuple[int, ...] = ()
 
 
-def asked_filters(nodes: Iterable[FilterNode]) -> tuple[AskedFilter, ...]:
-    """Return the filter objects of a tree."""
-    return tuple([AskedFilter(node.source, node.op, node.field is not None) for node in field_filters(nodes)])
+def asked_filters(
+    nodes: Iterable[FilterNode], checked: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+) -> tuple[AskedFilter, ...]:
+    """Return the filter objects of a tree. checked: by the index of a val."""
+    return tuple(
+        [
+            AskedFilter(node.source, node.op, node.field is not None, () if node.field else checked.get(node.index, ()))
+            for node in field_filters(nodes)
+        ]
+    )
 
 
 class FilterReader:

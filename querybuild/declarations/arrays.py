@@ -21,30 +21,44 @@ MAX_DIMENSIONS = 6
 """PostgreSQL's limit for arrays (MAXDIM in src/include/utils/array.h)."""
 
 
-def array(element: ColumnType) -> ColumnType:
+def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
     """Return the type of arrays of these elements. Arrays of several dimensions are lists in lists; elements may be
-    null."""
+    null. dimensions: how many a value that is not empty must have; None for any number."""
     if not isinstance(element, ColumnType) or element.element is not None:
         raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
+    if dimensions is not None and not (isinstance(dimensions, int) and 1 <= dimensions <= MAX_DIMENSIONS):
+        raise TypeError(f"an array has 1 to {MAX_DIMENSIONS} dimensions, not {dimensions!r}")
     shown = element.shown
 
+    def check(items: list[Any]) -> list[Any]:
+        if dimensions is not None and items and len(_shape(items)) != dimensions:
+            raise ValueFault(f"a list of {element.name} values with {dimensions} dimensions")
+        return items
+
     def read(value: Any) -> list[Any]:
-        return _read(element, value)
+        return check(_read(element, value))
 
     def read_text(text: str) -> list[Any]:
         items = _shown_list(text)
-        return read(items) if items is not None else [element.from_text(item) for item in split_list(text)]
+        return read(items) if items is not None else check([element.from_text(item) for item in split_list(text)])
 
     return ColumnType(
-        name=f"{element.name}[]",
+        name=element.name + "[]" * (dimensions or 1),
         # PostgreSQL only compares arrays of the same element type. Arrays of texts are cast if their types differ.
         family=f"{element.family if element.is_text else element.name}[]",
         sql_names=tuple(f"_{name}" for name in element.sql_names),
         from_json=read,
         from_text=read_text,
-        select=element.select_array or (None if element.select is None else unnested(element.select)),
+        select=element.select_array or (None if element.select is None else unnested(element.select, dimensions or 2)),
         shown=None if shown is None else _each(shown),
         bound=None if element.bound is None else _text_array_as(element.sql_type or element.name.upper()),
+        has_equality=element.has_equality or element.name in ("bytea", "jsonb"),
+        has_order=element.has_order,
+        is_compared_as_text=element.is_compared_as_text,
+        is_read_only=element.is_read_only,
+        is_checked_by_database=element.is_checked_by_database,
+        is_of_extension=element.is_of_extension,
+        example=element.example,
         as_text=element.as_text,
         element=element,
         schema=_list_of(element.schema),

@@ -8,17 +8,27 @@ would write it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Literal
 
 import msgspec
 from pypika import functions
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.database_types.texts import (
+    CIDR,
+    CONTAINED,
+    CONTAINERS,
+    HSTORE,
+    INET,
+    LTREE,
+    OVERLAPPING,
+    TSVECTOR,
+)
 from querybuild.declarations.patterns import check_pattern
 from querybuild.declarations.resource import Attribute, Operator
 from querybuild.declarations.terms import Template, equals_any
-from querybuild.declarations.types import BYTEA, JSON, JSONB, ColumnType
+from querybuild.declarations.types import JSONB, TEXT, ColumnType
 from querybuild.declarations.values import ValueFault, json_of
 
 MAX_PATTERN = 200
@@ -29,10 +39,17 @@ Applies = Callable[[Attribute], bool]
 
 
 class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """An operator. arity: `one` value, a `list` or a `pair`. applies: which attributes have it. criterion: takes the
-    column and the bound parameters. on_null: the criterion for a null val. on_field: the criterion for another column,
-    if that makes sense. prepare: converts the value, after it was converted to the type of the attribute. is_text:
-    whether the column is cast to text. only_null: which attributes only accept null.
+    """An operator.
+
+    arity: `one` value, a `list` or a `pair`.
+    applies: which attributes have it.
+    criterion: takes the column and the bound parameters.
+    on_null: the criterion for a null val.
+    on_field: the criterion for another column, if that makes sense.
+    value_type: the type of the val, if the operator belongs to the type of the attribute.
+    prepare: converts the value, after it was converted to its type.
+    is_text: whether the column is cast to text.
+    only_null: which attributes only accept null.
     """
 
     name: str
@@ -42,18 +59,25 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     criterion: Callable[..., Criterion]
     on_null: Callable[[Term], Criterion] | None = None
     on_field: Callable[[Term, Term], Criterion] | None = None
+    value_type: Callable[[ColumnType], ColumnType] | None = None
     prepare: Callable[[Any], Any] | None = None
     is_text: bool = False
     only_null: Applies = lambda _: False
 
+    def value_type_of(self, attribute: Attribute) -> ColumnType:
+        """Return the type of the val, or of its items for a list operator."""
+        if self.value_type is not None:
+            return self.value_type(attribute.type)
+        return attribute.type if self.arity == "one" else attribute.type.element or attribute.type
+
 
 def _is_plain(attribute: Attribute) -> bool:
     """Return whether the type has equality, in SQL and in the contract."""
-    return attribute.type not in (JSON, JSONB, BYTEA) and attribute.type.element is not JSON
+    return attribute.type.has_equality
 
 
 def _is_not_plain(attribute: Attribute) -> bool:
-    return not _is_plain(attribute)
+    return not attribute.type.has_equality
 
 
 def _is_scalar(attribute: Attribute) -> bool:
@@ -62,6 +86,10 @@ def _is_scalar(attribute: Attribute) -> bool:
 
 def _is_array(attribute: Attribute) -> bool:
     return _is_plain(attribute) and attribute.type.element is not None
+
+
+def _is_in(types: Container[ColumnType]) -> Applies:
+    return lambda attribute: attribute.type in types
 
 
 def _is_ordered(attribute: Attribute) -> bool:
@@ -74,6 +102,13 @@ def _is_text(attribute: Attribute) -> bool:
 
 def _can_match(attribute: Attribute) -> bool:
     return attribute.type.is_text and not attribute.type.choices and attribute.match
+
+
+_is_network = _is_in((INET, CIDR))
+
+
+def _itself(column_type: ColumnType) -> ColumnType:
+    return column_type
 
 
 def _infix(sql: str) -> Callable[[Term, Term], Criterion]:
@@ -256,6 +291,33 @@ OPERATORS: tuple[OperatorRow, ...] = (
         prepare=_regular_expression,
         is_text=True,
     ),
+    # "t0"."nights"@>CAST(CAST($1 AS TEXT) AS pg_catalog.daterange)
+    OperatorRow(name="contains", applies=_is_in(CONTAINED), value_type=CONTAINED.__getitem__, criterion=_infix("@>")),
+    OperatorRow(
+        name="contained_in", applies=_is_in(CONTAINERS), value_type=CONTAINERS.__getitem__, criterion=_infix("<@")
+    ),
+    OperatorRow(name="overlaps", applies=_is_in(OVERLAPPING), value_type=_itself, criterion=_infix("&&")),
+    # "t0"."address">>=CAST(CAST($1 AS TEXT) AS pg_catalog.inet): the network contains the other one, or is the same
+    OperatorRow(name="contains", applies=_is_network, value_type=lambda _: INET, criterion=_infix(">>=")),
+    OperatorRow(name="contained_in", applies=_is_network, value_type=lambda _: INET, criterion=_infix("<<=")),
+    OperatorRow(name="overlaps", applies=_is_network, value_type=lambda _: INET, criterion=_infix("&&")),
+    # "t0"."path"@>CAST(CAST($1 AS TEXT) AS ltree): it is above the other one, or the same
+    OperatorRow(name="ancestor_of", applies=_is_in((LTREE,)), value_type=_itself, criterion=_infix("@>")),
+    OperatorRow(name="descendant_of", applies=_is_in((LTREE,)), value_type=_itself, criterion=_infix("<@")),
+    # exist("t0"."facts",$1)
+    OperatorRow(
+        name="has_key",
+        applies=_is_in((HSTORE,)),
+        value_type=lambda _: TEXT,
+        criterion=lambda column, key: Template("exist({},{})", column, key),
+    ),
+    # "t0"."words"@@websearch_to_tsquery($1): the words of a search, which is never invalid
+    OperatorRow(
+        name="search",
+        applies=_is_in((TSVECTOR,)),
+        value_type=lambda _: TEXT,
+        criterion=lambda column, words: Template("{}@@websearch_to_tsquery({})", column, words),
+    ),
 )
 
 
@@ -305,9 +367,3 @@ def all_names() -> frozenset[str]:
     ones."""
     rows = {name for row in OPERATORS for name in (row.name, *row.aliases)}
     return frozenset(rows | {JSONB_CONTAINS.name, "any", "has"})
-
-
-def element_type(column_type: ColumnType) -> ColumnType:
-    """Return the type of the items in the val of a list operator: that of the elements of an array, or the type
-    itself."""
-    return column_type.element or column_type

@@ -40,6 +40,12 @@ def escaped_braces(sql: str) -> str:
     return sql.replace("{", "{{").replace("}", "}}")
 
 
+def cast_from_text(sql_type: str) -> Callable[[Term], Term]:
+    """Return the cast of a text parameter: `CAST(CAST($1 AS TEXT) AS pg_catalog.inet)`."""
+    text = "CAST(CAST({} AS TEXT) AS " + escaped_braces(sql_type) + ")"
+    return lambda parameter: Template(text, parameter)
+
+
 def equals_any(term: Term, array: Term) -> Criterion:
     """Return `"t0"."id"=ANY($1)`. The statement is the same for a list of any length."""
     return Template("{}=ANY({})", term, array)
@@ -54,18 +60,22 @@ def ordered(term: Term, *, is_descending: bool, is_nullable: bool, is_backwards:
     return Template("{}" + direction + nulls * (is_nullable and is_descending), term)
 
 
-def unnested(select: Callable[[Term], Term]) -> Callable[[Term], Term]:
+def unnested(select: Callable[[Term], Term], dimensions: int = 2) -> Callable[[Term], Term]:
     """Return a `select` for arrays that applies `select` to each element. Null stays null, an empty array stays empty,
-    and an array of two dimensions keeps them. An array of more dimensions is shown as one list.
+    and an array of two dimensions, or of the given number, keeps them. One of more dimensions is shown as one list.
 
     `CASE WHEN array_ndims("t0"."a")=2 THEN ARRAY(SELECT ARRAY(SELECT CAST("t0"."a"["i"]["j"] AS TEXT) FROM
     generate_subscripts("t0"."a",2) AS "j") FROM generate_subscripts("t0"."a",1) AS "i") WHEN "t0"."a" IS NULL THEN NULL
     ELSE ARRAY(SELECT CAST("x" AS TEXT) FROM unnest("t0"."a") AS "x") END`
     """
+    names = [f'"{name}"' for name in "ijklmn"[: max(2, dimensions)]]
+    nested = "{1}"
+    for number, name in reversed(list(enumerate(names, 1))):
+        nested = f"ARRAY(SELECT {nested} FROM generate_subscripts({{0}},{number}) AS {name})"
     text = (
-        "CASE WHEN array_ndims({0})=2 THEN ARRAY(SELECT ARRAY("
-        'SELECT {1} FROM generate_subscripts({0},2) AS "j") FROM generate_subscripts({0},1) AS "i") '
+        f"CASE WHEN array_ndims({{0}})={len(names)} THEN {nested} "
         'WHEN {0} IS NULL THEN NULL ELSE ARRAY(SELECT {2} FROM unnest({0}) AS "x") END'
     )
+    subscripted = "({})" + "".join(f"[{name}]" for name in names)
     element = select(Field("x"))
-    return lambda array: Template(text, array, select(Template('({})["i"]["j"]', array)), element)
+    return lambda array: Template(text, array, select(Template(subscripted, array)), element)

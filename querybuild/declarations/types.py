@@ -18,7 +18,7 @@ from pypika import functions
 from pypika.terms import Function, Term
 
 from querybuild.declarations import json_texts, values
-from querybuild.declarations.terms import Template, escaped_braces, unnested
+from querybuild.declarations.terms import Template, cast_from_text, unnested
 from querybuild.declarations.values import JsonSchema, ValueFault
 
 
@@ -37,6 +37,12 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
     choices: the values of an enum.
     element: the type of the elements of an array.
+    is_ordered: whether it has the operators for less and greater.
+    has_equality, has_order: whether filters can test for equality, and whether a sort can use it.
+    is_compared_as_text: whether two values are equal if their texts are, because PostgreSQL's `=` means something else.
+    is_checked_by_database: whether only PostgreSQL knows which texts are values.
+    example: one of these texts, for messages.
+    is_of_extension: whether its operators are found by the search path.
     schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
         are not the same.
     """
@@ -47,8 +53,14 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     from_json: Callable[[Any], Any]
     from_text: Callable[[str], Any]
     is_ordered: bool = False
+    has_equality: bool = True
+    has_order: bool = True
+    is_compared_as_text: bool = False
     is_text: bool = False
     is_read_only: bool = False
+    is_checked_by_database: bool = False
+    is_of_extension: bool = False
+    example: str = ""
     select: Callable[[Term], Term] | None = None
     select_array: Callable[[Term], Term] | None = None
     shown: Callable[[Any], Any] | None = None
@@ -64,7 +76,8 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.name
 
 
-def _text(column: Term) -> Term:
+def as_text(column: Term) -> Term:
+    """Return `CAST("t0"."price" AS TEXT)`."""
     return functions.Cast(column, "TEXT")
 
 
@@ -100,18 +113,18 @@ def _utc_between(column: Term) -> Term:
     return Function("timezone", "UTC", _between(*_MOMENTS)(column))
 
 
-def _texts(column: Term) -> Term:
+def as_texts(column: Term) -> Term:
     """Return an array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
     return functions.Cast(column, "TEXT[]")
 
 
 def _single(column: Term) -> Term:
     """Cast through text, because float4 0.1 cast to float8 is 0.10000000149011612."""
-    return functions.Cast(_text(column), "FLOAT8")
+    return functions.Cast(as_text(column), "FLOAT8")
 
 
 def _singles(column: Term) -> Term:
-    return functions.Cast(_texts(column), "FLOAT8[]")
+    return functions.Cast(as_texts(column), "FLOAT8[]")
 
 
 def _interval_bytes(column: Term) -> Term:
@@ -174,8 +187,8 @@ def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
         is_ordered=True,
         is_text=True,
         as_text=cast,
-        select=_text if cast else None,
-        select_array=_texts if cast else None,
+        select=as_text if cast else None,
+        select_array=as_texts if cast else None,
         schema={"type": "string"},
         written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
     )
@@ -192,6 +205,7 @@ def _from_string(
     shown: Callable[[Any], Any] | None = None,
     bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
+    has_equality: bool = True,
 ) -> ColumnType:
     """Return a type whose JSON form is a string, with the same form in a body and in a simple filter."""
     return ColumnType(
@@ -201,6 +215,7 @@ def _from_string(
         from_json=reader,
         from_text=reader,
         is_ordered=is_ordered,
+        has_equality=has_equality,
         select=select,
         select_array=select_array,
         shown=shown,
@@ -216,6 +231,8 @@ def _json(name: str) -> ColumnType:
         sql_names=(name,),
         from_json=values.json_of,
         from_text=values.json_of_text,
+        has_equality=False,
+        has_order=False,
         shown=_raw,
     )
 
@@ -230,8 +247,8 @@ def _numeric(
         from_json=read,
         from_text=read,
         is_ordered=True,
-        select=_text,
-        select_array=_texts,
+        select=as_text,
+        select_array=as_texts,
         shown=shown,
         schema=schema,
         written_schema={"type": ["string", "number"], "pattern": pattern},
@@ -282,8 +299,8 @@ TIME = _from_string(
     "time",
     "time",
     values.time_of,
-    select=_text,
-    select_array=_texts,
+    select=as_text,
+    select_array=as_texts,
     shown=values.time_shown,
     schema={"pattern": r"^(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?|24:00:00(\.0{1,6})?)$"},
 )
@@ -311,6 +328,7 @@ BYTEA = _from_string(
     "bytea",
     values.bytes_of,
     is_ordered=False,
+    has_equality=False,
     schema={
         "contentEncoding": "base64",
         "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
@@ -325,7 +343,8 @@ OPAQUE = ColumnType(
     from_json=values.str_of,
     from_text=values.str_of,
     is_read_only=True,
-    select=_text,
+    has_order=False,
+    select=as_text,
     schema={"type": "string"},
 )
 """Any other database type. It is shown and compared as PostgreSQL's text, and cannot be sorted."""
@@ -339,15 +358,11 @@ def opaque(sql_type: str) -> ColumnType:
     return msgspec.structs.replace(
         OPAQUE,
         sql_type=sql_type,
+        has_order=True,
         # Another column may have another type, so their texts are compared.
         as_text=True,
-        bound=_from_text(sql_type),
+        bound=cast_from_text(sql_type),
     )
-
-
-def _from_text(sql_type: str) -> Callable[[Term], Term]:
-    text = "CAST(CAST({} AS TEXT) AS " + escaped_braces(sql_type) + ")"
-    return lambda parameter: Template(text, parameter)
 
 
 def enum(*choices: str) -> ColumnType:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from querybuild.declarations.arrays import split_list
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
-from querybuild.declarations.operators import Arity, OperatorRow, all_names, element_type, find_operator, operator_names
+from querybuild.declarations.operators import Arity, OperatorRow, all_names, find_operator, operator_names
 from querybuild.declarations.resource import Attribute, Operator, Relationship, Resource, ToOne, link_of
 from querybuild.declarations.values import ValueFault, str_of
 from querybuild.errors import ApiError, listed, nearest, quoted, shortened
@@ -56,6 +56,8 @@ class ConditionPlanner:
         self.values: list[Any] = []
         # For each converted val: its index in the request, and the function that converts it.
         self.readers: list[tuple[int, ReadValue]] = []
+        # The index of a val that only PostgreSQL can check -> the indexes of its values.
+        self.checked: dict[int, tuple[int, ...]] = {}
         self._alias_count = 0
         self._step_depth = 0
         self.step_count = 0
@@ -328,7 +330,10 @@ class ConditionPlanner:
             self._refuse(node, f"`{node.op}` of {attribute.type.name} takes null alone.")
             return None
         reader = _reader(row, attribute, self.limits, is_text=node.is_text)
-        return Test(row, left, "value", self.slots(node, reader, attribute, row.arity))
+        slots = self.slots(node, reader, attribute, row.arity)
+        if row.value_type_of(attribute).is_checked_by_database:
+            self.checked[node.index] = tuple([slot.index for slot in slots])
+        return Test(row, left, "value", slots)
 
     def _refuse_operator(self, node: FieldFilter | RelationFilter, attribute: Attribute) -> None:
         names = operator_names(attribute)
@@ -372,7 +377,7 @@ def _reader(row: OperatorRow, attribute: Attribute, limits: Limits, *, is_text: 
 
 def _item_reader(row: OperatorRow, attribute: Attribute, *, is_text: bool) -> Callable[[Any], Any]:
     """Return the function that converts one item of the val."""
-    column_type = attribute.type if row.arity == "one" else element_type(attribute.type)
+    column_type = row.value_type_of(attribute)
     read = str_of if row.is_text else column_type.from_text if is_text else column_type.from_json
     prepare = row.prepare
     return read if prepare is None else lambda value: prepare(read(value))

@@ -144,7 +144,7 @@ def principal_read(slot: int, val: Any, read: ReadValue, attribute: Attribute, a
     """Return the values that come from the principal, after all checks that need no principal: of constants beside
     them, and of their types. Raises ValueFault."""
     column_type = attribute.type.element or attribute.type
-    if column_type.family == "opaque":
+    if column_type.family == "opaque" or column_type.is_checked_by_database:
         raise ValueFault("a constant, because only PostgreSQL knows what fits this type")
     if _contains(val, Now) and column_type.family != "date":
         raise ValueFault("a value of its type, and NOW is one of date, timestamp and timestamptz")

@@ -243,7 +243,8 @@ class _ReadPlanner:
             first_rows=None if page.size else self._first_rows(),
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
-        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, asked_filters(query.filter))
+        filters = asked_filters(query.filter, self.conditions.checked)
+        return PlannedRead(plan, page, values, name, mark, self.cursor_parent, readers, filters)
 
     def rows(self, query: Query, page: Page, resource: Resource, mark: str) -> Rows:
         """Plan the primary rows of a page. mark: that of the list, for its cursors."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
-from querybuild.declarations.types import OPAQUE
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
 from querybuild.planning.conditions import ConditionPlanner
 from querybuild.planning.plan import ColumnRef, OrderKey, Rows
@@ -75,7 +74,7 @@ class SortPlanner:
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
             return None
-        if attribute.type is OPAQUE:
+        if not attribute.type.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")
             return None
         column = ColumnRef(alias, attribute)

@@ -20,7 +20,7 @@ from querybuild.declarations.arrays import array
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, ordered
-from querybuild.declarations.types import OPAQUE
+from querybuild.declarations.types import OPAQUE, as_text, as_texts
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     ColumnRef,
@@ -310,27 +310,36 @@ def _test(test: Test, binds: Binds) -> Criterion:
         return row.on_null(left)
     if test.right is not None:
         assert row.on_field is not None
-        if row.is_text or attribute.type.as_text or test.right.attribute.type.as_text:
+        is_text = attribute.type.is_compared_as_text or attribute.type.as_text
+        if row.is_text or is_text or test.right.attribute.type.as_text:
             return row.on_field(_as_text(test.left, binds), _as_text(test.right, binds))
         return row.on_field(left, operand(test.right, binds))
-    column_type = array(attribute.type) if row.arity == "list" and attribute.type.element is None else attribute.type
+    value_type = row.value_type_of(attribute)
+    column_type = array(value_type) if row.arity == "list" else value_type
     bound = column_type.bound if not row.is_text else None
     parameters: list[Term] = [binds(slot) for slot in test.slots]
     if bound is not None:
         parameters = [bound(parameter) for parameter in parameters]
+    if attribute.type.is_compared_as_text and row.value_type is None:
+        left = as_texts(left) if attribute.type.element is not None else as_text(left)
+        parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
     return row.criterion(left, *parameters)
 
 
 def _as_text(column: ColumnRef, binds: Binds) -> Term:
     term = operand(column, binds)
     column_type = column.attribute.type
-    return sql_functions.Cast(term, "TEXT[]" if column_type.element else "TEXT") if column_type.as_text else term
+    if not (column_type.as_text or column_type.is_compared_as_text):
+        return term
+    return as_texts(term) if column_type.element is not None else as_text(term)
 
 
 def _custom(test: CustomTest, binds: Binds) -> Criterion:
     """Return the criterion of a custom operator: an EXISTS over the joined tables, if it has joins."""
     operator = test.operator
-    left = _as_text(test.left, binds) if test.left.attribute.type.sql_type else operand(test.left, binds)
+    # The type of an OPAQUE attribute is only known to the tables.
+    is_opaque = test.left.attribute.type.family == OPAQUE.family
+    left = _as_text(test.left, binds) if is_opaque else operand(test.left, binds)
     found, joins = operator.criterion(test.left.attribute, left, binds(test.slot), operator.name)
     # The criterion may be an OR.
     found = Template("({})", found)

@@ -10,15 +10,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from querybuild.cursors import OF_THIS_LIST, encode_cursor
-from querybuild.declarations.operators import all_names
 from querybuild.declarations.resource import Resource, link_of
 from querybuild.errors import PageError, listed, quoted, resource_not_found
-from querybuild.filters import AskedFilter, placed
 from querybuild.planning.context import Context
 from querybuild.planning.plan import Branch, Node, ReadPlan, Statement
 from querybuild.planning.rows import (
@@ -35,13 +33,13 @@ from querybuild.planning.rows import (
 from serializers.errors import AnswerTooLarge
 from serializers.steps import ALONE
 from server.engine import Engine, PreparedRead, ReadShape
-from server.errors import TooManyIncluded, TooManyRows, ValueRefused
+from server.errors import TooManyIncluded, TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.pacing import pause_collector, run_steps
+from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection
 from server.postgres.database import Database
-from server.postgres.driver_errors import INTERNAL, OUT_OF_RANGE, REFUSED, describe_refusal
-from server.postgres.rules import is_rule
+from server.postgres.driver_errors import PARSED, REFUSED
 
 FIRST_INCLUDED = 5000
 """How many included rows an answer without pages may have. With more rows it is streamed."""
@@ -125,7 +123,7 @@ async def run_read(
             if not rows and not is_snapshot and (plan.scope is not None or page.offset or plan.rows.keyset is not None):
                 return None
             total = await _total(connection, read, sent, rows, has_more)
-        except (*REFUSED, *INTERNAL) as error:
+        except (*REFUSED, *PARSED) as error:
             raise_refusal(error, read)
         if not rows and plan.scope is not None:
             await check_parent(connection, read, sent)
@@ -297,47 +295,6 @@ def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, s
     ends = (rows[0], rows[-1]) if rows else ()
     first, last = [encode_cursor(read.cursor_mark, row[begin:end], parent) for row in ends] or ("", "")
     return first, last
-
-
-def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
-    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
-    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
-    if is_rule(error):
-        raise error
-    for one in read.filters:
-        if _is_suspect(one, error):
-            detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
-            raise ValueRefused(detail, parameter=one.source.parameter) from error
-    if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
-        detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
-        raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
-    raise error
-
-
-def _is_suspect(one: AskedFilter, error: Exception) -> bool:
-    """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
-    if isinstance(error, INTERNAL):
-        return one.op == "match"
-    state = _state(error)
-    if one.op not in all_names():
-        return True
-    if state == OUT_OF_RANGE:
-        # The range of values is checked before. A comparison of two columns may cast one to the type of the other.
-        return one.has_field
-    return one.op in _SUSPECTS.get(state, (one.op,))
-
-
-def _state(error: Exception) -> str:
-    """Return the SQLSTATE. It is empty for an error of the driver."""
-    return getattr(error, "sqlstate", None) or ""
-
-
-_SUSPECTS: dict[str, frozenset[str]] = {
-    "2201B": frozenset({"match"}),
-    # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
-    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
-}
-"""SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
 
 
 async def check_parent(connection: Connection, read: PreparedRead, sent: Arguments) -> None:

@@ -1,5 +1,6 @@
-"""Translates the database's refusal of a write into an answer that points into the request. What comes in: a driver's
-exception, and the write that it is about. What goes out: an ApiError; other exceptions are returned as they are.
+"""Translates the database's refusal of a read or a write into an answer that points into the request. What comes in: a
+driver's exception, and the read or write that it is about. What goes out: an ApiError; other exceptions are left as
+they are.
 
 Answers contain no SQL, no names of tables or columns, and no text of the driver.
 """
@@ -7,24 +8,88 @@ Answers contain no SQL, no names of tables or columns, and no text of the driver
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import asyncpg
 from asyncpg import exceptions as pg
 
+from querybuild.declarations.operators import all_names
 from querybuild.declarations.resource import Resource, own_key_of
+from querybuild.declarations.types import ColumnType
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
+from querybuild.filters import AskedFilter, placed
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LinkWrite, WritePlan
+from querybuild.planning.plan import LinkWrite, Values, WritePlan
 from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
-from server.engine import Engine
-from server.errors import BodyValueRefused, Conflict, NotWritten, no_free_id
-from server.postgres.driver_errors import REFUSED, VIOLATED, describe_refusal
+from server.engine import Engine, PreparedRead
+from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
+from server.postgres.driver_errors import (
+    INTERNAL,
+    OUT_OF_RANGE,
+    PARSED,
+    REFUSED,
+    VIOLATED,
+    describe_refusal,
+    is_quoted,
+    is_value_refused,
+)
 from server.postgres.rules import is_raised, is_rule, rule_answer
+
+
+def raise_refusal(error: Exception, read: PreparedRead) -> NoReturn:
+    """Raise ValueRefused if a value of the request can be the reason for an error of PostgreSQL. Otherwise raise the
+    error itself: then an expression of the declarations failed for some row, or one of its functions raised it."""
+    if is_rule(error):
+        raise error
+    suspects = [one for one in read.filters if _is_suspect(one, error)]
+    if suspects:
+        one = max(suspects, key=lambda one: _suspicion(one, error, read.values))
+        detail = placed(one.source, f"PostgreSQL refuses a value of the filter: {describe_refusal(error)}.")
+        raise ValueRefused(detail, parameter=one.source.parameter) from error
+    if read.plan.rows.keyset is not None and isinstance(error, REFUSED) and _state(error) not in _SUSPECTS:
+        detail = f"PostgreSQL refuses the cursor: {describe_refusal(error)}."
+        raise ValueRefused(detail, parameter=read.page.cursor_parameter) from error
+    raise error
+
+
+def _is_suspect(one: AskedFilter, error: Exception) -> bool:
+    """Return whether a filter can be the reason for an error. PostgreSQL only reports the kind of the error."""
+    if not isinstance(error, REFUSED) and is_value_refused(error):
+        return bool(one.checked)
+    if isinstance(error, PARSED):
+        return isinstance(error, INTERNAL) and one.op == "match"
+    state = _state(error)
+    if one.op not in all_names():
+        return True
+    if state == OUT_OF_RANGE:
+        # The range of values is checked before. A comparison of two columns may cast one to the type of the other.
+        return one.has_field or bool(one.checked)
+    return one.op in _SUSPECTS.get(state, (one.op,))
+
+
+def _suspicion(one: AskedFilter, error: Exception, values: Values) -> int:
+    """Return how likely a suspect is: most if PostgreSQL quotes its value."""
+    if any(is_quoted(values[slot], error) for slot in one.checked):
+        return 2
+    return 1 if one.checked else 0
+
+
+def _state(error: Exception) -> str:
+    """Return the SQLSTATE. It is empty for an error of the driver."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+_SUSPECTS: dict[str, frozenset[str]] = {
+    "2201B": frozenset({"match"}),
+    # Errors of arithmetic, substrings, subscripts, and of LIKE patterns that end in a backslash. No filter causes them.
+    **dict.fromkeys(("22012", "2201E", "2201F", "2201G", "22011", "2202E", "22025"), frozenset()),
+}
+"""SQLSTATE -> the operators that can be the reason. For any other SQLSTATE, every operator can be the reason."""
 
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether PostgreSQL refused a write because of its content, so that a retry would be refused too."""
-    return isinstance(error, (*VIOLATED, *REFUSED)) or is_rule(error)
+    return isinstance(error, VIOLATED) or is_value_refused(error) or is_rule(error)
 
 
 def translate_commit_error(error: Exception, planned: Sequence[PlannedWrite], engine: Engine) -> Exception:
@@ -47,10 +112,13 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
         return _violation(error, write, engine)
     if isinstance(error, pg.SequenceGeneratorLimitExceededError):
         return no_free_id(write.plan.resource.type)
-    if isinstance(error, REFUSED):
+    if is_value_refused(error):
         if (suspect := _suspect(error, write)) is not None:
-            detail = f"{quoted(suspect[0])} has a value that the database does not take: {describe_refusal(error)}."
-            return AttributeFault(detail, pointer=suspect[1])
+            name, pointer, column_type = suspect
+            detail = f"{quoted(name)} has a value that the database does not take: {describe_refusal(error)}."
+            if column_type is not None and column_type.example:
+                detail += f" A value of {column_type.name.rstrip('[]')} is written as in {quoted(column_type.example)}."
+            return AttributeFault(detail, pointer=pointer)
         return BodyValueRefused(
             f"PostgreSQL refuses a value of the document: {describe_refusal(error)}.", pointer=write.pointer
         )
@@ -154,27 +222,32 @@ def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tup
     ]
 
 
-def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str] | None:
-    """Return the field whose value PostgreSQL must have refused, with its pointer. If a text is too long, it is the
-    client's id: the lengths of attributes are checked before. Else it is the only attribute of a type that can cause
-    the error."""
-    state = getattr(error, "sqlstate", None) or ""
-    families = _FAMILIES.get(state)
-    if families is None or write.plan.kind == "delete":
+def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnType | None] | None:
+    """Return the field whose value PostgreSQL must have refused, with its pointer and type. If a text is too long, it
+    is the client's id: the lengths of attributes are checked before. Else it is the only attribute of a type that can
+    cause the error, or the only one whose value PostgreSQL quotes."""
+    if write.plan.kind == "delete":
         return None
-    if state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
-        return "id", member_pointer(write.pointer, "id")
-    found = [
-        (one.attribute, slot_pointer(write, one.slot))
+    state = getattr(error, "sqlstate", None) or ""
+    sent = [
+        (one.attribute, one.slot)
         for one in write.plan.assignments
-        if one.attribute is not None and one.attribute.type.family.removesuffix("[]") in families
-        if write.values[one.slot] is not None
+        if one.attribute is not None and write.values[one.slot] is not None
     ]
+    found = [one for one in sent if one[0].type.is_checked_by_database and state not in _OF_EXPRESSIONS]
+    if not found and state == "22001" and write.plan.kind == "create" and write.plan.id_slot is not None:
+        return "id", member_pointer(write.pointer, "id"), None
+    families = _FAMILIES.get(state, frozenset())
+    found += [one for one in sent if one[0].type.family.removesuffix("[]") in families]
+    found = [one for one in found if is_quoted(write.values[one[1]], error)] or found
     if len(found) != 1 or found[0][0].is_hidden:
         return None
-    return found[0][0].name, found[0][1]
+    attribute, slot = found[0]
+    return attribute.name, slot_pointer(write, slot), attribute.type
 
 
+_OF_EXPRESSIONS = frozenset({"22012", "2201E", "2201F", "2201G", "22011"})
+"""Errors of arithmetic and of substrings, in triggers and defaults: no value is invalid."""
 _DATES = frozenset({"date", "timestamp", "timestamptz", "time", "interval"})
 _FAMILIES = {
     "22001": frozenset({"text"}),

@@ -22,9 +22,10 @@ from serializers.objects import Meta
 from serializers.streams import BatchEncoder, Linked
 from server.engine import Engine, PreparedStream
 from server.execution.arguments import Arguments
-from server.execution.execute import ambiguous_ids, raise_refusal, too_many_included, too_many_rows
+from server.execution.execute import ambiguous_ids, too_many_included, too_many_rows
+from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
-from server.postgres.driver_errors import INTERNAL, REFUSED
+from server.postgres.driver_errors import PARSED, REFUSED
 from server.postgres.meter import Meter
 
 BATCH_ROWS = 500
@@ -198,7 +199,7 @@ class Stream:
             await self._connection.execute(f"SAVEPOINT {SAVEPOINT}")
             await self._data.open()
             return self._encoder.head + await self._data.next()
-        except (*REFUSED, *INTERNAL) as error:
+        except (*REFUSED, *PARSED) as error:
             raise_refusal(error, self._read)
 
     async def send_rest(self, send: Send) -> None:

@@ -42,6 +42,30 @@ REFUSED = (pg.DataError, pg.ProgramLimitExceededError, pg.NameTooLongError, pg._
 """PostgreSQL refuses a value: SQLSTATE classes 22 and 54, 42622 for the type `name`, and values that asyncpg refuses to
 send."""
 
+_PARSERS = frozenset({"hstore_io.c", "ltree_io.c"})
+"""The source files of extensions that report an invalid value as a syntax error, or as an internal error."""
+
+PARSED = (pg.PostgresSyntaxError, pg.InternalServerError)
+"""The errors of these. Ask `is_value_refused` whether an error is one."""
+
+
+def is_value_refused(error: BaseException) -> bool:
+    """Return whether PostgreSQL or the driver refuses a value."""
+    return isinstance(error, REFUSED) or _is_parsed(error)
+
+
+def _is_parsed(error: BaseException) -> bool:
+    return getattr(error, "server_source_filename", None) in _PARSERS
+
+
+def is_quoted(value: object, error: BaseException) -> bool:
+    """Return whether PostgreSQL's message has a text of a value in quotes: `invalid input syntax for type inet: "x"`.
+    value: a text, or an array of any number of dimensions."""
+    if isinstance(value, list):
+        return any(is_quoted(item, error) for item in value)
+    return isinstance(value, str) and f'"{value}"' in str(error)
+
+
 INTERNAL = (pg.InternalServerError,)
 """SQLSTATE XX000. PostgreSQL has no other code for a pattern that needs more memory than it can allocate."""
 
@@ -67,7 +91,9 @@ _REFUSALS = {
 
 def describe_refusal(error: Exception) -> str:
     """Return the kind of a refusal, without PostgreSQL's own text, which contains internal names."""
-    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", "it is out of range or not of the right form")
+    other = "it is out of range or not of the right form"
+    is_refusal = isinstance(error, (*REFUSED, *INTERNAL)) and not _is_parsed(error)
+    return _REFUSALS.get(getattr(error, "sqlstate", None) or "", other) if is_refusal else other
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:

@@ -15,6 +15,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, nearest, quoted
@@ -324,7 +325,12 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
     trigger may set the attributes that a client leaves out."""
     names = attribute.type.sql_names
     if attribute.type is not OPAQUE and column.type not in names:
-        yield f"it is declared as {attribute.type.name}, and its column is {column.type}, not {listed(names)}"
+        yield _type_fault(attribute.type, "column", column.type)
+    elif column.hidden_schema and attribute.type.is_of_extension:
+        yield (
+            f"its type {column.type} is in the schema {quoted(column.hidden_schema)}, which is not in the search path: "
+            "PostgreSQL would not find the operators of the type. Add the schema to the role's search_path"
+        )
     if attribute.nullable and column.is_not_null:
         yield "it is declared nullable, and its column is NOT NULL"
     if not attribute.nullable and not column.is_not_null:
@@ -335,6 +341,10 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
             "it is not required on create, and its column is NOT NULL without a default: declare required=True, or "
             "filled=True if a trigger fills it"
         )
+
+
+def _type_fault(declared: ColumnType, what: str, sql_name: str) -> str:
+    return f"it is declared as {declared.name}, and its {what} is {sql_name}: declare it as {declared_as(sql_name)}"
 
 
 def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
@@ -454,7 +464,7 @@ async def _term_fault(reader: _Reader, resource: Resource, attribute: Attribute)
     name = await reader.connection.fetchval(_TYPE, term.type.oid)
     if attribute.type is OPAQUE or name in _compatible_types(attribute.type):
         return ""
-    return f"it is declared as {attribute.type.name}, and its term is {name}, not {listed(attribute.type.sql_names)}"
+    return _type_fault(attribute.type, "term", name)
 
 
 _WHOLE = ("int2", "int4", "int8")

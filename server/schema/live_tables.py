@@ -18,6 +18,9 @@ TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
 _COLUMNS = f"""
 SELECT a.attname AS name,
        {TYPE_NAME} AS type,
+       CASE WHEN NOT pg_type_is_visible(coalesce(e.oid, b.oid)) THEN (
+           SELECT s.nspname FROM pg_namespace s WHERE s.oid = coalesce(e.typnamespace, b.typnamespace)
+       ) END AS hidden_schema,
        a.attnotnull OR d.typnotnull AS is_not_null,
        a.atthasdef OR a.attidentity <> '' OR d.typdefault IS NOT NULL AS has_default,
        a.attidentity = 'a' OR a.attgenerated <> '' AS is_generated,
@@ -130,10 +133,12 @@ def quote_ident(name: str) -> str:
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table or view. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
+    """A column of a table or view. hidden_schema: the schema of its type, or of the type of its elements, if it is not
+    in the search path. is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a
     view, so it cannot be written. denied_sequences: the sequences of its default that the role may not use."""
 
     type: str
+    hidden_schema: str | None
     is_not_null: bool
     has_default: bool
     is_generated: bool

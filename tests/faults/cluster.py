@@ -35,11 +35,12 @@ SETTINGS = {
 
 
 class Cluster:
-    def __init__(self, folder: Path) -> None:
-        """folder: with a unique name, below one that every user may enter."""
+    def __init__(self, folder: Path, software: Path | None = None) -> None:
+        """folder: with a unique name, below one that every user may enter. software: of another PostgreSQL."""
         self.folder = folder
         self._account = account_for(folder)
-        self._programs = clusters.reachable_software(clusters.find_software(), folder, self._account) / "bin"
+        software = software or clusters.reachable_software(clusters.find_software(), folder, self._account)
+        self._programs = software / "bin"
         self._postmaster: subprocess.Popen[bytes] | None = None
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]

@@ -1,0 +1,1 @@
+"""Column types whose values only PostgreSQL can check."""

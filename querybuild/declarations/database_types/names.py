@@ -1,0 +1,32 @@
+"""Says how a column of a PostgreSQL type is declared. What comes in: a name in pg_type. What goes out: Python."""
+
+from __future__ import annotations
+
+from querybuild.declarations import types
+from querybuild.declarations.database_types.texts import TEXT_TYPES
+from querybuild.declarations.types import ColumnType
+
+_PLAIN = (
+    *(types.BOOL, types.SMALLINT, types.INT, types.BIGINT, types.NUMERIC, types.FLOAT, types.REAL, types.CHAR),
+    *(types.UUID, types.DATE, types.TIME, types.TIMESTAMP, types.TIMESTAMPTZ, types.INTERVAL, types.BYTEA),
+    *(types.JSON, types.JSONB),
+)
+BY_SQL_NAME: dict[str, ColumnType] = {
+    **dict.fromkeys(types.TEXT.sql_names, types.TEXT),
+    **{name: one for one in (*_PLAIN, *TEXT_TYPES) for name in one.sql_names},
+}
+"""Name in pg_type -> the type that a column is usually declared with."""
+
+
+def declared_as(sql_name: str) -> str:
+    """Return how a column is declared. sql_name: as `live_tables.TYPE_NAME` gives it.
+
+    >>> declared_as("int4range"), declared_as("_int4"), declared_as("enum"), declared_as("tid")
+    ('INT4RANGE', 'array(INT)', 'enum(...)', 'OPAQUE')
+    """
+    name = sql_name.removeprefix("_")
+    found = BY_SQL_NAME.get(name)
+    declared = found.name.upper() if found is not None else "enum(...)" if name == "enum" else ""
+    if not declared:
+        return "OPAQUE"
+    return f"array({declared})" if sql_name.startswith("_") else declared

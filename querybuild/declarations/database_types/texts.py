@@ -1,0 +1,175 @@
+"""Defines the column types whose values are PostgreSQL's own texts: `"10.0.0.0/8"`, `"[1,5)"`. PostgreSQL reads and
+writes these texts, so it also finds the invalid ones. A type of an extension is found by the search path, like its
+operators.
+
+It must not know: resources, requests, operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+from pypika.terms import Function, Term
+
+from querybuild.declarations import values
+from querybuild.declarations.terms import cast_from_text
+from querybuild.declarations.types import (
+    BIGINT,
+    DATE,
+    INT,
+    NUMERIC,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    ColumnType,
+    as_text,
+    as_texts,
+)
+from querybuild.declarations.values import ValueFault
+
+
+def _text_type(
+    name: str,
+    example: str,
+    *,
+    prefix: str = "pg_catalog.",
+    has_order: bool = True,
+    is_compared_as_text: bool = False,
+    select: Callable[[Term], Term] = as_text,
+) -> ColumnType:
+    """Return a type whose values are texts. example: a value, for messages. prefix: before the name in a cast; empty
+    for a type of an extension."""
+    return ColumnType(
+        name=name,
+        family=name,
+        sql_names=(name,),
+        from_json=values.str_of,
+        from_text=values.str_of,
+        is_ordered=has_order,
+        has_order=has_order,
+        is_compared_as_text=is_compared_as_text,
+        is_checked_by_database=True,
+        is_of_extension=not prefix,
+        example=example,
+        select=select,
+        select_array=as_texts if select is as_text else None,
+        bound=cast_from_text(prefix + name),
+        sql_type=prefix + name,
+        schema={"type": "string", "examples": [example]},
+        written_schema={"type": "string", "pattern": values.WITHOUT_NUL, "examples": [example]},
+    )
+
+
+def _geometric(name: str, example: str) -> ColumnType:
+    """Return a type without an order. PostgreSQL's `=` compares areas or numbers of points, so texts are compared."""
+    return _text_type(name, example, has_order=False, is_compared_as_text=True)
+
+
+def _address(column: Term) -> Term:
+    """Return `abbrev("t0"."address")`. A cast would write the address 10.0.0.1 as 10.0.0.1/32."""
+    return Function("abbrev", column)
+
+
+INET = _text_type("inet", "10.0.0.1", select=_address)
+CIDR = _text_type("cidr", "10.0.0.0/8")
+MACADDR = _text_type("macaddr", "08:00:2b:01:02:03")
+MACADDR8 = _text_type("macaddr8", "08:00:2b:01:02:03:04:05")
+MONEY = _text_type("money", "$12.50")
+BIT = _text_type("bit", "0101")
+VARBIT = _text_type("varbit", "0101")
+TSVECTOR = replace(_text_type("tsvector", "'fat':2 'rat':3"), is_read_only=True)
+XML = replace(_text_type("xml", "<a>1</a>", has_order=False), has_equality=False)
+
+POINT = _geometric("point", "(1,2)")
+LINE = _geometric("line", "{1,-1,0}")
+LSEG = _geometric("lseg", "[(0,0),(1,1)]")
+BOX = _geometric("box", "(2,2),(0,0)")
+PATH = _geometric("path", "[(0,0),(1,1)]")
+POLYGON = _geometric("polygon", "((0,0),(2,0),(2,2))")
+CIRCLE = _geometric("circle", "<(0,0),1>")
+
+INT4RANGE = _text_type("int4range", "[1,5)")
+INT8RANGE = _text_type("int8range", "[1,5)")
+NUMRANGE = _text_type("numrange", "[1.5,2]")
+TSRANGE = _text_type("tsrange", '["2024-06-01 12:00:00",)')
+TSTZRANGE = _text_type("tstzrange", '["2024-06-01 12:00:00+00",)')
+DATERANGE = _text_type("daterange", "[2024-06-01,2024-07-01)")
+INT4MULTIRANGE = _text_type("int4multirange", "{[1,5),[7,9)}")
+INT8MULTIRANGE = _text_type("int8multirange", "{[1,5),[7,9)}")
+NUMMULTIRANGE = _text_type("nummultirange", "{[1.5,2]}")
+TSMULTIRANGE = _text_type("tsmultirange", '{["2024-06-01 12:00:00",)}')
+TSTZMULTIRANGE = _text_type("tstzmultirange", '{["2024-06-01 12:00:00+00",)}')
+DATEMULTIRANGE = _text_type("datemultirange", "{[2024-06-01,2024-07-01)}")
+
+CITEXT = replace(_text_type("citext", "Anna", prefix=""), is_text=True, is_checked_by_database=False)
+HSTORE = _text_type("hstore", '"a"=>"1"', prefix="", has_order=False)
+LTREE = _text_type("ltree", "top.science", prefix="")
+VECTOR = _text_type("vector", "[1,2,3]", prefix="")
+"""Of the extension pgvector."""
+
+RANGES: dict[ColumnType, ColumnType] = {
+    INT4RANGE: INT,
+    INT8RANGE: BIGINT,
+    NUMRANGE: NUMERIC,
+    TSRANGE: TIMESTAMP,
+    TSTZRANGE: TIMESTAMPTZ,
+    DATERANGE: DATE,
+}
+"""Range -> the type of its bounds."""
+MULTIRANGES: dict[ColumnType, ColumnType] = {
+    INT4MULTIRANGE: INT,
+    INT8MULTIRANGE: BIGINT,
+    NUMMULTIRANGE: NUMERIC,
+    TSMULTIRANGE: TIMESTAMP,
+    TSTZMULTIRANGE: TIMESTAMPTZ,
+    DATEMULTIRANGE: DATE,
+}
+"""Multirange -> the type of its bounds."""
+
+
+def _with_members(column_type: ColumnType, bound: ColumnType) -> ColumnType:
+    """Return the type of what a range or multirange may contain: a range, or one value, which is converted to the range
+    of this value. bound: the type of its bounds."""
+    is_multi = column_type in MULTIRANGES
+
+    def read(value: Any, read_bound: Callable[[Any], Any]) -> str:
+        is_range = isinstance(value, str) and value.lstrip().lower().startswith(("[", "(", "{", "empty"))
+        if is_range:
+            text = values.str_of(value)
+        else:
+            try:
+                text = "[{0},{0}]".format(f'"{read_bound(value)}"')
+            except ValueFault as error:
+                raise ValueFault(f"a {column_type.name}, or {error}") from error
+        return "{" + text + "}" if is_multi and not text.lstrip().startswith("{") else text
+
+    return replace(
+        column_type,
+        from_json=lambda value: read(value, bound.from_json),
+        from_text=lambda text: read(text, bound.from_text),
+    )
+
+
+CONTAINED: dict[ColumnType, ColumnType] = {
+    **{column_type: _with_members(column_type, bound) for column_type, bound in (RANGES | MULTIRANGES).items()},
+    **dict.fromkeys((BOX, PATH, POLYGON, CIRCLE), POINT),
+    HSTORE: HSTORE,
+}
+"""Type -> the type of what its values may contain, with PostgreSQL's `@>`."""
+CONTAINERS: dict[ColumnType, ColumnType] = {
+    **{column_type: column_type for column_type in RANGES | MULTIRANGES},
+    POINT: BOX,
+    **{column_type: column_type for column_type in (BOX, POLYGON, CIRCLE, HSTORE)},
+}
+"""Type -> the type of what its values may be contained in, with PostgreSQL's `<@`."""
+OVERLAPPING = frozenset((*RANGES, *MULTIRANGES, BOX, POLYGON, CIRCLE))
+"""The types that have PostgreSQL's `&&`."""
+
+TEXT_TYPES: tuple[ColumnType, ...] = (
+    *(INET, CIDR, MACADDR, MACADDR8, MONEY, BIT, VARBIT, TSVECTOR, XML),
+    *(POINT, LINE, LSEG, BOX, PATH, POLYGON, CIRCLE),
+    *RANGES,
+    *MULTIRANGES,
+    *(CITEXT, HSTORE, LTREE, VECTOR),
+)

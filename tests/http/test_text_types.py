@@ -1,0 +1,350 @@
+"""Types whose values are PostgreSQL's texts: each is created, read, changed, filtered, sorted and walked with cursors,
+and its invalid texts are refused where they are sent. A row of `CASES` for each type."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import asyncpg
+import msgspec
+import pytest
+
+import waterspout
+from querybuild.declarations.database_types.texts import TEXT_TYPES
+from querybuild.declarations.types import ColumnType
+from tests.conftest import memory, on_server
+from tests.faults.cluster import Cluster
+from tests.http.conftest import Api, Serve
+from tests.http.expected import target
+from waterspout import Attribute, Catalog, Resource, array
+
+
+class Case(msgspec.Struct):
+    """low, high: two values as PostgreSQL writes them, in their order if the type has one. wrong: an invalid text. own:
+    the type's own operators, with a value and the ids that it finds: "1" has `low`, "2" `high`, "3" null. column: the
+    type of the column, if it has a length."""
+
+    low: str
+    high: str
+    wrong: str
+    own: tuple[tuple[str, Any, list[str]], ...] = ()
+    column: str = ""
+
+
+def ranges(low: str, high: str, member: Any, wrong: str) -> Case:
+    """member: a value in `low`, and not in `high`."""
+    own = (
+        ("contains", member, ["1"]),
+        ("contains", low, ["1"]),
+        ("contains", "empty", ["1", "2"]),
+        ("contained_in", low, ["1"]),
+        ("overlaps", low, ["1"]),
+        ("overlaps", high, ["2"]),
+    )
+    return Case(low, high, wrong, own)
+
+
+def multiranges(low: str, high: str, member: Any, wrong: str) -> Case:
+    own = (
+        ("contains", member, ["1"]),
+        ("contains", low[1:-1], ["1"]),
+        ("contains", low, ["1"]),
+        ("contained_in", high, ["2"]),
+        ("overlaps", low, ["1"]),
+    )
+    return Case(low, high, wrong, own)
+
+
+INSTANT = "2024-06-01T12:00:00Z"
+CASES: dict[str, Case] = {
+    "INET": Case(
+        "10.0.0.1",
+        "10.1.0.0/16",
+        "10.0.0.1.1",
+        (
+            ("contained_in", "10.0.0.0/8", ["1", "2"]),
+            ("contains", "10.1.2.3", ["2"]),
+            ("overlaps", "10.1.0.0/24", ["2"]),
+            ("eq", "10.0.0.1/32", ["1"]),
+        ),
+    ),
+    "CIDR": Case("10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/8", (("contains", "10.1.2.3", ["1", "2"]),)),
+    "MACADDR": Case("08:00:2b:01:02:03", "08:00:2b:01:02:04", "08:00", (("eq", "08002B010203", ["1"]),)),
+    "MACADDR8": Case("08:00:2b:01:02:03:04:05", "08:00:2b:01:02:03:04:06", "x"),
+    "MONEY": Case("$12.00", "$100.00", "twelve", (("lt", "$99.99", ["1"]),)),
+    "BIT": Case("0101", "1010", "012", column="bit(4)"),
+    "VARBIT": Case("01", "1010", "21", column="varbit(4)"),
+    "XML": Case("<a>1</a>", "<b/>", "<a>"),
+    "POINT": Case(
+        "(1,2)", "(3,4.5)", "(1,2", (("contained_in", "(2,2),(0,0)", ["1"]), ("eq", "1,2", ["1"]))
+    ),
+    "LINE": Case("{1,2,3}", "{1,-1,0}", "{0,0,0}"),
+    "LSEG": Case("[(0,0),(1,1)]", "[(1,1),(2,2)]", "[(0,0)"),
+    "BOX": Case(
+        "(2,2),(0,0)",
+        "(3,3),(1,1)",
+        "(2,2)",
+        (
+            ("contains", "(0.5,0.5)", ["1"]),
+            ("contained_in", "(3,3),(0,0)", ["1", "2"]),
+            ("overlaps", "(9,9),(2.5,2.5)", ["2"]),
+        ),
+    ),
+    "PATH": Case("((0,0),(1,1))", "[(0,0),(2,2)]", "(0", (("contains", "(1.5,1.5)", ["2"]),)),
+    "POLYGON": Case(
+        "((0,0),(2,0),(2,2))",
+        "((5,5),(6,5),(6,6))",
+        "((0,0)",
+        (
+            ("contains", "(1.5,1)", ["1"]),
+            ("overlaps", "((1,0),(3,0),(3,2))", ["1"]),
+            ("contained_in", "((4,4),(9,4),(9,9))", ["2"]),
+        ),
+    ),
+    "CIRCLE": Case("<(0,0),1>", "<(5,5),1>", "<(0,0),-1>", (("contains", "0.5,0", ["1"]),)),
+    "INT4RANGE": ranges("[1,5)", "[7,9)", 4, "[5,1)"),
+    "INT8RANGE": ranges("[1,5)", "[7,9)", 4, "[1"),
+    "NUMRANGE": ranges("[1,5.5]", "(7,9)", "5.5", "[a,b]"),
+    "TSRANGE": ranges(
+        '["2024-06-01 00:00:00","2024-06-02 00:00:00")', '["2024-07-01 00:00:00",)', INSTANT, "[2024-13-01,)"
+    ),
+    "TSTZRANGE": ranges(
+        '["2024-06-01 00:00:00+00","2024-06-02 00:00:00+00")', '["2024-07-01 00:00:00+00",)', INSTANT, "[x,y)"
+    ),
+    "DATERANGE": ranges("[2024-06-01,2024-06-08)", "[2024-07-01,)", "2024-06-07", "[2024-06-31,)"),
+    "INT4MULTIRANGE": multiranges("{[1,5),[7,9)}", "{[20,30)}", 8, "{[5,1)}"),
+    "INT8MULTIRANGE": multiranges("{[1,5)}", "{[20,30)}", 3, "{1}"),
+    "NUMMULTIRANGE": multiranges("{[1,5.5]}", "{[20,30)}", "5.5", "{[1,a]}"),
+    "TSMULTIRANGE": multiranges(
+        '{["2024-06-01 00:00:00","2024-06-02 00:00:00")}', '{["2024-07-01 00:00:00",)}', INSTANT, "{x}"
+    ),
+    "TSTZMULTIRANGE": multiranges(
+        '{["2024-06-01 00:00:00+00","2024-06-02 00:00:00+00")}', '{["2024-07-01 00:00:00+00",)}', INSTANT, "{"
+    ),
+    "DATEMULTIRANGE": multiranges("{[2024-06-01,2024-06-08)}", "{[2024-07-01,)}", "2024-06-07", "{[2024-06-31,)}"),
+    "CITEXT": Case(
+        "Anna", "bob", "", (("eq", "ANNA", ["1"]), ("like", "NN", ["1"]), ("in", ["anna", "BOB"], ["1", "2"]))
+    ),
+    "HSTORE": Case(
+        '"a"=>"1", "b"=>NULL', '"c"=>"2"', "a=>", (("contains", "a=>1", ["1"]), ("has_key", "c", ["2"]))
+    ),
+    "LTREE": Case(
+        "top.science", "top.science.physics", "top..a",
+        (
+            ("descendant_of", "top.science", ["1", "2"]),
+            ("descendant_of", "top.science.physics", ["2"]),
+            ("ancestor_of", "top.science.physics.optics", ["1", "2"]),
+            ("ancestor_of", "top.science", ["1"]),
+        ),
+    ),
+    "VECTOR": Case("[1,2,3]", "[2,0,0]", "[1,2", column="vector(3)"),
+}  # fmt: skip
+EXTENSIONS = {"CITEXT": "citext", "HSTORE": "hstore", "LTREE": "ltree", "VECTOR": "vector"}
+UNQUOTED = ("BIT", "VARBIT", "XML", "LINE", "NUMRANGE", "TSRANGE", "TSTZRANGE", "DATERANGE", "INT4RANGE", "LTREE")
+UNQUOTED += ("HSTORE", "INT4MULTIRANGE", "NUMMULTIRANGE", "DATEMULTIRANGE")
+"""The cases whose invalid text PostgreSQL does not quote as a whole. Beside values of other such types, nothing says
+which one is invalid."""
+NEEDED = EXTENSIONS | {"XML": "<libxml/>"}
+"""What a type needs that a PostgreSQL may lack."""
+DEBIAN = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+def type_of(name: str) -> ColumnType:
+    found = getattr(waterspout, name)
+    assert isinstance(found, ColumnType)
+    return found
+
+
+@pytest.fixture(scope="module")
+def debian_cluster() -> Iterator[Cluster]:
+    """Yield a PostgreSQL of the system, which has extensions that the embedded one lacks."""
+    if not DEBIAN:
+        pytest.skip("the system has no PostgreSQL of its own")
+    with tempfile.TemporaryDirectory(prefix="waterspout-test-", dir=memory()) as folder:
+        Path(folder).chmod(0o755)
+        cluster = Cluster(Path(folder, "cluster"), DEBIAN[-1].parent.parent)
+        cluster.create()
+        cluster.start()
+        yield cluster
+        cluster.stop()
+
+
+@pytest.fixture(params=["embedded", "system"])
+def typed(request: pytest.FixtureRequest, serve: Serve) -> tuple[Api, list[str]]:
+    """Return a server, and the names of the types of its resource: all of the embedded PostgreSQL, or those that only
+    the system's has."""
+    is_embedded = request.param == "embedded"
+    cluster: Cluster = request.getfixturevalue("shop_cluster" if is_embedded else "debian_cluster")
+    on_server(cluster.url(), "DROP DATABASE IF EXISTS typed WITH (FORCE)", "CREATE DATABASE typed")
+    url = cluster.url("typed")
+    extensions = available(url)
+    names = [name for name in CASES if NEEDED.get(name, "") in extensions]
+    if not is_embedded:
+        names = [name for name in names if name in NEEDED]
+    on_server(
+        url,
+        "CREATE SCHEMA elsewhere; ALTER DATABASE typed SET search_path = public, elsewhere",
+        *[f"CREATE EXTENSION {EXTENSIONS[name]} SCHEMA elsewhere" for name in names if name in EXTENSIONS],
+    )
+    columns = ", ".join(f"{name.lower()} {sql_type(name)}, {name.lower()}s {sql_type(name)}[]" for name in names)
+    on_server(url, f"CREATE TABLE things (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, {columns})")
+    return serve(url, Catalog([resource(names)])), names
+
+
+def available(url: str) -> set[str]:
+    async def run() -> set[str]:
+        connection = await asyncpg.connect(url)
+        try:
+            found = {"", *[row[0] for row in await connection.fetch("SELECT name FROM pg_available_extensions")]}
+            with suppress(asyncpg.FeatureNotSupportedError):
+                found.add(await connection.fetchval("SELECT CAST(xml '<libxml/>' AS text)"))
+            return found
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def sql_type(name: str) -> str:
+    column = CASES[name].column or name.lower()
+    return f"elsewhere.{column}" if name in EXTENSIONS else column
+
+
+def resource(names: list[str]) -> Resource:
+    attributes = [
+        attribute
+        for name in names
+        for attribute in (
+            Attribute(name.lower(), type_of(name), nullable=True),
+            Attribute(f"{name.lower()}s", array(type_of(name)), nullable=True),
+        )
+    ]
+    return Resource("thing", "/things", "things", attributes=tuple(attributes))
+
+
+async def fill(api: Api, names: list[str]) -> None:
+    for number, attributes in enumerate(
+        (
+            {name.lower(): CASES[name].low for name in names}
+            | {f"{name.lower()}s": [CASES[name].low, None, CASES[name].high] for name in names},
+            {name.lower(): CASES[name].high for name in names} | {f"{name.lower()}s": [] for name in names},
+            {},
+        ),
+        1,
+    ):
+        assert await api.create("/things", "thing", attributes) == str(number)
+
+
+async def found(api: Api, name: str, op: str, val: Any) -> list[str]:
+    answer = await api.filter("/things", [{"name": name, "op": op, "val": val}])
+    assert answer.status == 200, (name, op, val, answer.body)
+    return sorted(answer.ids)
+
+
+def test_every_type_has_a_case() -> None:
+    assert {name.upper() for name in map(repr, TEXT_TYPES)} == {*CASES, "TSVECTOR"}
+
+
+async def test_values(typed: tuple[Api, list[str]]) -> None:
+    """What is created is read as it was sent, also in arrays, and can be changed."""
+    api, names = typed
+    await fill(api, names)
+    rows = {row["id"]: row["attributes"] for row in (await api.get("/things")).document["data"]}
+    for name in names:
+        one, case = name.lower(), CASES[name]
+        shown = [(row[one], row[f"{one}s"]) for row in rows.values()]
+        assert shown == [(case.low, [case.low, None, case.high]), (case.high, []), (None, None)], name
+    changed = {name.lower(): CASES[name].high for name in names} | {
+        f"{name.lower()}s": [[CASES[name].high], [CASES[name].low]] for name in names
+    }
+    answer = await api.patch("/things/1", {"data": {"type": "thing", "id": "1", "attributes": changed}})
+    assert (answer.status, answer.document["data"]["attributes"]) == (200, changed)
+    nothing = dict.fromkeys(changed)
+    answer = await api.patch("/things/1", {"data": {"type": "thing", "id": "1", "attributes": nothing}})
+    assert (answer.status, answer.document["data"]["attributes"]) == (200, nothing)
+
+
+async def test_operators(typed: tuple[Api, list[str]]) -> None:
+    api, names = typed
+    await fill(api, names)
+    for name in names:
+        one, case, column_type = name.lower(), CASES[name], type_of(name)
+        expected: list[tuple[str, Any, list[str]]] = [("is_", None, ["3"]), ("isnot", None, ["1", "2"]), *case.own]
+        if column_type.has_equality:
+            expected += [
+                *(("eq", case.low, ["1"]), ("ne", case.low, ["2"]), ("is_", case.low, ["1"])),
+                *(("isnot", case.low, ["2", "3"]), ("in", [case.low, case.high], ["1", "2"])),
+                *(("notin_", [case.low], ["2"]), ("notin_", [], ["1", "2", "3"])),
+            ]
+        if column_type.is_ordered:
+            expected += [
+                *(("lt", case.high, ["1"]), ("le", case.high, ["1", "2"]), ("gt", case.low, ["2"])),
+                *(("ge", case.low, ["1", "2"]), ("between", [case.low, case.low], ["1"])),
+            ]
+        for op, val, ids in expected:
+            assert await found(api, one, op, val) == ids, (name, op, val)
+        if column_type.has_equality:
+            assert await found(api, f"{one}s", "in", case.high) == ["1"], name
+            assert await found(api, f"{one}s", "eq", [case.low, None, case.high]) == ["1"], name
+            assert await found(api, f"{one}s", "ne", []) == ["1"], name
+            answer = await api.get(target("/things", [(f"filter[{one}]", case.low)]))
+            assert (answer.status, answer.ids) == (200, ["1"]), name
+            answer = await api.filter("/things", [{"name": one, "op": "eq", "field": one}])
+            assert (answer.status, answer.ids) == (200, ["1", "2"]), name
+    if "INT4RANGE" in names:
+        assert (await api.get("/things?filter[int4range][contains]=4")).ids == ["1"]
+        assert (await api.get("/things?filter[int4range][contains]=[8,8]")).ids == ["2"]
+
+
+async def test_sorts_and_cursors(typed: tuple[Api, list[str]]) -> None:
+    """Nulls are last in both directions."""
+    api, names = typed
+    await fill(api, names)
+    for name in names:
+        for sort, ids in ((name.lower(), ["1", "2", "3"]), (f"-{name.lower()}", ["2", "1", "3"])):
+            answer = await api.get(f"/things?sort={sort}")
+            if not type_of(name).has_order:
+                assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": "sort"}), name
+                continue
+            assert (answer.status, answer.ids) == (200, ids), sort
+            page = await api.get(f"/things?sort={sort}&page[size]=1&page[after]=")
+            walked = page.ids
+            while "next" in page.document["links"]:
+                page = await api.get(unquote(page.document["links"]["next"]))
+                walked += page.ids
+            assert walked == ids, sort
+
+
+async def test_invalid_values(typed: tuple[Api, list[str]]) -> None:
+    """PostgreSQL refuses them, and the error points at the one, also beside valid values of the other types."""
+    api, names = typed
+    await fill(api, names)
+    valid = {name.lower(): CASES[name].low for name in names}
+    for name in names:
+        if not type_of(name).is_checked_by_database:
+            continue
+        one, wrong = name.lower(), CASES[name].wrong
+        for attributes in ({one: wrong}, {f"{one}s": [wrong]}, {one: 1}, valid | {one: wrong}):
+            answer = await api.post("/things", {"data": {"type": "thing", "attributes": attributes}})
+            (fault,) = answer.errors
+            field = f"{one}s" if f"{one}s" in attributes else one
+            assert answer.status == 422, (name, answer.body)
+            if len(attributes) == 1 or name not in UNQUOTED:
+                assert fault["source"] == {"pointer": f"/data/attributes/{field}"}, (name, fault)
+            else:
+                assert (fault["code"], fault["source"]) == ("body_value_refused", {"pointer": "/data"})
+            assert "CAST" not in fault["detail"]
+        if type_of(name).has_equality:
+            filters = [("filter[id]", "1"), (f"filter[{one}]", wrong), ("filter[id][ne]", "2")]
+            answer = await api.get(target("/things", filters))
+            assert (answer.status, answer.errors[0]["source"]) == (400, {"parameter": f"filter[{one}]"}), name
+            assert (await api.get(target("/things", [(f"filter[{one}s]", wrong)]))).status == 400, name
+        for op, _, _ in CASES[name].own:
+            answer = await api.get(target("/things", [(f"filter[{one}][{op}]", "no [ value"), ("page[size]", "0")]))
+            assert answer.status == (200 if op == "has_key" else 400), (name, op)
