@@ -51,7 +51,7 @@ $(VENV)/.clients: setup.py $(VENV)/.installed
 $(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
 
-test-mutations: install ## removes the rules from one place at a time, and expects the property tests to fail
+test-mutations: install ## removes the rules from one place at a time, and expects tests to fail
 	$(BIN)/python -m tests.property.mutations
 
 soak: install ## ten minutes of load and faults, and the account of every write (MINUTES=10)

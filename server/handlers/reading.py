@@ -66,7 +66,7 @@ class ReadingHandler(PipelineHandler):
         if self.context.access.refused:
             check_action(shape.resource, "read", self.context)
             if shape.relationship is not None:
-                check_action(self.catalog.target(shape.relationship), "read", self.context)
+                check_action(self.engine.catalog.target(shape.relationship), "read", self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id),

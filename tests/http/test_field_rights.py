@@ -6,6 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
@@ -216,6 +217,20 @@ async def test_operations_and_their_answers(api: Api) -> None:
     assert (answer.status, b"staff has no attribute" in answer.body) == (422, True)
     answer = await send(api, "POST", "/operations", operation(salary=5), EVE)
     assert answer.document["atomic:results"][0]["data"]["attributes"]["salary"] == 5
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/staff/1/reports"), ("PATCH", "/staff/2/boss")])
+async def test_a_related_write_has_the_same_fields(start: Start, database_url: str, method: str, path: str) -> None:
+    both_sides = (ToOne("boss", "staff"), ToMany("reports", "staff", foreign_key="boss_id"))
+    declared = msgspec.structs.replace(staff("staff", "twice"), relationships=both_sides)
+    api = await served(start, database_url, declared)
+    data = {"type": "staff", "attributes": {"name": "n", "salary": 5}} | ({"id": "1"} if method == "PATCH" else {})
+    answer = await send(api, method, path, {"data": data}, ANN)
+    [error] = answer.errors
+    assert (answer.status, error["source"]) == (422, {"pointer": "/data/attributes/salary"})
+    assert "has no attribute" in error["detail"]
+    assert await api.sql("SELECT FROM staff WHERE salary = 5") == []
+    assert (await send(api, method, path, {"data": data}, EVE)).status in (200, 201)
 
 
 TEAM_DDL = """

@@ -1,5 +1,5 @@
-"""Removes the rules from one place at a time, and checks that the property tests fail: `make
-test-mutations`. A place is a function that opens rows, or that asks what the principal may do.
+"""Removes the rules from one place at a time, and checks that tests fail: `make test-mutations`. A place is a function
+that opens rows, or that asks what the principal may do.
 
 What comes in: nothing, or names of places. What goes out: a line for each place, and 1 if the tests passed without one.
 """
@@ -19,7 +19,12 @@ import msgspec
 from tests.variables import VARIABLES
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/property/test_rules.py", "tests/property/test_hidden_rows.py", "tests/property/test_written_rules.py")
+TESTS = (
+    "tests/http/test_field_rights.py",
+    "tests/property/test_rules.py",
+    "tests/property/test_hidden_rows.py",
+    "tests/property/test_written_rules.py",
+)
 HARMLESS = {
     # It only locks a row that is checked beside it, as the target of the same assignment.
     "open_rows@changes.py:_locked_owner",
@@ -88,7 +93,7 @@ def _patch(
 
 
 def run(mutation: str, places: str = "") -> int:
-    """Run the property tests with a mutation. Return their exit code."""
+    """Run the tests with a mutation. Return their exit code."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", *TESTS]
     variables = os.environ | {"WATERSPOUT_MUTATION": mutation, "WATERSPOUT_PLACES": places}
     return subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.DEVNULL, check=False).returncode
