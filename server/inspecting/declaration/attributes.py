@@ -14,7 +14,6 @@ from querybuild.declarations.types import CHAR, OPAQUE, ColumnType, enum
 from server.inspecting.catalog.model import INSERT, Column, Table
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
-from server.inspecting.declaration.surface import HAS_FILLED
 from server.inspecting.inspected import Field
 
 LONGEST_EXPRESSION = 200
@@ -29,8 +28,6 @@ def must_be_sent(table: Table, column: Column) -> bool:
 def is_filled(table: Table, column: Column) -> bool:
     """Return whether a BEFORE INSERT trigger seems to set the column: its function assigns it, or has its name as an
     argument, like tsvector_update_trigger."""
-    if not HAS_FILLED and not column_type_of(column.type, column.dimensions).is_read_only:
-        return False
     name = re.escape(column.name)
     assigned = re.compile(rf'\bnew\.(?:{name}|"{name}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{name}\b', re.IGNORECASE)
     return any(
@@ -56,7 +53,7 @@ def attribute_field(table: Table, column: Column, name: str, methods: frozenset[
         arguments["required"] = True
     if not column.is_not_null:
         arguments["nullable"] = True
-    if HAS_FILLED and column.is_not_null and not column.has_default and is_filled(table, column):
+    if column.is_not_null and not column.has_default and is_filled(table, column):
         arguments["filled"] = True
     arguments |= limits | _rights(column, column_type, methods)
     if column.comment:

@@ -15,7 +15,7 @@ from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table
 from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.declaration.surface import HAS_COMPOSITE_KEYS, HAS_UNIQUE
+from server.inspecting.declaration.surface import HAS_COMPOSITE_KEYS
 from server.inspecting.hints import TableHints
 
 _KINDS = {"v": "the view", "m": "the materialized view", "f": "the foreign table"}
@@ -65,7 +65,7 @@ def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
             arguments["types"] = tuple(types)
     else:
         arguments |= {"column": columns[0], "type": types[0]}
-    if HAS_UNIQUE and table.kind in VIEWS and not table.shows_rows_once:
+    if table.kind in VIEWS and not table.shows_rows_once:
         arguments["unique"] = True
     return Id(**arguments)
 

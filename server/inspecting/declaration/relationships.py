@@ -60,28 +60,29 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods, ta
     if all(one.is_not_null for one in columns):
         arguments["nullable"] = False
     open_methods = methods[own.table.oid]
-    if open_methods & {"create", "update"} and not _is_written(columns, own, open_methods, taken):
+    can_create, can_update = _ways(columns, own, taken)
+    if open_methods & {"create", "update"} and not (can_create or "create" not in open_methods):
         arguments["methods"] = READ_ONLY
-        if "create" in open_methods and "nullable" in arguments:
+    elif "update" in open_methods and not can_update:
+        arguments["updatable"] = False
+    if "create" in open_methods and "nullable" in arguments:
+        if "methods" in arguments:
             arguments["required"] = False
-    elif "nullable" in arguments and not any(must_be_sent(own.table, one) for one in columns):
-        arguments["required"] = False
+        elif not any(must_be_sent(own.table, one) for one in columns):
+            is_trigger = not any(one.has_default for one in columns)
+            arguments |= {"filled": True} if is_trigger else {"required": False}
     if column and columns[0].comment:
         arguments["description"] = columns[0].comment
     taken.update(reference.columns)
     return ToOne(name, target.type, **arguments)
 
 
-def _is_written(columns: Iterable[Column], own: Served, methods: frozenset[str], taken: set[str]) -> bool:
-    """Return whether requests may write the columns of a key."""
-    return all(
-        not column.is_fixed
-        and column.name not in own.identity.columns
-        and column.name not in taken
-        and (column.may_insert or "create" not in methods)
-        and (column.may_update or "update" not in methods)
-        for column in columns
+def _ways(columns: Iterable[Column], own: Served, taken: set[str]) -> tuple[bool, bool]:
+    """Return whether a create, and whether an update, may write the columns of a key."""
+    is_free = not any(
+        column.is_fixed or column.name in own.identity.columns or column.name in taken for column in columns
     )
+    return is_free and all(one.may_insert for one in columns), is_free and all(one.may_update for one in columns)
 
 
 def reverse(
