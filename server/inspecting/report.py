@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.catalog import Catalog, CatalogError
 from querybuild.errors import quoted
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import Database, Table
@@ -40,6 +40,8 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
     """
     given, hints = choice or Choice(), load_hints(settings.hints)
     database = await read_database(connection, hints.choice(given.schemas, given.only, given.skip))
+    if not database.tables:
+        raise StartError("no table of the database is chosen: check --schema, --only, --skip and the hints")
     if settings.has_row_security:
         database = _with_privileges(database)
     return declare(await with_view_keys(connection, database), hints)
@@ -64,7 +66,7 @@ async def report_on(connection: Connection, settings: Settings, choice: Choice) 
     found = await inspect_database(connection, settings, choice)
     indexes: tuple[str, ...] = ()
     if found.inspected:
-        suggestions = await index_advisor.suggest(connection, Catalog(found.resources))
+        suggestions = await index_advisor.suggest(connection, _catalog(found))
         indexes = tuple([f"{one.reason}: {one.sql}" for one in suggestions if one.rank == "missing"])
     return Report(python_module(found, name), (*found.remarks, *_indexes(indexes), summary(found, name)))
 
@@ -77,7 +79,7 @@ def summary(found: Inspection, database: str) -> str:
     """Return one line about an inspection."""
     counts = [
         f"{len(found.inspected)} resources of the database {quoted(database)}",
-        f"{found.links} tables that only link others" if found.links else "",
+        f"{found.links} link tables" if found.links else "",
         f"{len(found.not_served)} not served" if found.not_served else "",
         f"{found.left_out} left out" if found.left_out else "",
     ]
@@ -89,4 +91,11 @@ async def inspected_catalog(connection: Connection, settings: Settings) -> tuple
     found = await inspect_database(connection, settings)
     if not found.inspected:
         raise StartError("no table of the database can be served: `waterspout inspect` says why")
-    return Catalog(found.resources), found
+    return _catalog(found), found
+
+
+def _catalog(found: Inspection) -> Catalog:
+    try:
+        return Catalog(found.resources)
+    except CatalogError as error:
+        raise StartError(f"the hints give names that exclude each other:\n{error}") from error

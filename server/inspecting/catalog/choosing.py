@@ -90,9 +90,9 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def matches(patterns: tuple[str, ...], schema: str, name: str) -> bool:
-    """Return whether one of the patterns fits a table.
+    """Return whether one of the patterns fits a table. A pattern with a dot is for the schema and the name.
 
     >>> matches(("sales.*",), "sales", "orders"), matches(("order?",), "sales", "orders")
     (True, True)
     """
-    return any(fnmatchcase(name, pattern) or fnmatchcase(f"{schema}.{name}", pattern) for pattern in patterns)
+    return any(fnmatchcase(f"{schema}.{name}" if "." in pattern else name, pattern) for pattern in patterns)

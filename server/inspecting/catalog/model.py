@@ -37,8 +37,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table or view.
 
     is_generated: GENERATED ALWAYS, so it cannot be written. is_computed: computed by a view. has_default: also an
-    identity and the default of a domain. dimensions: as declared, for an array. origin: for a column of a view, the oid
-    and the number of the column that it shows. denied_sequences: of its default, which the role may not use.
+    identity and the default of a domain. has_default_below: whether the table of a view has a default for it.
+    dimensions: as declared, for an array. origin: for a column of a view, the oid and the number of the column that it
+    shows. denied_sequences: of its default, which the role may not use.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     may_update: bool
     denied_sequences: tuple[str, ...]
     origin: tuple[int, int] | None = None
+    has_default_below: bool = False
 
     @property
     def is_fixed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Finds the keys of views through the tables that they show.
+"""Finds the keys and foreign keys of views through the tables that they show.
 
 A view that shows each row of one table once has that table's key. For other views, such as joins, the rows are looked
 at: the key of one of the tables may be unique in them.
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
-from server.inspecting.catalog.model import VIEWS, Database, Table
+from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table
 from server.schema.live_tables import quote_ident
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -33,20 +33,50 @@ async def with_view_keys(connection: Connection, database: Database) -> Database
 
 
 async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Table]) -> Table:
+    shown = _shown(table, by_oid)
+    table = msgspec.structs.replace(
+        table,
+        columns=tuple([_with_default(table, column, by_oid) for column in table.columns]),
+        foreign_keys=tuple(_foreign_keys(shown, by_oid)),
+    )
     readable = {column.name for column in table.columns if column.may_select}
-    for columns in _candidates(table, by_oid):
+    for columns in _candidates(shown, by_oid):
         if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
             return msgspec.structs.replace(table, shown_key=columns)
     return table
 
 
-def _candidates(table: Table, by_oid: dict[int, Table]) -> Iterator[tuple[str, ...]]:
-    """Yield the columns of the view that show the whole key of a table, in the order of the view's columns."""
-    shown: dict[int, dict[str, str]] = {}
+_Shown = dict[int, dict[str, str]]
+"""By the oid of a table, the column of the view that shows each column."""
+
+
+def _shown(table: Table, by_oid: dict[int, Table]) -> _Shown:
+    shown: _Shown = {}
     for column in table.columns:
         found = _table_column(column.origin, by_oid)
         if found is not None:
             shown.setdefault(found[0].oid, {}).setdefault(found[1], column.name)
+    return shown
+
+
+def _with_default(table: Table, column: Column, by_oid: dict[int, Table]) -> Column:
+    """Return the column of a view that can be written, with whether its table has a default for it."""
+    found = _table_column(column.origin, by_oid) if table.shows_rows_once else None
+    has_default = found is not None and found[0].column(found[1]).has_default
+    return msgspec.structs.replace(column, has_default_below=has_default)
+
+
+def _foreign_keys(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[ForeignKey]:
+    """Yield the foreign keys of one column that the view shows. It may show a table twice, so that several columns need
+    not be of one row."""
+    for oid, columns in shown.items():
+        for key in by_oid[oid].foreign_keys:
+            if len(key.columns) == 1 and key.columns[0] in columns:
+                yield ForeignKey(key.name, (columns[key.columns[0]],), key.target, key.references)
+
+
+def _candidates(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[tuple[str, ...]]:
+    """Yield the columns of the view that show the whole key of a table, in the order of the view's columns."""
     for oid, columns in shown.items():
         key = by_oid[oid].key
         if key and columns.keys() >= set(key):

@@ -26,8 +26,10 @@ def must_be_sent(table: Table, column: Column) -> bool:
 
 
 def is_filled(table: Table, column: Column) -> bool:
-    """Return whether a BEFORE INSERT trigger seems to set the column: its function assigns it, or has its name as an
-    argument, like tsvector_update_trigger."""
+    """Return whether something besides its own default sets the column: the default of a view's table, or a trigger
+    BEFORE INSERT whose function assigns it, or has its name as the first argument, like tsvector_update_trigger."""
+    if column.has_default_below:
+        return True
     name = re.escape(column.name)
     assigned = re.compile(rf'\bnew\.(?:{name}|"{name}")\s*:?=[^=]|\binto\s+(?:strict\s+)?new\.{name}\b', re.IGNORECASE)
     return any(

@@ -65,7 +65,7 @@ def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
             arguments["types"] = tuple(types)
     else:
         arguments |= {"column": columns[0], "type": types[0]}
-    if table.kind in VIEWS and not table.shows_rows_once:
+    if table.has_children or (table.kind in VIEWS and not table.shows_rows_once):
         arguments["unique"] = True
     return Id(**arguments)
 

@@ -25,11 +25,12 @@ class Names:
     def take(self, what: str, candidates: Sequence[str], *, column: str = "") -> str:
         """Return the first candidate that is free. The name of the hints, by column or by the name without hints, comes
         before all. what: the field in words, for a message."""
-        for known in (column, candidates[0]):
+        name = first_free(candidates, self.taken)
+        for known in (column, name):
             if known and known in self.hints.names:
                 self.used_hints.add(known)
+                self.taken.add(name)
                 return self.hints.names[known]
-        name = first_free(candidates, self.taken)
         if name != candidates[0]:
             wanted = candidates[0]
             reason = "the name is reserved" if wanted in RESERVED_FIELDS else "another field has this name"

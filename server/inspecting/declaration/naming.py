@@ -102,8 +102,8 @@ def ascii_of(name: str) -> str:
 
 def constant_of(name: str, taken: Iterable[str]) -> str:
     """Return the name of a Python constant. taken: names that it must not have."""
-    text = re.sub(r"\W", "_", ascii_of(name)).upper()
-    text = f"R_{text}" if not text[:1].isalpha() else text
+    text = re.sub(r"\W", "_", name).upper()
+    text = text if text.isidentifier() else f"R_{text}"
     while text in taken or keyword.iskeyword(text):
         text += "_RESOURCE" if not text.endswith("_RESOURCE") else "_"
     return text

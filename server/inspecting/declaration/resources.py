@@ -13,7 +13,7 @@ import msgspec
 
 from querybuild.declarations.resource import RESOURCE_METHODS, Attribute, Resource
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, Database, Table
+from server.inspecting.catalog.model import DELETE, INSERT, UPDATE, VIEWS, Database, Table
 from server.inspecting.declaration.attributes import attribute_field, is_filled, must_be_sent, one_line
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity, identity_of
@@ -123,7 +123,9 @@ def _known(tables: Mapping[int, Table], served: Mapping[int, Served], links: lis
     by_target: defaultdict[int, list[Reference]] = defaultdict(list)
     for found in references.values():
         for one in found:
-            by_target[one.target.table.oid].append(one)
+            # Related resources need an index over the key, which a view has only by chance.
+            if one.source.kind not in VIEWS:
+                by_target[one.target.table.oid].append(one)
     methods = {oid: _methods(one)[0] for oid, one in served.items()}
     names = {oid: table.full_name for oid, table in tables.items()}
     return _Known(served, names, references, by_target, links, methods, hints)
@@ -214,9 +216,9 @@ def _table_notes(table: Table) -> list[str]:
         if trigger.is_before and trigger.events & DELETE and not trigger.is_instead
     ]
     if table.is_guarded:
-        notes.append("Row-level security is on: requests see what the role of the server may see, see row_security")
+        notes.append("Row-level security is on: see the setting row_security")
     if table.has_children:
-        notes.append("Other tables inherit from it, and their rows are shown here: no index keeps the id unique")
+        notes.append("It shows the rows of the tables that inherit from it, too")
     return notes
 
 

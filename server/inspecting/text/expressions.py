@@ -46,7 +46,7 @@ def literal(text: str) -> str:
     >>> print(literal("it's"), literal('a "b"'))
     "it's" 'a "b"'
     """
-    quote = "'" if '"' in text and "'" not in text else '"'
+    quote = "'" if text.count('"') > text.count("'") else '"'
     escaped = "".join(f"\\{one}" if one == quote else "'" if one == "'" else repr(one)[1:-1] for one in text)
     return f"{quote}{escaped}{quote}"
 

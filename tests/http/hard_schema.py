@@ -1,0 +1,283 @@
+"""Resources of the database hard, as `waterspout inspect` declares them."""
+
+from datetime import date
+from decimal import Decimal
+
+from waterspout import (
+    CHAR,
+    DATE,
+    INT,
+    JSONB,
+    NUMERIC,
+    TEXT,
+    UUID,
+    Attribute,
+    Id,
+    Link,
+    Resource,
+    ToMany,
+    ToOne,
+    array,
+    enum,
+)
+
+CATEGORY = Resource(
+    "category",
+    "/categories",
+    "categories",
+    id=Id("category_id", INT),
+    relationships=(
+        ToOne("parent", "category"),
+        ToOne("boss", "person", column="boss"),
+        ToMany("children", "category", foreign_key="parent_id"),
+        ToMany("interests", "interest", foreign_key="category_id"),
+        ToMany(
+            "people",
+            "person",
+            through=Link("interests", "category_id", "person_id"),
+            methods=frozenset({"read"}),
+        ),
+    ),
+)
+
+# It shows the rows of the tables that inherit from it, too
+CITY = Resource(
+    "city",
+    "/cities",
+    "cities",
+    id=Id("id", INT, unique=True),
+    relationships=(
+        ToOne("mayor", "person", column="mayor"),
+        ToMany("people_by_home", "person", foreign_key="home_id"),
+        ToMany("people_by_work", "person", foreign_key="work_id"),
+    ),
+)
+
+# The trigger keep runs before a DELETE: if it keeps the row, declare soft_delete=True
+# Row-level security is on: see the setting row_security
+DOCUMENT = Resource(
+    "document",
+    "/documents",
+    "documents",
+    id=Id("id", INT),
+    attributes=(
+        Attribute("slug", TEXT, filled=True),
+        Attribute("title", TEXT, required=True),
+    ),
+)
+
+EVENT = Resource(
+    "event",
+    "/events",
+    "events",
+    id=Id("id", INT),
+    client_ids=True,
+    attributes=(Attribute("kind", TEXT),),
+)
+
+GROWN_PERSON = Resource(
+    "grown_person",
+    "/grown_people",
+    "grown_people",
+    id=Id("number", INT),
+    attributes=(Attribute("name", TEXT, nullable=True),),
+)
+
+HOME_TOWN = Resource(
+    "home_town",
+    "/home_towns",
+    "home_towns",
+    id=Id("id", INT, unique=True),
+    attributes=(
+        Attribute("name", TEXT, nullable=True),
+        Attribute("city", INT, nullable=True),
+    ),
+    methods=frozenset({"list", "detail"}),
+)
+
+INTEREST = Resource(
+    "interest",
+    "/interests",
+    "interests",
+    id=Id("id", INT),
+    attributes=(Attribute("since", DATE, required=True),),
+    relationships=(
+        ToOne("person", "person", nullable=False),
+        ToOne("category", "category", nullable=False),
+    ),
+)
+
+ORDER = Resource(
+    "order",
+    "/orders",
+    "orders",
+    description='What somebody "ordered",\nand when.',
+    attributes=(
+        Attribute("select", TEXT, nullable=True),
+        Attribute("class", TEXT, nullable=True),
+        Attribute("order_type", TEXT, column="type", nullable=True),
+        Attribute("order_links", JSONB, column="links", nullable=True),
+        Attribute("a_b", TEXT, column="a.b", nullable=True),
+        Attribute("order_a_b", TEXT, column="a b", nullable=True),
+        Attribute("order_a_b_2", TEXT, column="A_B", nullable=True),
+        Attribute("it_s", TEXT, column="it's", nullable=True),
+        Attribute("say_hi", TEXT, column='say "hi"', nullable=True),
+        Attribute("back_slash", TEXT, column="back\\slash", nullable=True),
+        Attribute("größe", INT, nullable=True),
+        Attribute("column_13", TEXT, column="🙂", nullable=True),
+        Attribute("column_14", TEXT, column="_", nullable=True),
+    ),
+)
+
+ORDER_STATUS = Resource(
+    "order_status",
+    "/order_statuses",
+    "OrderStatuses",
+    schema="Sales Dept",
+    id=Id("ID", INT),
+    attributes=(Attribute("name", TEXT, column="Name", required=True, max_length=20),),
+    relationships=(
+        ToMany("sales_dept_orders", "sales_dept_order", foreign_key="Status ID"),
+    ),
+)
+
+PERSON = Resource(
+    "person",
+    "/people",
+    "people",
+    id=Id("id", INT),
+    attributes=(Attribute("name", TEXT, required=True),),
+    relationships=(
+        ToOne("home", "city"),
+        ToOne("work", "city"),
+        ToMany("categories", "category", foreign_key="boss"),
+        ToMany(
+            "categories_through_interests",
+            "category",
+            through=Link("interests", "person_id", "category_id"),
+            methods=frozenset({"read"}),
+        ),
+        ToMany("cities", "city", foreign_key="mayor"),
+        ToMany("from_people", "person", through=Link("friends", "to_id", "from_id")),
+        ToMany("interests", "interest", foreign_key="person_id"),
+        ToOne(
+            "profile",
+            "profile",
+            foreign_key="person_id",
+            methods=frozenset({"read"}),
+        ),
+        ToMany("to_people", "person", through=Link("friends", "from_id", "to_id")),
+    ),
+)
+
+PROFILE = Resource(
+    "profile",
+    "/profiles",
+    "profiles",
+    id=Id("person_id", INT),
+    client_ids=True,
+    attributes=(Attribute("motto", TEXT, nullable=True),),
+    relationships=(
+        ToOne(
+            "person",
+            "person",
+            nullable=False,
+            required=False,
+            methods=frozenset({"read"}),
+        ),
+    ),
+)
+
+SALES_DEPT_ORDER = Resource(
+    "sales_dept_order",
+    "/sales_dept_orders",
+    "orders",
+    schema="Sales Dept",
+    id=Id("id", UUID),
+    attributes=(
+        # CHECK (("Unit Price ($)" >= 0.5) AND ("Unit Price ($)" < (1000)::numeric))
+        Attribute(
+            "unit_price",
+            NUMERIC,
+            column="Unit Price ($)",
+            nullable=True,
+            minimum=Decimal("0.5"),
+        ),
+    ),
+    relationships=(
+        ToOne("status", "order_status", column="Status ID", nullable=False),
+    ),
+)
+
+# CHECK (first < last)
+SAMPLE = Resource(
+    "sample",
+    "/samples",
+    "samples",
+    id=Id("sample_id", INT),
+    attributes=(
+        Attribute("a_mood", enum("happy", "so so", 'it\'s "bad"'), required=True),
+        Attribute("moods", array(enum("happy", "so so", 'it\'s "bad"')), nullable=True),
+        Attribute("of_day", enum("happy", "so so", 'it\'s "bad"')),
+        Attribute("share", INT, nullable=True, minimum=0, maximum=100),
+        Attribute("size", CHAR, nullable=True, max_length=1, pattern="S|M"),
+        Attribute("colour", enum("red", "green"), required=True),
+        Attribute("born", DATE, nullable=True, minimum=date(1900, 1, 1)),
+        Attribute("code", TEXT, required=True, min_length=2, max_length=8),
+        # CHECK ((odd % 2) = 1)
+        Attribute("odd", INT, nullable=True),
+        Attribute("total", INT, nullable=True, creatable=False, updatable=False),
+        Attribute("tags", array(TEXT)),
+        Attribute("first", INT, nullable=True),
+        Attribute("last", INT, nullable=True),
+    ),
+)
+
+日本 = Resource(
+    "日本",
+    "/u65e5u672c",
+    "日本",
+    id=Id("code", TEXT),
+    client_ids=True,
+    attributes=(
+        Attribute("日本_id", INT, column="id", required=True),
+        Attribute(
+            "first_name",
+            TEXT,
+            column="FirstName",
+            description=(
+                "The name that friends use: a long comment is broken into several "
+                "lines, between two words."
+            ),
+        ),
+    ),
+)
+
+RESOURCES = [
+    CATEGORY,
+    CITY,
+    DOCUMENT,
+    EVENT,
+    GROWN_PERSON,
+    HOME_TOWN,
+    INTEREST,
+    ORDER,
+    ORDER_STATUS,
+    PERSON,
+    PROFILE,
+    SALES_DEPT_ORDER,
+    SAMPLE,
+    日本,
+]
+
+# Not served:
+#
+# grand_cities: it inherits from another table, which shows its rows
+#
+# names: no column of the view is known to be a key: name one in the hints,
+# [tables.names] id = "name"
+#
+# no_column: it has no columns
+#
+# no_key: it has no key: add a primary key, or a unique index over columns that are NOT
+# NULL

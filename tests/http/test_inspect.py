@@ -1,0 +1,196 @@
+"""`waterspout inspect` and `serve --inspect`, over a database that is hard to declare (`hard_schema.sql`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Id, Resource
+from server.__main__ import main
+from server.inspecting.catalog.choosing import Choice
+from server.inspecting.report import inspect_database
+from server.schema.live_tables import quote_ident
+from server.settings import Settings, StartError
+from server.startup.declarations import load_declarations
+from server.startup.start import declarations
+from tests.conftest import on_server, with_database
+from tests.faults.cluster import Cluster
+from tests.http.conftest import Start
+
+HERE = Path(__file__).parent
+NAME = f"waterspout_hard_{os.getpid()}"
+
+REMARKS = """\
+Sales Dept.orders: its type is “sales_dept_order”: several tables are called “order”
+orders: the column “type” is called “order_type”: the name is reserved
+orders: the column “links” is called “order_links”: the name is reserved
+orders: the column “a b” is called “order_a_b”: another field has this name
+orders: the column “A_B” is called “order_a_b_2”: another field has this name
+orders: the column “🙂” is called “column_13”: it has no letter and no digit
+orders: the column “_” is called “column_14”: it has no letter and no digit
+people: the relationship through interests is called “categories_through_interests”: another field has this name
+日本: the column “id” is called “日本_id”: the name is reserved
+14 resources of the database “hard”; 1 link tables; 4 not served; 2 left out
+"""
+
+
+@pytest.fixture(scope="module")
+def hard_url(postgres_url: str) -> Iterator[str]:
+    """Yield the URL of a database with the tables and rows of `hard_schema.sql`."""
+    url = with_database(postgres_url, NAME)
+    on_server(postgres_url, f"DROP DATABASE IF EXISTS {NAME}", f"CREATE DATABASE {NAME}")
+    on_server(url, (HERE / "hard_schema.sql").read_text(encoding="utf-8"))
+    yield url
+    on_server(postgres_url, f"DROP DATABASE {NAME} WITH (FORCE)")
+
+
+def inspect(url: str, *arguments: str) -> tuple[int, str, str]:
+    """Return the exit code of the command, the module that it writes, and its remarks."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, pytest.raises(SystemExit) as end:
+        main(("inspect", "--database-url", url, *arguments), prog_name="waterspout")
+    assert isinstance(end.value.code, int)
+    return end.value.code, out.getvalue().replace(NAME, "hard"), err.getvalue().replace(NAME, "hard")
+
+
+def test_the_module_that_it_writes(hard_url: str) -> None:
+    assert inspect(hard_url) == (0, (HERE / "hard_schema.py").read_text(encoding="utf-8"), REMARKS)
+
+
+def from_file(url: str) -> Catalog:
+    return load_declarations(str(HERE / "hard_schema.py")).catalog
+
+
+def from_tables(url: str) -> Catalog:
+    return declarations(Settings(database_url=url, inspect=True)).catalog
+
+
+def key_of(one: Id) -> str:
+    return quote_ident(one.column)
+
+
+async def ids_of(url: str, resource: Resource) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        table = f"{quote_ident(resource.schema or 'public')}.{quote_ident(resource.table)}"
+        key = key_of(resource.id)
+        return [row[0] for row in await connection.fetch(f"SELECT {key}::text FROM {table} ORDER BY {key}")]
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(params=[from_file, from_tables])
+def catalog(request: pytest.FixtureRequest, hard_url: str) -> Catalog:
+    made: Callable[[str], Catalog] = request.param
+    return made(hard_url)
+
+
+async def test_every_resource_is_listed_with_everything_it_refers_to(
+    start: Start, hard_url: str, catalog: Catalog
+) -> None:
+    api = await start(hard_url, catalog)
+    for resource in catalog:
+        include = quote(",".join(one.name for one in resource.relationships))
+        answer = await api.get(f"{quote(resource.path)}?page[size]=0&include={include}")
+        assert answer.status == 200, (resource.type, answer.body)
+        assert answer.ids == await ids_of(hard_url, resource)
+        names = {one.name for one in (*resource.attributes, *resource.relationships)}
+        for one in answer.document["data"]:
+            assert {*one.get("attributes", {}), *one.get("relationships", {})} == names
+
+
+def test_choices(hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_text(
+        'schemas = ["public"]\nskip = ["sam*"]\n[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
+        'names = { people = "count" }\n[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
+    )
+    code, text, remarks = inspect(hard_url, "--only", "p*", "--only", "names", "--skip", "prof*", "--hints", str(hints))
+    assert code == 0
+    assert '    "first_name",\n    "/who",\n    "names",\n    id=Id("name", TEXT, unique=True),\n' in text
+    assert 'Attribute("count", BIGINT, column="people", nullable=True)' in text
+    assert text.endswith("RESOURCES = [\n    FIRST_NAME,\n    PERSON,\n]\n")
+    assert remarks.splitlines() == [
+        "the hints name the table “persons”, which is not inspected.",
+        "people: the hint about “boss” fits no column and no field",
+        "people: the hint about “categories” fits no column and no field",
+        "2 resources of the database “hard”; 17 left out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"resources": "x"}, "inspect declares the resources itself: leave out --inspect or --resources"),
+        ({"database_url": None}, "inspect is for a database with tables: say where it is with --database-url"),
+        (
+            {"migrate": True},
+            "inspect reads the tables before the start: run `waterspout migrate up`, and leave out --migrate",
+        ),
+        ({"hints": Path("/no/hints")}, "the hints /no/hints cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_inspected(hard_url: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(StartError) as raised:
+        declarations(Settings(**({"database_url": hard_url, "inspect": True} | settings)))
+    assert str(raised.value) == message
+
+
+def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
+    on_server(
+        shop_cluster.url(),
+        "CREATE DATABASE granted",
+        "CREATE ROLE clerk LOGIN PASSWORD 'clerk'",
+    )
+    on_server(
+        shop_cluster.url("granted"),
+        "CREATE TABLE readable (id int PRIMARY KEY, name text NOT NULL)",
+        "CREATE TABLE partly (id serial PRIMARY KEY, shown text, hidden text, fixed text, "
+        "readable_id int REFERENCES readable)",
+        "CREATE TABLE closed (id int PRIMARY KEY)",
+        "CREATE TABLE keyed (id serial PRIMARY KEY, name text)",
+        "GRANT SELECT ON readable TO clerk",
+        "GRANT SELECT (id, shown, fixed, readable_id), INSERT (shown, fixed), UPDATE (shown) ON partly TO clerk",
+        "GRANT DELETE ON partly TO clerk",
+        "GRANT USAGE ON SEQUENCE partly_id_seq TO clerk",
+        "GRANT ALL ON keyed TO clerk",
+    )
+
+    async def work() -> Any:
+        connection = await asyncpg.connect(shop_cluster.url("granted"))
+        try:
+            await connection.execute("SET ROLE clerk")
+            return await inspect_database(connection, Settings(), Choice())
+        finally:
+            await connection.close()
+
+    found = asyncio.run(work())
+    assert {one.type: sorted(one.methods) for one in found.resources} == {
+        "keyed": ["delete", "detail", "list", "update"],
+        "partly": ["create", "delete", "detail", "list", "update"],
+        "readable": ["detail", "list"],
+    }
+    [partly] = [one for one in found.resources if one.type == "partly"]
+    assert [(one.name, one.creatable, one.updatable) for one in partly.attributes] == [
+        ("shown", True, True),
+        ("fixed", True, False),
+    ]
+    assert [(one.name, sorted(one.methods)) for one in partly.relationships] == [("readable", ["read"])]
+    notes = {one.resource.type: (*one.notes, *one.unstated) for one in found.inspected}
+    assert notes == {
+        "keyed": ("It cannot be created: the role may not use the sequence keyed_id_seq: GRANT USAGE on it",),
+        "partly": ("the role may not read “hidden”",),
+        "readable": (),
+    }
+    assert [(one.full_name, one.reason) for one in found.not_served] == [
+        ("closed", "the role may not read its key: GRANT SELECT (“id”)"),
+    ]

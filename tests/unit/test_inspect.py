@@ -1,0 +1,141 @@
+"""The names, limits and texts that `waterspout inspect` makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, TEXT, ColumnType
+from server.inspecting.catalog.view_columns import origins_of
+from server.inspecting.declaration.conditions import Stated, stated
+from server.inspecting.declaration.naming import constant_of, path_of, plural, singular, snake_case
+from server.inspecting.text.expressions import literal
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        *(("inventory", "inventories"), ("status", "statuses"), ("address", "addresses"), ("category", "categories")),
+        *(("person", "people"), ("child", "children"), ("bus", "buses"), ("alias", "aliases"), ("hero", "heroes")),
+        *(("analysis", "analyses"), ("basis", "bases"), ("criterion", "criteria"), ("index", "indices")),
+        *(("cache", "caches"), ("hierarchy", "hierarchies"), ("lens", "lenses"), ("schema", "schemas")),
+        *(("campus", "campuses"), ("bonus", "bonuses"), ("virus", "viri"), ("wife", "wives"), ("box", "boxes")),
+        *(("series", "series"), ("species", "species"), ("news", "news"), ("data", "data"), ("metadata", "metadata")),
+        *(("staff", "staff"), ("sms", "sms"), ("equipment", "equipment"), ("media", "media"), ("sheep", "sheep")),
+        *(("order_detail", "order_details"), ("film_category", "film_categories"), ("day", "days"), ("at", "at")),
+    ],
+)
+def test_singular_and_plural(one: str, many: str) -> None:
+    assert (singular(one), plural(one), singular(many), plural(many)) == (one, many, one, many)
+
+
+@pytest.mark.parametrize(
+    ("name", "member", "path"),
+    [
+        ("order_id", "order_id", "/order_id"),
+        ("a__b-c", "a__b-c", "/a__b-c"),
+        ("OrderDetails", "order_details", "/order_details"),
+        ("HTTPServer", "http_server", "/http_server"),
+        ("ADDRESS2", "address2", "/address2"),
+        ("Unit Price ($)", "unit_price", "/unit_price"),
+        ("a.b", "a_b", "/a_b"),
+        ("_x_", "x", "/x"),
+        ('say "hi"\\', "say_hi", "/say_hi"),
+        ("Größe", "größe", "/grosse"),
+        ("日本", "日本", "/u65e5u672c"),
+        ("operations", "operations", "/operations_"),
+        ("🙂", "", "/"),
+    ],
+)
+def test_names(name: str, member: str, path: str) -> None:
+    assert (snake_case(name), path_of(snake_case(name))) == (member, path)
+
+
+@pytest.mark.parametrize(
+    ("type_name", "constant"),
+    [("order_detail", "ORDER_DETAIL"), ("text", "TEXT_RESOURCE"), ("3d-shape", "R_3D_SHAPE"), ("straße", "STRASSE")],
+)
+def test_constants(type_name: str, constant: str) -> None:
+    assert constant_of(type_name, {"TEXT"}) == constant
+
+
+@pytest.mark.parametrize(
+    ("expression", "column_type", "expected"),
+    [
+        ("(x > 0)", INT, {"minimum": 1}),
+        ("((x >= 0) AND (x < 150))", INT, {"minimum": 0, "maximum": 149}),
+        ("(0 <= x)", INT, {"minimum": 0}),
+        ("((x >= '-5'::integer) AND (x <= 5))", INT, {"minimum": -5, "maximum": 5}),
+        ("(x >= 0.50)", NUMERIC, {"minimum": Decimal("0.50")}),
+        ("(x >= (0)::numeric)", NUMERIC, {"minimum": 0}),
+        ("(x > (0)::numeric)", NUMERIC, None),
+        ("(x >= '1996-07-01'::date)", DATE, {"minimum": date(1996, 7, 1)}),
+        ("((x >= '1930-01-01'::date) AND (x <= (now() - '18 years'::interval)))", DATE, {"minimum": date(1930, 1, 1)}),
+        (
+            "((x)::text = ANY ((ARRAY['a'::character varying, 'it''s'::character varying])::text[]))",
+            TEXT,
+            ("a", "it's"),
+        ),
+        ("(x = ANY (ARRAY['S'::bpchar, 'M'::bpchar]))", CHAR, ("S", "M")),
+        ("(VALUE = ANY (ARRAY['a'::text, 'b, (c)'::text]))", TEXT, ("a", "b, (c)")),
+        ("(upper((x)::text) = ANY (ARRAY['M'::text, 'F'::text]))", TEXT, None),
+        ("(x = 'only'::text)", TEXT, ("only",)),
+        ("((length(x) >= 2) AND (char_length(x) < 9))", TEXT, {"min_length": 2, "max_length": 8}),
+        ("(length(TRIM(BOTH FROM x)) > 0)", TEXT, None),
+        ("((x > 0) OR (x IS NULL))", INT, None),
+        ("((x > 0) = true)", INT, None),
+        ("(x <> 0)", INT, None),
+        ("(x > y)", INT, None),
+        ("(x ~ '^[A-Z]+ AND $'::text)", TEXT, None),
+    ],
+)
+def test_conditions(expression: str, column_type: ColumnType, expected: Any) -> None:
+    """A dict: these limits. A tuple: these texts. None: a comment."""
+    found = stated(expression, "x", column_type)
+    limits = {
+        name: value for name, value in msgspec.structs.asdict(found).items() if value not in (None, (), True, False)
+    }
+    if isinstance(expected, dict):
+        assert limits == expected
+        assert found.is_whole == ("now()" not in expression)
+    else:
+        assert found == (Stated(is_whole=False) if expected is None else Stated(choices=expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a", '"a"'),
+        ("it's", '"it\'s"'),
+        ('"a"', "'\"a\"'"),
+        ('it\'s "a"', "'it\\'s \"a\"'"),
+        ("'\"", '"\'\\""'),
+        ("\\\n\0é\u200b", '"\\\\\\n\\x00é\\u200b"'),
+    ],
+)
+def test_literals(text: str, shown: str) -> None:
+    assert literal(text) == shown
+    assert eval(shown) == text
+
+
+def test_columns_of_a_view() -> None:
+    """Entries of subqueries, hidden entries and expressions are no columns of a table. A name may contain braces."""
+    entry = "{{TARGETENTRY :expr {{VAR :varno 1}} :resno {} :resname {} :resorigtbl {} :resorigcol {} :resjunk {}}}"
+    inner = "{QUERY :targetList (" + entry.format(1, "x", 9, 9, "false") + ") :setOperations <>}"
+    entries = " ".join(
+        entry.format(*one)
+        for one in ((1, "a\\}", 16384, 2, "false"), (2, "b", 0, 0, "false"), (3, "c", 16384, 3, "true"))
+    )
+    rule = f"({{QUERY :rtable ({{RANGETBLENTRY :subquery {inner}}}) :targetList ({entries}) :setOperations <>}})"
+    assert origins_of(rule) == {1: (16384, 2)}
+    assert origins_of(rule.removesuffix("<>})") + "{SETOPERATIONSTMT :op 0}})") == {}
+
+
+def test_a_server_that_does_not_inspect_loads_nothing_for_it() -> None:
+    code = "import server.startup.start, server.commands, sys; print([m for m in sys.modules if 'inspecting' in m or m == 'pluralizer'])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
