@@ -109,7 +109,7 @@ def shop(shared_cluster: Cluster) -> Iterator[Shop]:
     name = f"shop_{next(_numbers)}"
     # PostgreSQL logs 32 values of a sequence in advance. A copied sequence continues with the logged values, so after a
     # crash it would return the same ids again, unless there was a checkpoint.
-    on_server(shared_cluster.url(), f"CREATE DATABASE {name} TEMPLATE shop", "CHECKPOINT")
+    on_server(shared_cluster.url(), f"CREATE DATABASE {name} TEMPLATE shop STRATEGY file_copy", "CHECKPOINT")
     yield Shop(shared_cluster, name)
     on_server(shared_cluster.url(), f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -330,7 +330,7 @@ def shop_url(shop_cluster: Cluster) -> Iterator[str]:
     """Yield the URL of a new database with the tables, policies and rows of `tests/http/supabase.py`, for a
     superuser."""
     name = f"shop_{next(_shops)}"
-    on_server(shop_cluster.url(), f"CREATE DATABASE {name} TEMPLATE template")
+    on_server(shop_cluster.url(), f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
     yield shop_cluster.url(name)
     on_server(shop_cluster.url(), f"DROP DATABASE {name} WITH (FORCE)")
 
