@@ -58,7 +58,6 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
 
     monkeypatch.setattr(HandlerDelegate, "headers_received", headers_received)
     monkeypatch.setattr(Connection, "connection_made", connection_made)
-    gc.collect()
     gc.disable()
     # pytest keeps log records with their tracebacks.
     logging.disable()
@@ -277,10 +276,10 @@ def names(alive: Alive) -> list[str]:
 async def left_by(work: Callable[[], Awaitable[None]], alive: Alive) -> int:
     """Return the bytes that remain after the second request: the first one fills caches and the pool."""
     await work()
-    await until(lambda: names(alive), lambda found: not found, seconds=5)
+    await until(lambda: names(alive), lambda found: not found)
     before = tracemalloc.get_traced_memory()[0]
     await work()
-    await until(lambda: names(alive), lambda found: not found, seconds=5)
+    await until(lambda: names(alive), lambda found: not found)
     return tracemalloc.get_traced_memory()[0] - before
 
 
@@ -303,11 +302,11 @@ async def test_a_kept_connection(start: Start, database_url: str, alive: Alive) 
     api = await served(start, database_url)
     async with connected(api.port) as wire:
         await exchange(KEPT, wire)
-        await until(lambda: names(alive), lambda found: found == ["Connection"], seconds=5)
+        await until(lambda: names(alive), lambda found: found == ["Connection"])
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(3):
             await exchange(KEPT, wire)
-        await until(lambda: names(alive), lambda found: found == ["Connection"], seconds=5)
+        await until(lambda: names(alive), lambda found: found == ["Connection"])
         assert tracemalloc.get_traced_memory()[0] - before < LEFT_BYTES
 
 
