@@ -15,8 +15,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 _ROWS = (tuple, list, set, frozenset)
 _SETS = (set, frozenset)
 
-_type_hints = cache(get_type_hints)
-"""By class: finding them takes longer than checking a declaration."""
+
+@cache
+def _type_hints(declared: type[Any]) -> dict[str, Any]:
+    """Return the types of the fields of a class. Finding them takes longer than checking a declaration."""
+    return get_type_hints(declared)
 
 
 def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[str]:
@@ -25,7 +28,8 @@ def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[s
     >>> list(wrong_types(Attribute("name", TEXT, max_length="5")))
     ['`max_length` must be int or None, not str']
     """
-    for name, type_hint in _type_hints(type(declaration)).items():
+    declared: type[Any] = type(declaration)
+    for name, type_hint in _type_hints(declared).items():
         value = getattr(declaration, name)
         if name not in but and not _has_type(value, type_hint):
             yield f"`{name}` must be {_shown(type_hint)}, not {_shown_value(value)}"

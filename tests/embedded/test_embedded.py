@@ -259,7 +259,7 @@ def test_stop_in_a_forked_worker_does_nothing(place: Path, data_dir: Path) -> No
     with served("stopped_in_worker", place / ("d" * 100)) as process:
         dsn = line(process)
         assert query(dsn, "SELECT note FROM kept") == [("before",)]
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     (place / ("d" * 100)).rename(data_dir)
 
 
@@ -349,7 +349,7 @@ def test_folder_in_use(data_dir: Path) -> None:
             "another folder with --data-dir, or give --database-url"
         )
         assert query(dsn, "SELECT note FROM kept") == [("before",)]
-        assert process.communicate(timeout=10) == ("", None)
+        assert process.communicate(timeout=60) == ("", None)
     with start(data_dir, say=silent), pytest.raises(FolderInUse):
         start(data_dir, say=silent)
 
@@ -501,7 +501,7 @@ def test_an_ordinary_user(place: Path) -> None:
         dsn = line(process)
         with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError, match="Peer authentication failed"):
             query(dsn, "SELECT 1")
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 @as_root

@@ -17,7 +17,7 @@ from server.embedded import cluster as clusters
 from server.embedded.folder import account_for, make_private
 from tests.waiting import wait_until
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",

@@ -16,7 +16,7 @@ from tests.first_rows import set_first_rows
 from tests.http.conftest import Api
 from tests.waiting import until
 
-SECONDS = 20.0
+SECONDS = 60.0
 """The limit for any wait. A test that reaches it fails."""
 
 MANY_ROWS = """

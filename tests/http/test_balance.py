@@ -98,7 +98,7 @@ async def test_a_worker_that_accepts_nothing_does_not_delay_the_others() -> None
 async def test_a_stop_accepts_the_connections_in_the_backlog() -> None:
     """Otherwise the system would reset them, and their requests would be lost."""
     async with workers(1) as ([server], _, port):
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             server.stop()
             server.end_after_answers()

@@ -218,7 +218,7 @@ def test_the_plain_floor_logs_each_request(bench_url: str) -> None:
             assert answer.status == 200
             assert "Etag" not in answer.headers
         process.terminate()
-        _, logged = process.communicate(timeout=30)
+        _, logged = process.communicate(timeout=60)
     assert [line for line in logged.splitlines() if "200 GET /users/4711" in line]
 
 

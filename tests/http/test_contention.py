@@ -14,7 +14,7 @@ from tests.http.people import create_household, document, linked, of
 from tests.waiting import until
 
 BUSY = error(503, "busy", "Busy", "Other writes were in the way; try again.")
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 async def until_deadlocks(watcher: Any, count: int) -> None:

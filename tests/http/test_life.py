@@ -205,7 +205,7 @@ def test_the_last_response_of_a_connection_says_close(database_url: str) -> None
             assert (response.status, response.getheader("Connection")) == (200, "close")
             assert response.read()
         # There is no client left to wait for.
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         assert process.returncode == 0
 
 

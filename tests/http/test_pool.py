@@ -445,7 +445,7 @@ async def test_a_spare_connection_that_is_given_back_goes_to_the_next_client(dat
         else:
             pool._kept = 0 if how == "kept" else pools.KEPT_TIMES - 1
             await pool.keep(spare, "b")
-        held.append(await asyncio.wait_for(waiting, 2))
+        held.append(await asyncio.wait_for(waiting, SECONDS))
         assert below.get_size() == 3
         for client, one in zip("aac", held, strict=True):
             await pool.release(one, client)
@@ -461,7 +461,7 @@ async def test_a_spare_connection_that_postgresql_refuses_is_opened_later(
         waiting = asyncio.create_task(pool.acquire(SECONDS, "b"))
         await until(lambda: pool._grows_at > 0)
         below._connect = connect
-        held.append(await asyncio.wait_for(waiting, 2))
+        held.append(await asyncio.wait_for(waiting, SECONDS))
         for client, one in zip("aab", held, strict=True):
             await pool.release(one, client)
 
@@ -475,7 +475,7 @@ async def test_a_client_that_is_crowded_out_while_it_waits_gets_the_spare_connec
         await asyncio.sleep(0)
         # The client a waits first, and borrows.
         await pool.keep(held.pop(), "b")
-        held += await asyncio.wait_for(asyncio.gather(*waiting), 2)
+        held += await asyncio.wait_for(asyncio.gather(*waiting), SECONDS)
         for client, one in zip("aac", held, strict=True):
             await pool.release(one, client)
 

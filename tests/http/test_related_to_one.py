@@ -180,5 +180,5 @@ async def test_an_update_of_attributes_does_not_wait_for_new_references(api: Api
     async with writer(api) as connection, connection.transaction():
         await connection.execute("SELECT FROM users WHERE id = 1 FOR KEY SHARE")
         sent = document("user", {"age": 37}, id="1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert (await api.patch("/posts/1/user", sent)).status == 200

@@ -156,7 +156,7 @@ async def test_the_longest_stop_stays_within_its_limit(database_url: str, monkey
         await holder.execute("BEGIN; LOCK TABLE groups IN ACCESS EXCLUSIVE MODE")
         await work.send(*HEAD, body=GROUP)
         await probe.send_bytes(b"GET /-/live HTTP/1.1\r\n")
-        async with asyncio.timeout(10), raw(database_url) as watcher:
+        async with asyncio.timeout(60), raw(database_url) as watcher:
             while not await watcher.fetchval(WAITING):
                 pass
         began = time.monotonic()

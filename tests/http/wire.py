@@ -12,7 +12,7 @@ from tornado.httputil import HTTPHeaders
 
 from tests.http.conftest import Answer
 
-SECONDS = 10.0
+SECONDS = 60.0
 """The limit for any answer. A test that reaches it fails."""
 
 

@@ -14,7 +14,7 @@ from tests.migrations.test_runner import advisory_locks, record
 BUSY = "CREATE TABLE busy (id int); INSERT INTO busy SELECT generate_series(1, 100)"
 ADD_COLUMN = {"0001_add.sql": "ALTER TABLE busy ADD COLUMN note text"}
 INDEX = "-- waterspout: no-transaction\nCREATE INDEX CONCURRENTLY busy_id_idx ON busy (id)"
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 
 
 class Said(list):

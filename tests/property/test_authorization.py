@@ -39,7 +39,7 @@ def port(
 def status(port: int, *values: bytes) -> int:
     """Return the status of the answer to a request with these headers Authorization."""
     lines = b"".join(b"Authorization: %b\r\n" % value for value in values)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(b"GET /users HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%b\r\n" % lines)
         head = b""
         while chunk := client.recv(65_536):

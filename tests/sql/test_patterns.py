@@ -10,7 +10,10 @@ import pytest
 from querybuild.declarations.patterns import MAX_COST, cost
 
 COMPILED_SECONDS = 1.0
-"""Twenty times what it takes on this machine when nothing else runs."""
+"""Twenty times what it takes when nothing else runs."""
+
+TRIES = 3
+"""Something else may run."""
 
 
 @pytest.mark.parametrize(
@@ -34,10 +37,15 @@ COMPILED_SECONDS = 1.0
 )
 async def test_what_is_let_through_is_compiled_soon(database_url: str, pattern: str) -> None:
     assert cost(pattern) <= MAX_COST
-    connection = await asyncpg.connect(database_url)
-    try:
-        begin = time.monotonic()
-        await connection.fetchval("SELECT 'x' ~ $1", pattern)
-        assert time.monotonic() - begin < COMPILED_SECONDS
-    finally:
-        await connection.close()
+    for _ in range(TRIES):
+        # A new connection has no compiled patterns.
+        connection = await asyncpg.connect(database_url)
+        try:
+            begin = time.monotonic()
+            await connection.fetchval("SELECT 'x' ~ $1", pattern)
+            seconds = time.monotonic() - begin
+        finally:
+            await connection.close()
+        if seconds < COMPILED_SECONDS:
+            return
+    raise AssertionError(f"{pattern} took {seconds:.1f} s")

@@ -16,7 +16,7 @@ from server.postgres.pooler import PooledConnection
 from tests.private_parts import DRIVER, MESSAGE, PARTS, PROTOCOL, STATEMENT, naming
 
 TRANSACTION = "asyncpg.transaction.Transaction"
-MAX_SECONDS = 20.0
+MAX_SECONDS = 60.0
 """How long one check may take. If a part that it waits for is missing, it would never end."""
 
 SLEEP = "SELECT pg_sleep(0.5)"

@@ -648,13 +648,13 @@ def chunk(content: bytes) -> bytes:
 )
 async def test_a_body_of_many_steps_yields_to_other_requests(chunks: bytes, content: bytes) -> None:
     request, connection, transport = asked(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-    begin = time.monotonic()
+    begin = time.process_time()
     connection.data_received(chunks + b"0\r\n\r\n" + GET)
     assert 0 < len(request.body) <= 2 * FED_TIMES + FED_BYTES
     assert transport.done == ["pause_reading"]
     await until(lambda: request.told == ["head", "finish"], pause_seconds=0)
     assert request.body == content
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
     request.answer()
     await turns()
     assert transport.done == ["pause_reading", "resume_reading"]

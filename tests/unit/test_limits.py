@@ -137,7 +137,7 @@ async def test_all_concurrent_work_is_cancelled() -> None:
     tasks = [asyncio.ensure_future(cancel_scope.run(work)) for work in (forever(), gate.wait(), forever())]
     await tasks[1]
     cancel_scope.time_out()
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(60.0):
         done = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(one) for one in done] == [RequestTimeout, bool, RequestTimeout]
     assert [task.cancelling() for task in tasks] == [0, 0, 0]
@@ -302,5 +302,5 @@ async def test_drain_waits_for_all_requests() -> None:
     await asyncio.sleep(0)
     assert (first.is_shut_down, second.is_shut_down, drained.done()) == (True, True, False)
     running.discard(second)
-    await asyncio.wait_for(drained, 1.0)
+    await asyncio.wait_for(drained, 60.0)
     await running.drain()

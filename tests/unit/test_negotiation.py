@@ -134,7 +134,7 @@ def test_an_extension_belongs_to_one_of_the_media_types_of_the_route() -> None:
 
 def test_an_unclosed_quote_is_parsed_in_linear_time() -> None:
     """A head may contain 64 KB of it. A search for the end from each position would take half a minute."""
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(NotAcceptable):
         check_accept(f'{MEDIA_TYPE};a="' + '\\"' * 30_000, (JSON_API,))
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2

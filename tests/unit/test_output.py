@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from server.observing import output
-from server.observing.output import MAX_CHARACTERS, STALLED_FLUSH_SECONDS, Output
+from server.observing.output import MAX_CHARACTERS, Output
 from tests.waiting import wait_until
 
 PIPE_BYTES = 4096
@@ -83,7 +83,7 @@ def test_lines_are_dropped_when_nobody_reads(pipe: Pipe) -> None:
     begin = time.monotonic()
     for _ in range(3 * MAX_CHARACTERS // len(line)):
         pipe.output.write(line)
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 10
     dropped = pipe.output.dropped
     assert dropped >= MAX_CHARACTERS // len(line)
     came = pipe.until("because nobody read them\n")
@@ -97,11 +97,12 @@ def test_lines_are_dropped_when_nobody_reads(pipe: Pipe) -> None:
 
 def test_finish_does_not_wait_for_a_stalled_reader(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "STALLED_SECONDS", 0.0)
+    monkeypatch.setattr(output, "FLUSH_SECONDS", 60.0)
     pipe.output.write("x" * 10 * PIPE_BYTES + "\n")
     wait_until(lambda: len(pipe.read()) > 0)
     begin = time.monotonic()
     pipe.output.finish()
-    assert time.monotonic() - begin < STALLED_FLUSH_SECONDS + 0.3
+    assert time.monotonic() - begin < 30.0
 
 
 def test_a_closed_pipe(pipe: Pipe) -> None:
