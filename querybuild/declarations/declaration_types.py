@@ -16,10 +16,8 @@ _ROWS = (tuple, list, set, frozenset)
 _SETS = (set, frozenset)
 
 
-@cache
-def _type_hints(declared: type[Any]) -> dict[str, Any]:
-    """Return the types of the fields of a class. Finding them takes longer than checking a declaration."""
-    return get_type_hints(declared)
+_type_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
+"""Finding the types of the fields of a class takes longer than checking a declaration."""
 
 
 def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[str]:
@@ -28,8 +26,7 @@ def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[s
     >>> list(wrong_types(Attribute("name", TEXT, max_length="5")))
     ['`max_length` must be int or None, not str']
     """
-    declared: type[Any] = type(declaration)
-    for name, type_hint in _type_hints(declared).items():
+    for name, type_hint in _type_hints(type(declaration)).items():
         value = getattr(declaration, name)
         if name not in but and not _has_type(value, type_hint):
             yield f"`{name}` must be {_shown(type_hint)}, not {_shown_value(value)}"
