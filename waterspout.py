@@ -5,6 +5,7 @@ from pypika import Table, functions
 from querybuild.declarations.access import ANYONE, NOW, SIGNED_IN, SUBJECT, Allow, Claim, Role, Scope
 from querybuild.declarations.arrays import array
 from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.database_types.composites import composite
 from querybuild.declarations.database_types.texts import (
     BIT,
     BOX,
@@ -173,6 +174,7 @@ __all__ = [
     "Writing",
     "Written",
     "array",
+    "composite",
     "enum",
     "functions",
 ]

@@ -28,6 +28,10 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         raise TypeError(f"array takes the type of its elements, such as array(TEXT), not {element!r}")
     if dimensions is not None and not (isinstance(dimensions, int) and 1 <= dimensions <= MAX_DIMENSIONS):
         raise TypeError(f"an array has 1 to {MAX_DIMENSIONS} dimensions, not {dimensions!r}")
+    if element.fields:
+        dimensions = dimensions or 1
+        if dimensions > 1:
+            raise TypeError("an array of a composite type has one dimension")
     shown = element.shown
 
     def check(items: list[Any]) -> list[Any]:
@@ -51,7 +55,8 @@ def array(element: ColumnType, *, dimensions: int | None = None) -> ColumnType:
         from_text=read_text,
         select=element.select_array or (None if element.select is None else unnested(element.select, dimensions or 2)),
         shown=None if shown is None else _each(shown),
-        bound=None if element.bound is None else _text_array_as(element.sql_type or element.name.upper()),
+        bound=element.bound_array
+        or (None if element.bound is None else _text_array_as(element.sql_type or element.name.upper())),
         has_equality=element.has_equality or element.name in ("bytea", "jsonb"),
         has_order=element.has_order,
         is_compared_as_text=element.is_compared_as_text,

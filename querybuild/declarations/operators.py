@@ -76,6 +76,14 @@ def _is_plain(attribute: Attribute) -> bool:
     return attribute.type.has_equality
 
 
+def _is_composite(attribute: Attribute) -> bool:
+    return _is_plain(attribute) and bool(attribute.type.fields)
+
+
+def _has_one_value(attribute: Attribute) -> bool:
+    return _is_plain(attribute) and not attribute.type.fields
+
+
 def _is_not_plain(attribute: Attribute) -> bool:
     return not attribute.type.has_equality
 
@@ -221,7 +229,9 @@ OPERATORS: tuple[OperatorRow, ...] = (
     OperatorRow(name="notin_", arity="list", applies=_is_array, criterion=_overlaps_none),
     # "t0"."age" IS NULL, ("t0"."age"=$1 AND "t0"."age" IS NOT NULL)
     # with another column: "t0"."age" IS NOT DISTINCT FROM "t0"."id", which is true of two nulls
-    OperatorRow(name="is_", applies=_is_plain, criterion=_is_same, on_null=_is_null, on_field=_SAME),
+    OperatorRow(name="is_", applies=_has_one_value, criterion=_is_same, on_null=_is_null, on_field=_SAME),
+    # a composite value with a null in it is not IS NOT NULL
+    OperatorRow(name="is_", applies=_is_composite, criterion=_SAME, on_null=_is_null, on_field=_SAME),
     # "t0"."age" IS NOT NULL, "t0"."age" IS DISTINCT FROM $1
     OperatorRow(name="isnot", applies=_is_plain, criterion=_DISTINCT, on_null=_is_not_null, on_field=_DISTINCT),
     # "t0"."meta" IS NULL, and nothing else: these types have no equality

@@ -32,11 +32,12 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select: the term that is selected, if it is not the plain column.
     select_array: the same for an array, if there is a cheaper way than `select` for each element.
     shown: converts a selected value to the value that msgspec encodes.
-    bound: the term of the parameter, if it needs a cast.
+    bound: the term of the parameter, if it needs a cast. bound_array: that of an array, if it is not a cast.
     as_text: whether the column must be cast for text operators and for comparison with columns of other types.
     sql_type: the name of the PostgreSQL type in a cast, if only the live tables determine it.
     choices: the values of an enum.
     element: the type of the elements of an array.
+    fields: the names and types of the fields of a composite type.
     is_ordered: whether it has the operators for less and greater.
     has_equality, has_order: whether filters can test for equality, and whether a sort can use it.
     is_compared_as_text: whether two values are equal if their texts are, because PostgreSQL's `=` means something else.
@@ -65,10 +66,12 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     select_array: Callable[[Term], Term] | None = None
     shown: Callable[[Any], Any] | None = None
     bound: Callable[[Term], Term] | None = None
+    bound_array: Callable[[Term], Term] | None = None
     as_text: bool = False
     sql_type: str = ""
     choices: tuple[str, ...] = ()
     element: ColumnType | None = None
+    fields: tuple[tuple[str, ColumnType], ...] = ()
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None
 

@@ -307,7 +307,8 @@ def _test(test: Test, binds: Binds) -> Criterion:
     left = _as_text(test.left, binds) if row.is_text else operand(test.left, binds)
     if test.form == "null":
         assert row.on_null is not None
-        return row.on_null(left)
+        # A composite value IS NULL if all of its fields are.
+        return row.on_null(as_text(left) if attribute.type.fields else left)
     if test.right is not None:
         assert row.on_field is not None
         is_text = attribute.type.is_compared_as_text or attribute.type.as_text

@@ -210,16 +210,19 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
 
 
 def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:
-    """Return the written attributes whose columns have this domain, with their pointers: PostgreSQL names no column."""
+    """Return the written attributes whose columns have this domain, with their pointers: PostgreSQL names no column. If
+    there is none, it is in a composite type."""
     # The attribute may be that of a principal's view. The limits are those of the declared ones.
     declared = engine.catalog.by_type[write.plan.resource.type]
     limits = {one.name: limit for one in declared.attributes if (limit := engine.schema.limits.get(one)) is not None}
-    return [
-        (one.attribute.name, slot_pointer(write, one.slot))
+    sent = [
+        (one.attribute, slot_pointer(write, one.slot))
         for one in write.plan.assignments
-        if one.attribute is not None and one.attribute.name in limits and domain in limits[one.attribute.name].domains
-        if not one.attribute.is_hidden
+        if one.attribute is not None and not one.attribute.is_hidden
     ]
+    found = [(one, pointer) for one, pointer in sent if one.name in limits and domain in limits[one.name].domains]
+    found = found or [(one, pointer) for one, pointer in sent if (one.type.element or one.type).fields]
+    return [(one.name, pointer) for one, pointer in found]
 
 
 def _suspect(error: Exception, write: PlannedWrite) -> tuple[str, str, ColumnType | None] | None:

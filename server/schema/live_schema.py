@@ -41,6 +41,7 @@ from server.schema.live_tables import (
     with_privileges,
 )
 from server.schema.live_types import with_live_types
+from server.schema.live_values import value_faults
 from server.schema.live_views import ShownColumns, read_shown_columns
 from server.schema.live_writes import (
     key_faults,
@@ -134,6 +135,7 @@ async def read_live_schema(
         table = found[resource.schema, resource.table]
         if table is not None and resource.id.column in table.columns:
             own += await _term_faults(reader, resource)
+            own += await value_faults(connection, resource, table)
         # A faulty column would also make the read fail, and its own message is better.
         faults += own or await _read_faults(reader, resource)
     if not faults:
