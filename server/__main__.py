@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from server.console import completion, exit_codes
-from server.console.commands import CONTEXT, Example, Group, Program, SettingOption, SettingsCommand
+from server.console.commands import CONTEXT, Example, Group, Program, SettingOption, SettingsCommand, print_error
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
 from server.settings.groups import ACCESS, LIMITS, LISTS, Setting
 from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
@@ -103,7 +103,7 @@ def plain_errors() -> Iterator[None]:
 
 def _fail(messages: tuple[str, ...], code: int) -> None:
     for message in messages:
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
+        print_error(message)
     sys.exit(code)
 
 
@@ -246,6 +246,12 @@ EXPLAIN_OPTIONS = (
         type=click.Path(),
         help="JSON file with the claims of a token: the rules for it apply.",
     ),
+    click.Option(
+        ["--analyze/--no-analyze"],
+        default=True,
+        help="Whether the read is run, to measure it. It is run read-only, with the time limit of a statement.",
+    ),
+    JSON,
 )
 INSPECT_OPTIONS = tuple(
     click.Option([flag], multiple=True, metavar=metavar, help=help)
@@ -299,11 +305,13 @@ MAIN_COMMANDS = (
         "Print how a read is answered. The stages are its query, its plan, the SQL and PostgreSQL's plans; then come "
         "indexes that would help. Exit code 1 if the answer is an error.",
         EXPLAIN_OPTIONS,
+        OF_READS,
         examples=[
             Example("waterspout explain '/users?filter[age][gt]=30&include=group'", "What this request costs."),
             Example(
                 "waterspout explain '/users?sort=-age' --as claims.json", "The same request of somebody with a token."
             ),
+            Example("waterspout explain '/users?sort=-age' --no-analyze", "Only the plans of a read that is too slow."),
         ],
     ),
     migrate,

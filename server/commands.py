@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -22,11 +23,13 @@ import msgspec
 import migrations
 from migrations import Migration
 from querybuild.principal import ANONYMOUS
+from server.console.commands import print_error
 from server.console.progress import clear_line, step
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.explaining.report import Report, principal_of_file
 from server.explaining.report import explain as explain_url
+from server.explaining.texts import wrapped
 from server.observing.logs import configure_logging
 from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
@@ -207,24 +210,39 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
         _say_on_stderr(remark)
 
 
-def explain(settings: Settings, url: str, *, claims: str | None = None) -> int:
-    """Print the stages of a read. claims: a file with the claims of the principal. The exit code is 1 if the server
-    would answer with an error."""
+def explain(
+    settings: Settings, url: str, *, claims: str | None = None, analyze: bool = True, as_json: bool = False
+) -> int:
+    """Print the stages of a read. claims: a file with the claims of the principal. analyze: whether the read is run.
+    The exit code is 1 if the server would answer with an error."""
     declared = declarations(settings)
     principal = ANONYMOUS if claims is None else principal_of_file(Path(claims), settings)
 
     async def work(connection: Any, _: str) -> Report:
-        return await explain_url(connection, settings, declared.catalog, url, principal, declared.authenticate)
+        custom = declared.authenticate
+        with step("running the read" if analyze else "planning the read"):
+            return await explain_url(
+                connection, settings, declared.catalog, url, principal, custom, is_run=analyze, has_lines=not as_json
+            )
 
     report = _with_connection(settings, work)
-    for section in report.sections:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report.document(), enc_hook=str)))
+    else:
+        _print_report(report)
+    return int(bool(report.errors))
+
+
+def _print_report(report: Report) -> None:
+    width = shutil.get_terminal_size().columns - 4 if sys.stdout.isatty() else sys.maxsize
+    for section in report.sections():
         click.secho(section.title, bold=True)
         for line in section.lines:
-            click.echo(f"    {line}" if line else "")
+            for part in wrapped(line, width):
+                click.echo(f"    {part}" if part else "")
         click.echo()
     for error in report.errors:
-        click.echo(f"Error: {error}", err=True)
-    return int(bool(report.errors))
+        print_error(str(error))
 
 
 def token(

@@ -42,7 +42,7 @@ from querybuild.planning.context import Access, AssignedField, Context, View
 from querybuild.planning.criteria import CriteriaPlanner, PrincipalRead, comes_from_principal, principal_read
 from querybuild.planning.plan import Condition, Logic, Reference
 from querybuild.principal import Principal
-from querybuild.query import Limits
+from querybuild.query import FilterNode, Limits
 
 MAX_ACCESSES = 1000
 """How many combinations of rights are kept. There is one for each set of roles, scopes and missing claims that
@@ -341,7 +341,7 @@ class _RuleReader:
             return None
         first, reads = len(self._errors), len(self.planner.reads)
         try:
-            nodes = FilterReader(LIMITS, self._errors).tree(name, _tree(given))
+            nodes = filter_nodes(given, name, self._errors)
         except ValueFault as error:
             self.faults.append(f"{where}`{name}` must be {error}")
             return None
@@ -377,6 +377,12 @@ class _RuleReader:
 
     def _read_assigned(self, attribute: Attribute, value: Any) -> list[Any]:
         return [read_attribute(attribute, value, self._checks.get(attribute))]
+
+
+def filter_nodes(given: object, name: str, errors: list[ApiError]) -> tuple[FilterNode, ...]:
+    """Return the filter of a rule, with the values of the principal in it. name: for messages. Appends to errors.
+    Raises ValueFault."""
+    return FilterReader(LIMITS, errors).tree(name, _tree(given))
 
 
 def _tree(value: object, depth: int = 1) -> Any:

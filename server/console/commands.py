@@ -155,6 +155,11 @@ class Program(Group):
         super().format_epilog(ctx, formatter)
 
 
+def print_error(message: str) -> None:
+    """Print an error on standard error."""
+    click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
+
+
 def _wants_colour() -> bool | None:
     """Return None if it depends on the terminal."""
     if os.environ.get("NO_COLOR"):

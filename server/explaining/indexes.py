@@ -14,7 +14,7 @@ from server.schema.index_advisor import Suggestion
 
 def helpful(suggestions: Sequence[Suggestion], statements: Sequence[ExplainedStatement]) -> list[Suggestion]:
     """Return the suggestions for tables whose rows a statement finds without a condition on an index, if its conditions
-    or sort keys have their first column."""
+    or sort keys have their first column, in their order."""
     return [one for one in suggestions if any(_helps(one, statement) for statement in statements)]
 
 
@@ -23,4 +23,6 @@ def _helps(suggestion: Suggestion, statement: ExplainedStatement) -> bool:
         return False
     # PostgreSQL quotes only the names that need it.
     column = re.compile(rf"(?<![\w$]){re.escape(suggestion.columns[0])}(?![\w$])")
-    return any(column.search(expression) for expression in statement.expressions)
+    found = [expression for expression in statement.expressions if column.search(expression)]
+    # An index in ascending order has the nulls at the end, and read backward at the begin.
+    return any(expression.endswith(" DESC NULLS LAST") == suggestion.descends for expression in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,13 +14,14 @@ from querybuild.principal import Principal
 from server.authentication.authenticator import Authenticator, Custom
 from server.authentication.claims import verified
 from server.engine import Engine
-from server.errors import InvalidToken, row_of
+from server.errors import INTERNAL, InvalidToken, row_of
 from server.explaining.asked import AskedRead, read_url
 from server.explaining.indexes import helpful
 from server.explaining.running import Explained, ExplainedStatement, explain_read
-from server.explaining.texts import parameter_lines, plan_lines, query_lines, sql_lines
+from server.explaining.texts import parameter_lines, plan_lines, query_parts, sql_lines
 from server.observing.telemetry import Telemetry
 from server.postgres.connection import Connection
+from server.postgres.driver_errors import in_one_line
 from server.postgres.row_security.roles import Roles, roles_of
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
@@ -34,11 +36,47 @@ class Section(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What is printed. errors: what the server would answer instead of a document, a line each."""
+class AnswerError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error that the server would answer with."""
 
-    sections: tuple[Section, ...]
-    errors: tuple[str, ...] = ()
+    status: int
+    code: str
+    detail: str
+    parameter: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.code}: {self.detail}" + (f" ({self.parameter})" if self.parameter else "")
+
+
+class Report(msgspec.Struct, frozen=True, eq=False):
+    """What is known about a read. asked, explained: None if the URL is refused. suggestions: indexes that would help.
+    errors: what the server would answer instead of a document."""
+
+    asked: AskedRead | None = None
+    explained: Explained | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    errors: tuple[AnswerError, ...] = ()
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the parts for people."""
+        if self.asked is not None and self.explained is not None:
+            yield from _sections(self.asked, self.explained, self.suggestions)
+
+    def document(self) -> dict[str, Any]:
+        """Return the same for programs."""
+        asked, explained = self.asked, self.explained
+        statements = () if explained is None else explained.statements
+        return {
+            "query": [] if asked is None else [{"part": part, "text": text} for part, text in _query(asked)],
+            "plan": [] if asked is None else list(plan_lines(asked.prepared.plan)),
+            "is_stream": explained is not None and explained.is_stream,
+            "statements": [
+                {"name": one.name, "sql": one.sql, "parameters": list(one.values), "plan": one.tree, "notes": one.plan}
+                for one in statements
+            ],
+            "indexes": self.suggestions,
+            "errors": self.errors,
+        }
 
 
 def principal_of_file(path: Path, settings: Settings) -> Principal:
@@ -58,10 +96,18 @@ def principal_of_file(path: Path, settings: Settings) -> Principal:
 
 
 async def explain(
-    connection: Connection, settings: Settings, catalog: Catalog, url: str, principal: Principal, custom: Custom | None
+    connection: Connection,
+    settings: Settings,
+    catalog: Catalog,
+    url: str,
+    principal: Principal,
+    custom: Custom | None,
+    *,
+    is_run: bool = True,
+    has_lines: bool = True,
 ) -> Report:
     """Explain the read of a URL for a principal. It only reads. custom: the function AUTHENTICATE, which is not called.
-    Raises StartError."""
+    is_run, has_lines: as for `explain_read`. Raises StartError."""
     schema = await read_live_schema(connection, catalog, is_read_only=settings.read_only, roles=roles_of(settings))
     if schema.faults:
         raise StartError("the declarations do not fit the database:\n" + "\n".join(schema.faults))
@@ -73,17 +119,21 @@ async def explain(
         role = Roles(settings).of(principal) if settings.has_row_security else None
         asked = read_url(url, engine, engine.context_of(principal))
     except ApiError as error:
-        return Report((), tuple(_error_lines(error)))
+        return Report(errors=tuple(_answer_errors(error)))
     finally:
         engine.authenticator.close()
-    explained = await explain_read(connection, asked, engine, role)
+    explained = await explain_read(connection, asked, engine, role, is_run=is_run, has_lines=has_lines)
     suggestions = helpful(await index_advisor.suggest(connection, engine.catalog), explained.statements)
-    sections = _sections(asked, explained, suggestions)
-    return Report(tuple(sections), () if explained.error is None else tuple(_error_lines(explained.error)))
+    errors = () if explained.error is None else tuple(_answer_errors(explained.error))
+    return Report(asked, explained, tuple(suggestions), errors)
+
+
+def _query(asked: AskedRead) -> list[tuple[str, str]]:
+    return list(query_parts(asked.query, has_pages=asked.prepared.plan.is_collection))
 
 
 def _sections(asked: AskedRead, explained: Explained, suggestions: Sequence[Suggestion]) -> Iterator[Section]:
-    yield Section("query", tuple(query_lines(asked.query, has_pages=asked.prepared.plan.is_collection)))
+    yield Section("query", tuple([f"{part:8} {text}" for part, text in _query(asked)]))
     yield Section("plan", tuple(plan_lines(asked.prepared.plan)))
     if explained.is_stream:
         lines = (
@@ -117,8 +167,11 @@ def _index_lines(explained: Explained, suggestions: Sequence[Suggestion]) -> Ite
         yield f"{found} index that the declarations suggest would help."
 
 
-def _error_lines(error: ApiError) -> Iterator[str]:
-    """Return a line for each error, as its error object says it."""
+def _answer_errors(error: Exception) -> Iterator[AnswerError]:
+    """Return the errors, as their error objects say them. What is no answer is a 500, whose reason is in the log."""
     for one in error.errors if isinstance(error, Several) else (error,):
-        row, parameter = row_of(one), getattr(one, "parameter", None)
-        yield f"{row.status} {row.code}: {getattr(one, 'detail', one)}" + (f" ({parameter})" if parameter else "")
+        if isinstance(one, ApiError):
+            row, detail = row_of(one), str(getattr(one, "detail", one))
+        else:
+            row, detail = INTERNAL, in_one_line(one)
+        yield AnswerError(row.status, row.code, detail, getattr(one, "parameter", None) or "")

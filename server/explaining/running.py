@@ -2,6 +2,9 @@
 
 What comes in: a read, and a connection that nothing else uses. What goes out: each statement that the server would
 send, with its values, PostgreSQL's plan, and the tables that it reads as a whole.
+
+Without running it, the values of some statements are not known, such as the ids of the rows that an earlier one would
+find. PostgreSQL then makes the plan for all values, as it does for a prepared statement.
 """
 
 from __future__ import annotations
@@ -11,26 +14,26 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import asyncpg
 import msgspec
 from asyncpg.connection import LoggedQuery
 
 from querybuild.errors import ApiError, raise_as, release_frames, resource_not_found
 from querybuild.planning.rows import nodes
 from server.engine import Engine
-from server.errors import MissingPrivilege
 from server.execution.execute import execute_read
 from server.explaining.asked import AskedRead
 from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
-from server.postgres.row_security.roles import SET_ROLE, RequestRole, role_answer
+from server.postgres.row_security.roles import REFUSED_TO_ROLES, SET_ROLE, RequestRole, role_answer
 from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
 
-EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS) "
-EXPLAIN_AS_JSON = "EXPLAIN (VERBOSE, FORMAT JSON) "
+_LATER = frozenset({"keys", "row", "max_rows"})
+"""The sources of values that only an earlier statement finds."""
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -42,31 +45,35 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class ExplainedStatement(msgspec.Struct, frozen=True):
-    """A statement of a read. plan: the lines of EXPLAIN. scans: the tables that it reads. expressions: the conditions
-    and the sort keys in the plan, as PostgreSQL writes them."""
+    """A statement of a read. plan: the lines of EXPLAIN. tree: the same from EXPLAIN (FORMAT JSON). scans: the tables
+    that it reads. expressions: the conditions and the sort keys in the plan, as PostgreSQL writes them."""
 
     name: str
     sql: str
     values: Sequence[Any]
     plan: tuple[str, ...]
-    scans: tuple[Scan, ...]
-    expressions: tuple[str, ...]
+    tree: Any = None
+    scans: tuple[Scan, ...] = ()
+    expressions: tuple[str, ...] = ()
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """A statement that was sent. error: that of PostgreSQL or the driver."""
+    """A statement that was sent. error: that of PostgreSQL or the driver. has_values: False if the values are only
+    known when the read runs."""
 
     name: str
     sql: str
     values: Sequence[Any]
     error: BaseException | None = None
+    has_values: bool = True
 
 
 class Explained(msgspec.Struct, frozen=True, eq=False):
-    """The statements of a read. error: what the server would answer instead of a document."""
+    """The statements of a read. error: what the server would answer instead of a document; any other error than an
+    ApiError is a 500."""
 
     statements: tuple[ExplainedStatement, ...]
-    error: ApiError | None
+    error: Exception | None
     is_stream: bool
 
 
@@ -95,10 +102,17 @@ class _OneConnection(Database):
 
 
 async def explain_read(
-    connection: Connection, asked: AskedRead, engine: Engine, role: RequestRole | None = None
+    connection: Connection,
+    asked: AskedRead,
+    engine: Engine,
+    role: RequestRole | None = None,
+    *,
+    is_run: bool = True,
+    has_lines: bool = True,
 ) -> Explained:
     """Run the read, and explain its statements, in a read-only transaction that is rolled back. role: that of the
-    principal, with row security."""
+    principal, with row security. is_run: False to explain the statements without running them. has_lines: whether the
+    lines of EXPLAIN are wanted; otherwise the times are in the tree."""
     transaction = connection.transaction(isolation="repeatable_read", readonly=True)
     await transaction.start()
     try:
@@ -107,18 +121,32 @@ async def explain_read(
             await connection.execute("SELECT set_config($1, $2, true)", name, value)
         if role is not None:
             await connection.execute(SET_ROLE, role.name, role.claims)
-        sent, error, is_stream = await _run(connection, asked, engine)
+        if is_run:
+            sent, error, is_stream = await _run(connection, asked, engine)
+        else:
+            sent, error, is_stream = list(_planned(asked)), None, asked.prepared.is_unpaginated
         if is_stream:
             sent += _stream_statements(asked, engine)
-        statements = [await _explain(connection, one) for one in sent]
+        statements = [await _explain(connection, one, is_run=is_run, has_lines=has_lines) for one in sent]
     finally:
         await transaction.rollback()
-    if isinstance(error, MissingPrivilege):
+    if isinstance(error, REFUSED_TO_ROLES):
         error = role_answer(error, role)
     return Explained(tuple(statements), error, is_stream)
 
 
-async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tuple[list[_Sent], ApiError | None, bool]:
+def _planned(asked: AskedRead) -> Iterator[_Sent]:
+    """Return the statements that the read sends if it finds rows. An exact total is a column of the primary rows."""
+    statements = asked.prepared.ready.statements
+    primary = statements.first if asked.prepared.is_unpaginated else statements.primary
+    for statement in dict.fromkeys((primary, *statements.branches)):
+        if statement is not None:
+            has_values = not any(slot.source in _LATER for slot in statement.slots)
+            name = _names(asked)[statement.sql]
+            yield _Sent(name, statement.sql, asked.sent.of(statement) if has_values else (), has_values=has_values)
+
+
+async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tuple[list[_Sent], Exception | None, bool]:
     """Return the statements that the server sends, its error, and whether it would send a stream."""
     sent, names = list[_Sent](), _names(asked)
 
@@ -128,14 +156,14 @@ async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tupl
             sent.append(_Sent(names.get(query.query, "other"), query.query, query.args, query.exception))
 
     connection.add_query_logger(note)
-    error: ApiError | None = None
+    error: Exception | None = None
     prepared, is_stream = asked.prepared, False
     try:
         result = await execute_read(_OneConnection(connection), prepared, asked.sent, engine)
         is_stream = result.has_more and prepared.is_unpaginated
         if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
             error = resource_not_found(asked.shape.resource.type, asked.route.id)
-    except ApiError as found:
+    except (ApiError, asyncpg.PostgresError, asyncpg.InterfaceError, RuntimeError) as found:
         release_frames(found)
         error = found
     finally:
@@ -169,23 +197,55 @@ def _names(asked: AskedRead) -> dict[str, str]:
     return names
 
 
-async def _explain(connection: Connection, sent: _Sent) -> ExplainedStatement:
-    sql, values = sent.sql, sent.values
-    if sent.error is not None:
-        plan: tuple[str, ...] = (f"PostgreSQL refuses this statement: {in_one_line(sent.error)}",)
-        return ExplainedStatement(sent.name, sql, values, plan, (), ())
-    plan = tuple([str(row[0]) for row in await connection.fetch(EXPLAIN + sql, *values)])
-    found = await connection.fetchval(EXPLAIN_AS_JSON + sql, *values)
-    root = (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
+async def _explain(connection: Connection, sent: _Sent, *, is_run: bool, has_lines: bool) -> ExplainedStatement:
+    """Explain a statement. One that PostgreSQL cancelled is explained without running it again."""
+    is_cancelled = isinstance(sent.error, asyncpg.QueryCanceledError)
+    if sent.error is not None and not is_cancelled:
+        return _refused(sent, sent.error)
+    measures = "ANALYZE, BUFFERS, " if is_run and not is_cancelled and sent.has_values else ""
+    try:
+        # A savepoint, so that the transaction can be used after an error.
+        async with connection.transaction():
+            found = await _plan(connection, f"EXPLAIN ({'' if has_lines else measures}VERBOSE, FORMAT JSON)", sent)
+            tree = json.loads(found[0])[0]
+            lines = await _plan(connection, f"EXPLAIN ({measures}COSTS)", sent) if has_lines else []
+    except asyncpg.PostgresError as error:
+        return _refused(sent, error)
+    if is_cancelled:
+        lines = ["PostgreSQL cancelled this statement. Its plan, without running it:", *lines]
+    elif not sent.has_values:
+        lines = ["The plan for all values, because these are only known when the read runs:", *lines]
     scans, expressions = list[Scan](), list[str]()
-    for node in _plan_nodes(root):
+    for node in _plan_nodes(tree["Plan"]):
         if "Relation Name" in node:
             table = f"{node['Schema']}.{node['Relation Name']}"
             scans.append(Scan(table, "Index Cond" in node or "Recheck Cond" in node))
         for key, value in node.items():
             if key.endswith((" Cond", "Filter", "Sort Key", "Group Key")):
                 expressions += value if isinstance(value, list) else [value]
-    return ExplainedStatement(sent.name, sql, values, plan, tuple(dict.fromkeys(scans)), tuple(expressions))
+    return ExplainedStatement(
+        sent.name, sent.sql, sent.values, tuple(lines), tree, tuple(dict.fromkeys(scans)), tuple(expressions)
+    )
+
+
+def _refused(sent: _Sent, error: BaseException) -> ExplainedStatement:
+    plan = (f"PostgreSQL refuses this statement: {in_one_line(error)}",)
+    return ExplainedStatement(sent.name, sent.sql, sent.values, plan)
+
+
+async def _plan(connection: Connection, explain: str, sent: _Sent) -> list[str]:
+    """Return what EXPLAIN prints, as lines. JSON is one line."""
+    if sent.has_values:
+        rows = await connection.fetch(f"{explain} {sent.sql}", *sent.values)
+    else:
+        await connection.execute(f"SET LOCAL plan_cache_mode=force_generic_plan; PREPARE explained AS {sent.sql}")
+        count = await connection.fetchval(
+            "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'explained'"
+        )
+        nulls = f"({','.join(['NULL'] * count)})" if count else ""
+        rows = await connection.fetch(f"{explain} EXECUTE explained{nulls}")
+        await connection.execute("DEALLOCATE explained")
+    return [row[0].decode() if isinstance(row[0], bytes) else row[0] for row in rows]
 
 
 def _plan_nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

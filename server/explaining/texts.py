@@ -25,10 +25,8 @@ from querybuild.planning.plan import (
     Slot,
     Test,
 )
-from querybuild.query import FieldFilter, FilterNode, Group, Page, Query, RelationFilter
-
-SHOWN_CHARACTERS = 200
-"""Longer values are cut."""
+from querybuild.query import Page, Query
+from server.console.filters import filter_text, value_text
 
 _TOKEN = re.compile(
     r"""(?P<text> "(?:[^"]|"")*" | '(?:[^']|'')*' ) | (?P<paren> [()] )
@@ -40,37 +38,18 @@ _TOKEN = re.compile(
 # the query
 
 
-def query_lines(query: Query, *, has_pages: bool) -> Iterator[str]:
-    """Describe a query: a line for each part that was sent, and one for the page."""
+def query_parts(query: Query, *, has_pages: bool) -> Iterator[tuple[str, str]]:
+    """Describe a query: each part that was sent, and the page."""
     for one in query.filter:
-        yield f"filter   {filter_text(one)}"
+        yield "filter", filter_text(one)
     if query.sort:
-        yield "sort     " + ", ".join(("-" if key.is_descending else "") + key.path for key in query.sort)
+        yield "sort", ", ".join(("-" if key.is_descending else "") + key.path for key in query.sort)
     if query.include is not None:
-        yield "include  " + (", ".join(".".join(path) for path in query.include) or "nothing")
+        yield "include", ", ".join(".".join(path) for path in query.include) or "nothing"
     for name, fields in query.fields.items():
-        yield f"fields   {name}: {', '.join(fields) or 'none'}"
+        yield "fields", f"{name}: {', '.join(fields) or 'none'}"
     if has_pages:
-        yield f"page     {_page_text(query.page)}"
-
-
-def filter_text(node: FilterNode) -> str:
-    """Describe a filter on one line."""
-    match node:
-        case FieldFilter(name=name, op=op, field=None, val=val):
-            return f"{name} {op} {value_text(val)}"
-        case FieldFilter(name=name, op=op, field=field):
-            return f"{name} {op} the field {field}"
-        case RelationFilter(name=name, op=op, items=()):
-            return f"{name} {op} a related row"
-        case RelationFilter(name=name, op=op, items=items):
-            return f"{name} {op} ({' and '.join(map(filter_text, items))})"
-        case Group(op="not", items=(item,)):
-            return f"not ({filter_text(item)})"
-        case Group(op=op, items=items):
-            return "(" + f" {op} ".join(map(filter_text, items)) + ")"
-        case _:
-            assert_never(node)
+        yield "page", _page_text(query.page)
 
 
 def _page_text(page: Page) -> str:
@@ -201,24 +180,28 @@ def sql_lines(sql: str) -> list[str]:
     return [line for line in lines if line]
 
 
+_PIECE = re.compile(r"""(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|[^\s,"'])+,?|["',]|\s+""")
+
+
+def wrapped(line: str, width: int) -> Iterator[str]:
+    """Break a line that is longer than the width, at spaces and after commas, but not inside of quotes. The next lines
+    are indented more.
+
+    >>> list(wrapped('  SELECT "a, b","c"', 12))
+    ['  SELECT', '      "a, b",', '      "c"']
+    """
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    current = ""
+    for piece in _PIECE.findall(line):
+        if len(current) + len(piece.rstrip()) > width and current.strip():
+            yield current.rstrip()
+            current = indent + piece.lstrip()
+        else:
+            current += piece
+    if current.strip() or not line:
+        yield current.rstrip()
+
+
 def parameter_lines(values: Sequence[Any]) -> list[str]:
     """Return a line for each parameter of a statement."""
     return [f"${number} = {value_text(value)}" for number, value in enumerate(values, 1)]
-
-
-def value_text(value: Any) -> str:
-    """Describe a value, shortened.
-
-    >>> value_text("O'Hara"), value_text(None), value_text([1, None])
-    ("'O''Hara'", 'null', '[1, null]')
-    """
-    if isinstance(value, str):
-        text = "'" + value.replace("'", "''") + "'"
-    elif isinstance(value, list | tuple):
-        text = f"[{', '.join(map(value_text, value[:SHOWN_CHARACTERS]))}]"
-    elif value is None or isinstance(value, bool):
-        text = str(value).lower().replace("none", "null")
-    else:
-        text = str(value)
-    shown = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
-    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."

@@ -121,14 +121,16 @@ class Wanted(msgspec.Struct, frozen=True):
     """Whether the rows of one value of the first column are read in the order of the second."""
 
 
-class Suggestion(msgspec.Struct, frozen=True):
-    """A suggested index. reason: which declaration needs it. sql: one statement that creates it."""
+class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A suggested index. reason: which declaration needs it. sql: one statement that creates it. descends: whether it
+    is only for descending sorts."""
 
     rank: Rank
     table: str
     columns: tuple[str, ...]
     reason: str
     sql: str
+    descends: bool = False
 
 
 async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tuple[Suggestion, ...]:
@@ -248,7 +250,7 @@ def _suggestion(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> Sugg
         reason = f"{want.reason}; {quoted(invalid[0].name)} is invalid: its creation was interrupted"
     else:
         sql, reason = _create(want, table, taken), want.reason
-    return Suggestion(want.rank, f"{table.schema}.{table.name}", want.columns, reason, sql)
+    return Suggestion(want.rank, f"{table.schema}.{table.name}", want.columns, reason, sql, want.descends)
 
 
 def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:

@@ -4,8 +4,7 @@ table, and the resources that are closed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
@@ -13,16 +12,14 @@ from querybuild.declarations.access import (
     ACTIONS,
     ANYONE,
     Allow,
-    Claim,
-    Now,
-    Subject,
     audience_name,
     audiences_of,
 )
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.json_texts import dump_json
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed
+from querybuild.planning.rules import filter_nodes
+from server.console.filters import filters_text
 
 OPEN = "all: it has no rules"
 """The rows of a resource that everybody may use."""
@@ -61,7 +58,7 @@ def _rows_of(resource: Resource, is_authenticated: bool) -> Iterator[AccessRow]:
         yield closed if is_authenticated else AccessRow(resource.type, known, str(ANYONE), OPEN)
     for allow in resource.access:
         actions = tuple([action for action in known if allow.allows(action)])
-        check = "" if allow.check is None else filter_text(allow.check)
+        check = "" if allow.check is None else _filter_text(allow.check)
         yield AccessRow(resource.type, actions, audience_name(allow.to), _rows_text(allow), check)
     for field in (*resource.attributes, *resource.relationships):
         for action, declared in (("read", field.read_by), ("write", field.write_by)):
@@ -75,49 +72,8 @@ def _methods_of(action: str) -> frozenset[str]:
 
 
 def _rows_text(allow: Allow) -> str:
-    return "all" if allow.rows is None else filter_text(allow.rows)
+    return "all" if allow.rows is None else _filter_text(allow.rows)
 
 
-def filter_text(node: Any) -> str:
-    """Return a filter of a rule as a short text.
-
-    >>> filter_text({"or": [{"name": "owner", "op": "eq", "val": SUBJECT}, {"name": "age", "op": "gt", "val": 1}]})
-    'owner eq SUBJECT or age gt 1'
-    """
-    match node:
-        case list() | tuple():
-            return " and ".join(map(_inner_text, node))
-        case {"and": items}:
-            return " and ".join(map(_inner_text, items)) or "everything"
-        case {"or": items}:
-            return " or ".join(map(_inner_text, items)) or "nothing"
-        case {"not": inner}:
-            return f"not {_inner_text(inner)}"
-        case {"name": name, "op": op, "field": field}:
-            return f"{name} {op} {field}"
-        case {"name": name, "op": "any" | "has" as op, "val": inner}:
-            return f"{op} {name}" + (f" ({filter_text(inner)})" if inner else "")
-        case {"name": name, "op": op, "val": val}:
-            return f"{name} {op} {_value_text(val)}"
-        case _:
-            return str(node)
-
-
-def _inner_text(node: Any) -> str:
-    text = filter_text(node)
-    is_group = isinstance(node, list | tuple) or (isinstance(node, Mapping) and bool({"and", "or"} & set(node)))
-    return f"({text})" if is_group else text
-
-
-def _value_text(val: Any) -> str:
-    match val:
-        case Subject():
-            return "SUBJECT"
-        case Now():
-            return "NOW"
-        case Claim(path=path):
-            return f"Claim({path})"
-        case list() | tuple():
-            return f"[{', '.join(map(_value_text, val))}]"
-        case _:
-            return dump_json(val)
+def _filter_text(given: object) -> str:
+    return filters_text(filter_nodes(given, "", []))

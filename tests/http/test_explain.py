@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from querybuild.errors import Unauthenticated
+from querybuild.errors import Forbidden, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from server import commands
+from server.errors import StatementTimeout
 from server.explaining.asked import read_url
 from server.explaining.running import Explained, explain_read
 from server.postgres.connection import Connection
@@ -45,13 +47,13 @@ URLS = [
 ]
 
 
-async def explained_by(api: Api, url: str) -> Explained:
+async def explained_by(api: Api, url: str, **given: Any) -> Explained:
     engine = api.app.engine
     connection = await open_alone(api.database_url, engine.settings)
     try:
         connection.on_open(api.app.database.telemetry)
         asked = read_url(url, engine, engine.context_of(ANONYMOUS))
-        return await explain_read(connection, asked, engine)
+        return await explain_read(connection, asked, engine, **given)
     finally:
         await connection.close()
 
@@ -81,6 +83,51 @@ async def test_a_stream(start: Start, database_url: str, monkeypatch: pytest.Mon
         "all primary rows",
         "all included rows of computer",
     ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/users",
+        "/users?include=computers.owner,group&page[size]=50",
+        "/users/1?include=computers",
+        "/users/1/group",
+    ],
+)
+async def test_without_running_it(start: Start, database_url: str, sent: Sent, url: str) -> None:
+    """The statements are the same if there are rows. The plans have no times, and later statements no values."""
+    api = await start(database_url, built_in())
+    await create_many(api, 12, 30)
+    run = await explained_by(api, url)
+    sent.clear()
+    planned = await explained_by(api, url, is_run=False)
+    assert [(one.name, one.sql) for one in planned.statements] == [(one.name, one.sql) for one in run.statements]
+    assert not [one for one in sent if one.startswith(('SELECT "', "WITH ", "("))]
+    first, *others = [list(one.values) for one in planned.statements]
+    assert (first, any(others)) == (list(run.statements[0].values), False)
+    for one in planned.statements:
+        assert "actual" not in "".join(one.plan)
+        assert one.plan[0].startswith("The plan for all values") == (one is not planned.statements[0])
+        assert one.tree["Plan"]["Node Type"]
+
+
+async def test_a_statement_that_takes_too_long(start: Start, database_url: str) -> None:
+    """It is cancelled, and its plan is shown without running it again."""
+    api = await start(database_url, built_in(), statement_timeout_seconds=0.3)
+    connection = await open_alone(api.database_url, Settings())
+    await connection.execute(
+        "CREATE FUNCTION slow(bigint) RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT pg_sleep(20); SELECT $1'"
+    )
+    await connection.execute("ALTER TABLE users RENAME TO all_users")
+    await connection.execute("INSERT INTO all_users (first_name, last_name) VALUES ('a', 'b')")
+    await connection.execute("CREATE VIEW users AS SELECT * FROM all_users WHERE slow(id) = id")
+    await connection.close()
+    explained = await explained_by(api, "/users?page[total]=none&fields[user]=age")
+    assert type(explained.error) is StatementTimeout
+    (statement,) = explained.statements
+    assert statement.plan[0] == "PostgreSQL cancelled this statement. Its plan, without running it:"
+    assert "slow(" in "".join(statement.plan)
+    assert "actual" not in "".join(statement.plan)
 
 
 async def test_nothing_is_left_of_it(start: Start, database_url: str) -> None:
@@ -114,9 +161,14 @@ async def test_row_security(shop: Shop) -> None:
     assert [one.plan for one in notes.statements] == [
         ("PostgreSQL refuses this statement: permission denied for schema private",)
     ]
+    odd = Principal(subject="x", claims=CLAIMS | {"sub": "x"})
+    posts = await explain_read(connection, asked, engine, Roles(engine.settings).of(odd))
+    assert (type(posts.error), str(posts.error)) == (Forbidden, UNFIT)
+    assert posts.statements[0].plan == ('PostgreSQL refuses this statement: invalid input syntax for type uuid: "x"',)
     await connection.close()
 
 
+UNFIT = "The policies of the database cannot be applied to these credentials."
 CLAIMS = {"sub": ANN, "role": "authenticated"}
 
 
@@ -164,6 +216,26 @@ def test_the_report(database_url: str, capsys: pytest.CaptureFixture[str]) -> No
     assert rest.endswith("\nindexes\n    No index that the declarations suggest would help.\n\n")
 
 
+def test_the_report_as_json(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "/users?filter[age]=7&fields[user]=age&page[size]=2&page[total]=none"
+    code, out, err = printed(capsys, url, database_url, as_json=True)
+    document = json.loads(out)
+    (statement,) = document["statements"]
+    assert (code, err) == (0, "")
+    assert document["query"][0] == {"part": "filter", "text": "age eq '7'"}
+    assert document["plan"][0] == "user (users as t0): primary rows"
+    assert (statement["name"], statement["parameters"]) == ("primary rows", [7, 3])
+    assert statement["plan"]["Plan"]["Actual Loops"] == 1
+    assert {name: document[name] for name in ("is_stream", "indexes", "errors")} == {
+        "is_stream": False,
+        "indexes": [],
+        "errors": [],
+    }
+    code, out, err = printed(capsys, "/users?sort=nope", database_url, as_json=True)
+    (error,) = json.loads(out)["errors"]
+    assert (code, err, error["status"], error["code"], error["parameter"]) == (1, "", 400, "invalid_sort", "sort")
+
+
 async def fill_without_index(database_url: str) -> None:
     connection = await open_alone(database_url, Settings())
     await connection.execute(
@@ -182,10 +254,57 @@ def test_an_index_that_would_help(
     io_loop.run_sync(lambda: fill_without_index(database_url))
     _, out, _ = printed(capsys, f"/users?{query}", database_url)
     indexes = out.partition("\nindexes\n")[2]
-    assert ("consider  public.users (age, id): " in indexes, "CREATE INDEX CONCURRENTLY" in indexes) == (
-        is_helped,
-        is_helped,
-    )
+    statements = re.findall(r"CREATE INDEX CONCURRENTLY (\S+) .*", indexes)
+    assert ("consider  public.users (age, id): " in indexes, bool(statements)) == (is_helped, is_helped)
+
+
+HELPED = {
+    # what the read needs, the column of the advised index, how PostgreSQL uses it
+    "filter[age]=7": "users_age_id_idx",
+    "filter[age][lt]=2": "users_age_id_idx",
+    "sort=age": "users_age_id_idx",
+    "sort=-age": "users_age_desc_id_desc_idx",
+    "filter[email]=a7@b.c": "users_email_id_idx",
+    f"filter={quote(json.dumps([{'name': 'words', 'op': 'in_', 'val': ['w7']}]))}": "users_words_idx",
+    "filter[group.id]=3": "users_group_id_id_idx",
+}
+
+
+async def fill_and_index(database_url: str, statements: list[str]) -> None:
+    connection = await open_alone(database_url, Settings())
+    if not statements:
+        await connection.execute("INSERT INTO groups (name) SELECT 'g' || n FROM generate_series(1, 500) n")
+        await connection.execute(
+            "INSERT INTO users (first_name, last_name, age, email, words, group_id) SELECT 'a' || n, 'b', n % 120, "
+            "'a' || n || '@b.c', ARRAY['w' || n], 1 + n % 500 FROM generate_series(1, 20000) n"
+        )
+        await connection.execute(
+            "DO $$ DECLARE one text; BEGIN FOR one IN SELECT indexrelid::regclass FROM pg_index WHERE indrelid = "
+            "'users'::regclass AND NOT indisunique LOOP EXECUTE 'DROP INDEX ' || one; END LOOP; END $$"
+        )
+    for one in statements:
+        await connection.execute(one)
+    await connection.execute("VACUUM ANALYZE users")
+    await connection.close()
+
+
+def test_the_advised_indexes_are_used(database_url: str, capsys: pytest.CaptureFixture[str], io_loop: Any) -> None:
+    """With what the advice says it uses the index, and nothing is
+    advised any more."""
+    io_loop.run_sync(lambda: fill_and_index(database_url, []))
+    advised: dict[str, str] = {}
+    for query, name in HELPED.items():
+        out = printed(capsys, f"/users?{query}&page[size]=3&page[total]=none", database_url)[1]
+        plan, _, indexes = out.partition("\nindexes\n")
+        assert name not in plan
+        advised |= {one[1]: one[0] for one in re.findall(r'(CREATE INDEX CONCURRENTLY "(\S+)" .*)', indexes)}
+        assert re.findall('CONCURRENTLY "([^"]+)', indexes) == [name], (query, indexes)
+    io_loop.run_sync(lambda: fill_and_index(database_url, list(advised.values())))
+    for query, name in HELPED.items():
+        out = printed(capsys, f"/users?{query}&page[size]=3&page[total]=none", database_url)[1]
+        plan, _, indexes = out.partition("\nindexes\n")
+        assert f" {name} " in plan + " ", (query, plan)
+        assert "No index that the declarations suggest would help." in indexes, (query, indexes)
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,12 @@ async def test_check_says_who_may_do_what(database, connect, cars, folder):
     assert [tuple(re.split("  +", line)) for line in table] == [
         ("resource", "actions", "for", "rows"),
         ("maker", "read", "anyone", rows),
-        ("maker", "read, create, update, delete", "role editor", "name eq SUBJECT; written rows: any cars"),
+        (
+            "maker",
+            "read, create, update, delete",
+            "role editor",
+            "name eq SUBJECT; written rows: cars any a related row",
+        ),
         ("maker.name", "write", "role editor, scope makers", "all"),
         ("car", "-", "nobody", "none: it has no rules"),
         ("closed to everybody, because they have no rules (access=...): car",),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from server.console.filters import value_text
 from server.explaining.indexes import helpful
 from server.explaining.running import ExplainedStatement, Scan
-from server.explaining.texts import plan_lines, query_lines, sql_lines, value_text
+from server.explaining.texts import plan_lines, query_parts, sql_lines, wrapped
 from server.resources import built_in
 from server.schema.index_advisor import Suggestion
 from tests.planning import filter_query, parsed, read_collection
@@ -28,7 +29,7 @@ EITHER = {"or": [{"name": "a", "op": "eq", "val": 1}, {"not": {"name": "b", "op"
         ("filter[age]=7", ["filter   age eq '7'", "page     30 rows, total exact"]),
         (
             filter_query([EITHER]),
-            ["filter   (a eq 1 or not (b gt the field c))", "page     30 rows, total exact"],
+            ["filter   a eq 1 or not (b gt the field c)", "page     30 rows, total exact"],
         ),
         (
             filter_query([{"name": "a", "op": "any", "val": {"name": "b", "op": "in_", "val": ["x", None]}}]),
@@ -47,8 +48,8 @@ EITHER = {"or": [{"name": "a", "op": "eq", "val": 1}, {"not": {"name": "b", "op"
     ],
 )
 def test_a_query(query_string: str, lines: list[str]) -> None:
-    assert list(query_lines(parsed(query_string), has_pages=True)) == lines
-    assert list(query_lines(parsed(query_string), has_pages=False)) == lines[:-1]
+    assert [f"{part:8} {text}" for part, text in query_parts(parsed(query_string), has_pages=True)] == lines
+    assert len(list(query_parts(parsed(query_string), has_pages=False))) == len(lines) - 1
 
 
 def plan_text(query_string: str) -> str:
@@ -108,6 +109,25 @@ def test_clauses_in_parentheses_and_in_names_stay_on_their_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("", [""]),
+        ("short", ["short"]),
+        (
+            "  where  (age > 30) and (name = 'a b c d e')",
+            ["  where  (age > 30)", "      and (name =", "      'a b c d e')"],
+        ),
+        ('SELECT "t0"."id","t0"."a, b","t0"."c"', ['SELECT "t0"."id",', '    "t0"."a, b",', '    "t0"."c"']),
+        ("x" * 30, ["x" * 30]),
+        ("it's 'unclosed text of a line", ["it's 'unclosed text", "    of a line"]),
+    ],
+)
+def test_a_long_line(line: str, lines: list[str]) -> None:
+    assert list(wrapped(line, 20)) == lines
+    assert list(wrapped(line, 1000)) == [line]
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (1, "1"),
@@ -134,11 +154,13 @@ def test_a_value(value: Any, text: str) -> None:
         ("public.users", False, "(t0.id = 1)", False),
         ("public.users", True, "(t0.age > 30)", False),
         ("other.users", False, "(t0.age > 30)", False),
+        ("public.users", False, "t0.age DESC", True),
+        ("public.users", False, "t0.age DESC NULLS LAST", False),
     ],
 )
 def test_an_index_helps_a_scan_without_a_condition(
     table: str, has_condition: bool, expression: str, is_helped: bool
 ) -> None:
     suggestion = Suggestion("missing", "public.users", ("age", "id"), "", "CREATE")
-    statement = ExplainedStatement("", "", (), (), (Scan(table, has_condition),), (expression,))
+    statement = ExplainedStatement("", "", (), (), None, (Scan(table, has_condition),), (expression,))
     assert helpful([suggestion], [statement]) == ([suggestion] if is_helped else [])

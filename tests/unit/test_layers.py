@@ -51,7 +51,7 @@ FOLDERS: dict[str, set[str]] = {
     "postgres": {"limits", "observing", "settings"},
     "execution": {"postgres"},
     "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
-    "explaining": {"authentication", "execution", "http", "observing", "postgres", "schema", "settings"},
+    "explaining": {"authentication", "console", "execution", "http", "observing", "postgres", "schema", "settings"},
     "inspecting": {"schema", "settings"},
     "startup": {
         *("authentication", "console", "embedded", "handlers", "inspecting", "postgres", "resources", "schema"),
