@@ -17,7 +17,8 @@ SHOWN_CHARACTERS = 200
 
 def filters_text(nodes: Iterable[FilterNode]) -> str:
     """Describe filters that must all be met, on one line."""
-    return " and ".join(map(_inner_text, nodes))
+    found = list(nodes)
+    return filter_text(found[0]) if len(found) == 1 else " and ".join(map(_inner_text, found))
 
 
 def filter_text(node: FilterNode) -> str:

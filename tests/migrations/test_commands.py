@@ -281,7 +281,7 @@ async def test_check_says_who_may_do_what(database, connect, cars, folder):
     assert errors == ""
     lines = output.splitlines()
     table = lines[lines.index(next(line for line in lines if line.startswith("resource "))) : -1]
-    rows = 'name ne "" or not (id in_ [1, Claim(a.b)])'
+    rows = "name ne '' or not (id in_ [1, Claim(a.b)])"
     assert [tuple(re.split("  +", line)) for line in table] == [
         ("resource", "actions", "for", "rows"),
         ("maker", "read", "anyone", rows),
