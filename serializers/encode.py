@@ -20,13 +20,13 @@ import msgspec
 
 from querybuild.declarations.json_texts import JsonFault, load_json
 from querybuild.declarations.resource import Attribute, Relationship, Resource
-from querybuild.declarations.types import TEXT
 from querybuild.planning.plan import Node, ReadPlan
 from querybuild.planning.rows import Row, with_computed
 from serializers.compound import (
     Level,
     Linkage,
     has_repeated_types,
+    has_text_ids,
     id_encoder,
     identifier_encoder,
     levels,
@@ -66,7 +66,7 @@ class ResourceEncoder:
         self._own = itemgetter(slice(1, 1 + len(attributes)))
         self._struct = _struct_of(attributes)
         self._ids = id_encoder(resource)
-        self._has_quoted_ids = resource.id.type is TEXT
+        self._has_quoted_ids = has_text_ids(resource)
         self._has_attributes = bool(attributes)
         linkage_indexes = [linked.index(relation.name) for relation in relationships if relation.name in linked]
         text = f'{{"type":{json.dumps(resource.type)},"id":"{_ID}"' + (f',"attributes":{_OWN}' if attributes else "")

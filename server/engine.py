@@ -28,9 +28,9 @@ from querybuild.planning.read_forms import Filled, ReadForm, fill, form_of, spli
 from querybuild.planning.rows import nodes
 from querybuild.planning.rowsets import hides
 from querybuild.planning.rules import read_rules
-from querybuild.planning.write_locks import RelatedRow, plan_related_row
 from querybuild.planning.write_plan_cache import Form, form_key, plan_columns, plan_with_form
 from querybuild.planning.write_plan_cache import form_of as form_of_write
+from querybuild.planning.writes.write_locks import RelatedRow, plan_related_row
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Limits, Page, Query
 from querybuild.sql.clauses import decides_again, reads_other_rows

@@ -9,6 +9,7 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.keys import Key
 from querybuild.planning.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
 from querybuild.planning.stream_plan import plan_stream
 from querybuild.sql.locks import compile_check, compile_locks
@@ -60,11 +61,11 @@ class Statements:
         return self._text(creates, lambda: compile_together(creates))
 
     def of_locks(
-        self, rows: Rows, columns: tuple[str, ...], strength: LockStrength | None, shown: tuple[str, ...] = ()
+        self, rows: Rows, keys: tuple[Key, ...], strength: LockStrength | None, shown: tuple[Key, ...] = ()
     ) -> Statement:
-        """Return the statement that locks those of the rows that have certain values in the columns."""
-        key = (rows, columns, strength, shown)
-        make = lambda: compile_locks(rows, columns, strength, shown)  # noqa: E731
+        """Return the statement that locks those of the rows that have certain values in the keys."""
+        key = (rows, keys, strength, shown)
+        make = lambda: compile_locks(rows, keys, strength, shown)  # noqa: E731
         return self.caches.compiled_locks.get_or_make(key, make, lambda made: ENTRY_BYTES + len(made.sql))
 
     def of_check(self, checked: Rows) -> Statement:

@@ -10,41 +10,40 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from typing import Any
 
 import msgspec
 
-from querybuild.declarations.declaration_types import wrong_types
+from querybuild.declarations.faults.declaration_types import wrong_types
+from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED, id_faults, relationship_faults
+from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
 from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
+from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import (
-    RELATIONSHIP_METHODS,
     RESOURCE_METHODS,
     Attribute,
+    KeyAttribute,
     Link,
     Relationship,
     Resource,
     ToMany,
     ToOne,
+    id_attribute,
     inverse_link,
     link_of,
     own_key_of,
+    part_attributes,
 )
-from querybuild.declarations.rule_faults import key_faults, rule_faults
-from querybuild.declarations.types import ID_TYPES, is_bound_of
+from querybuild.declarations.types import is_bound_of
 from querybuild.errors import listed, nearest, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
 """JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""
 _PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 _RIGHTS = ("read_by", "write_by")
-"""Arguments that `rule_faults.py` checks."""
+"""Arguments that `faults/rule_faults.py` checks."""
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
 _RESERVED_PATHS = frozenset({"-", "operations"})
-
-FILLED_AND_REQUIRED = "`filled` and `required` exclude each other: what a trigger fills need not be sent"
-MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
-"""The advice for a relationship that cannot be written."""
 
 
 class CatalogError(ValueError):
@@ -70,14 +69,19 @@ class Catalog:
             raise CatalogError("\n".join(faults))
         # A view shares the following: keys, links and the order of locks do not depend on who asks.
         self._declared = self.by_type
-        self._ids = {resource.type: _id_attribute(resource, resource.id.column, False) for resource in self}
+        self._ids = {resource.type: id_attribute(resource, resource.id.key, False) for resource in self}
+        self._parts = {resource.type: part_attributes(resource.id.key) for resource in self}
         self._keys = {
-            own: _id_attribute(self.target(own), own.column_name, own.nullable)
+            own: id_attribute(self.target(own), referring(own.own_columns, self.target(own).id.key), own.nullable)
             for resource in self
             for relationship in resource.relationships
             if (own := own_key_of(relationship)) is not None
         }
 
+        self._exact_keys = {
+            own: msgspec.structs.replace(one, is_split=False) if isinstance(one, KeyAttribute) and one.nullable else one
+            for own, one in self._keys.items()
+        }
         self._lock_ranks = {resource.type: rank for rank, resource in enumerate(_referenced_first(self))}
         # Plans compare declarations by identity, so each inverse is created once.
         self._inverses = {
@@ -117,16 +121,21 @@ class Catalog:
         """Return the id as an attribute for filters and sorts. Its value is the text of an id or a JSON number."""
         return self._ids[resource.type]
 
-    def key_of(self, relationship: ToOne) -> Attribute:
-        """Return the key of a to-one in the resource's own row, as an attribute for filters and sorts."""
-        return self._keys[relationship]
+    def order_of(self, resource: Resource) -> tuple[Attribute, ...]:
+        """Return the columns of the id as attributes, by which rows are sorted."""
+        return self._parts[resource.type] or (self._ids[resource.type],)
+
+    def key_of(self, relationship: ToOne, *, is_negated: bool = False) -> Attribute:
+        """Return the key of a to-one in the resource's own row, as an attribute for filters and sorts. is_negated:
+        whether null and false have different results."""
+        return self._exact_keys[relationship] if is_negated else self._keys[relationship]
 
     def holder(self, relationship: Relationship) -> ToOne | None:
         """Return the to-one of the target that has the same key as this relationship, if it is declared."""
-        foreign_key = relationship.foreign_key
-        for other in self._declared[relationship.target].relationships if foreign_key else ():
+        columns = relationship.foreign_columns
+        for other in self._declared[relationship.target].relationships if columns else ():
             own = own_key_of(other)
-            if own is not None and own.column_name == foreign_key:
+            if own is not None and own.own_columns == columns:
                 return own
         return None
 
@@ -143,7 +152,7 @@ class Catalog:
         return [
             one.name
             for one in self._declared[own.target].relationships
-            if one.foreign_key == own.column_name and one.target == resource.type
+            if one.foreign_columns == own.own_columns and one.target == resource.type
         ]
 
     def inverse(self, relationship: Relationship) -> Relationship:
@@ -162,10 +171,22 @@ class Catalog:
         other resource is never updated, the role may have no privilege to lock its rows."""
         target = self._declared[own.target]
         return "update" in target.methods and any(
-            other.foreign_key == own.column_name and other.target == resource.type and other.methods & REMOVING_METHODS
+            other.target == resource.type and other.methods & REMOVING_METHODS
             for other in target.relationships
-            if own_key_of(other) is None
+            if other.foreign_columns == own.own_columns
         )
+
+    def emptied_columns(self, resource: Resource, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the columns of a key that become null when its relationship is emptied: those that no other field of
+        the resource has, or else those that are not in its id."""
+        if not resource.id.key.is_composite and len(columns) == 1:
+            return columns
+        declared = self._declared[resource.type]
+        keys = [own.own_columns for own in filter(None, map(own_key_of, declared.relationships))]
+        others = {name for key in keys if key != columns for name in key} | set(resource.id.key.columns)
+        others |= {one.column_name for one in declared.attributes if one.is_stored}
+        left = tuple([name for name in columns if name not in others])
+        return left or tuple([name for name in columns if name not in resource.id.key.columns])
 
     def is_detachable(self, relationship: Relationship) -> bool:
         """Return whether a link can be removed without deleting a row: its key may be null, or it is in a link
@@ -200,20 +221,6 @@ def _referenced_first(catalog: Catalog) -> list[Resource]:
     for resource in catalog:
         visit(resource)
     return order
-
-
-def _id_attribute(resource: Resource, column: str, nullable: bool) -> Attribute:
-    id_type = resource.id_type
-
-    def read(value: Any) -> Any:
-        return id_type.read(value) if isinstance(value, str) else id_type.column_type.from_json(value)
-
-    return Attribute(
-        "id",
-        msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read),
-        column=column,
-        nullable=nullable,
-    )
 
 
 def _checked_types(resources: object) -> tuple[tuple[Resource, ...], list[str], frozenset[object]]:
@@ -274,28 +281,28 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
         for fault in _resource_faults(resource):
             yield where + fault
         for relationship in resource.relationships:
-            for fault in _relationship_faults(catalog, resource, relationship, skipped):
+            for fault in relationship_faults(catalog, resource, relationship, skipped):
                 yield f"{where}relationship {quoted(relationship.name)}: {fault}"
         yield from (where + fault for fault in rule_faults(resource))
         yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
         yield from (where + fault for fault in _path_faults(catalog, resource))
 
 
-def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[str, str, Resource]]:
-    """Yield the keys in the rows of a resource, declared here or on the other side: the column, the relationship, and
+def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[tuple[str, ...], str, Resource]]:
+    """Yield the keys in the rows of a resource, declared here or on the other side: the columns, the relationship, and
     the resource that the key refers to."""
     for own in filter(None, map(own_key_of, resource.relationships)):
         if own.target in catalog.by_type:
-            yield own.column_name, own.name, catalog.target(own)
+            yield own.own_columns, own.name, catalog.target(own)
     for other in catalog:
         for one in other.relationships:
             link = link_of(one)
             if one.foreign_key and one.target == resource.type:
-                yield one.foreign_key, one.name, other
+                yield one.foreign_columns, one.name, other
             elif link is not None and (link.table, link.schema) == (resource.table, resource.schema):
-                yield link.source, one.name, other
+                yield link.source_columns, one.name, other
                 if one.target in catalog.by_type:
-                    yield link.target, one.name, catalog.target(one)
+                    yield link.target_columns, one.name, catalog.target(one)
 
 
 def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:
@@ -309,8 +316,7 @@ def _repeated(what: str, names: Iterable[str]) -> Iterator[str]:
 def _resource_faults(resource: Resource) -> Iterator[str]:
     if not _MEMBER_NAME.fullmatch(resource.type):
         yield "the type is not a JSON:API member name"
-    if resource.id.type not in ID_TYPES:
-        yield f"an id is bigint, int, text or uuid, not {resource.id.type.name}"
+    yield from id_faults(resource.id)
     unknown = resource.methods - RESOURCE_METHODS
     if unknown:
         yield f"methods are {listed(sorted(RESOURCE_METHODS))}, not {listed(sorted(unknown))}"
@@ -331,7 +337,7 @@ def _resource_faults(resource: Resource) -> Iterator[str]:
 
 
 def _identifiers(resource: Resource) -> Iterator[str]:
-    yield from (resource.table, resource.id.column)
+    yield from (resource.table, *resource.id.key.columns)
     if resource.schema is not None:
         yield resource.schema
     for attribute in resource.attributes:
@@ -339,11 +345,10 @@ def _identifiers(resource: Resource) -> Iterator[str]:
     for relationship in resource.relationships:
         own, link = own_key_of(relationship), link_of(relationship)
         if own is not None:
-            yield own.column_name
-        if relationship.foreign_key:
-            yield relationship.foreign_key
+            yield from own.own_columns
+        yield from relationship.foreign_columns
         if link is not None:
-            yield from (link.table, link.source, link.target)
+            yield from (link.table, *link.source_columns, *link.target_columns)
 
 
 def _attribute_faults(attribute: Attribute) -> Iterator[str]:
@@ -419,57 +424,6 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
             yield f"it depends on {quoted(name)}, which is not declared.{nearest(name, known)}"
         elif source.compute is not None:
             yield f"it depends on {quoted(name)}, which is computed in Python, too"
-
-
-def _relationship_faults(
-    catalog: Catalog, resource: Resource, relationship: Relationship, skipped: frozenset[object]
-) -> Iterator[str]:
-    if relationship.name == "relationships":
-        yield "the name is reserved for relationship routes"
-    unknown = relationship.methods - RELATIONSHIP_METHODS
-    if unknown:
-        yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
-    if relationship.target not in catalog.by_type and relationship.target not in skipped:
-        yield (
-            f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
-        )
-    if isinstance(relationship, ToOne) and relationship.column and relationship.foreign_key:
-        yield "`column` and `foreign_key` exclude each other"
-    if isinstance(relationship, ToOne) and relationship.filled and relationship.required:
-        yield FILLED_AND_REQUIRED
-    if (
-        isinstance(relationship, ToOne)
-        and relationship.foreign_key
-        and (relationship.filled or not relationship.updatable)
-    ):
-        yield "`filled` and `updatable` are for a to-one with its key in its own table, and `foreign_key` is not"
-    if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
-        yield "a to-one with `foreign_key` must be nullable: its key is in the other table"
-    if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
-        yield "a to-many has either `foreign_key` or `through`"
-    yield from _unwritable_faults(catalog, resource, relationship)
-
-
-def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
-    """Yield the faults of a relationship that cannot be written."""
-    own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
-    is_written = not relationship.methods <= {"read"}
-    if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
-        yield (
-            "it is required on create, but its `methods` do not allow writing it: add `replace` to them, remove "
-            "`create` from those of the resource, or declare required=False if the database sets the key"
-        )
-    if (
-        own is not None
-        and own.column_name == resource.id.column
-        and is_written
-        and resource.methods & {"create", "update"}
-    ):
-        yield f"its column {quoted(own.column_name)} is the id, which no write changes: {MAKE_READ_ONLY}"
-    is_their_id = target is not None and relationship.foreign_key == target.id.column
-    if target is not None and is_their_id and is_written and "update" in target.methods:
-        key = quoted(relationship.foreign_key)
-        yield f"its key {key} is the id of {quoted(target.type)}, which no write changes: {MAKE_READ_ONLY}"
 
 
 def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:

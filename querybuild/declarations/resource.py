@@ -13,6 +13,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
+from querybuild.declarations.keys import Key, composite_type
 from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -128,15 +129,40 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
         return allowed and self.is_stored and not self.type.is_read_only
 
 
+Names = str | tuple[str, ...]
+"""The name of a column, or the names of several columns, in the order of the parts of an id."""
+
+
+def _columns(names: Names) -> tuple[str, ...]:
+    return ((names,) if names else ()) if isinstance(names, str) else tuple(names)
+
+
 class Id(msgspec.Struct, frozen=True, eq=False):
-    """The id column: bigint, int, text or uuid.
+    """The id: a column of the type bigint, int, text or uuid, or several columns.
 
     unique: whether its values are unique and not null although no constraint guarantees it, as in a view.
+    columns, types: the columns of an id with several parts, and the type of each (default: bigint). The id is the text
+    of the parts, joined by commas. `column` and `type` are not used then.
+
+    >>> order_line_id = Id(columns=("order_id", "line_no"))
     """
 
     column: str = "id"
     type: ColumnType = BIGINT
     unique: bool = False
+    columns: tuple[str, ...] = ()
+    types: tuple[ColumnType, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, tuple | list) and len(self.columns) > 1:
+            types = tuple(self.types) or (BIGINT,) * len(self.columns)
+            if all(isinstance(one, ColumnType) for one in types):
+                msgspec.structs.force_setattr(self, "type", composite_type(types))
+
+    @property
+    def key(self) -> Key:
+        """Its columns, with their types."""
+        return Key(tuple(self.columns) or (self.column,), self.type.parts or (self.type,))
 
 
 class Relation(msgspec.Struct, frozen=True):
@@ -152,21 +178,33 @@ class Relation(msgspec.Struct, frozen=True):
 class Link(msgspec.Struct, frozen=True, eq=False):
     """The link table of a many-to-many relationship. Its two columns together are unique.
 
-    source: the column with the id of this side. target: the column with the id of the other side.
+    source: the column with the id of this side. target: the column with the id of the other side. A tuple of columns
+    for an id with several parts.
     """
 
     table: str
-    source: str
-    target: str
+    source: Names
+    target: Names
     schema: str | None = None
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The columns with the id of this side."""
+        return _columns(self.source)
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        """The columns with the id of the other side."""
+        return _columns(self.target)
 
 
 class ToOne(msgspec.Struct, frozen=True, eq=False):
     """A relationship to at most one resource of the type `target`.
 
     column: the column of the resource's own table with the id of the other resource (default: the name and `_id`).
+    columns: instead, the columns with the parts of its id. If one of them is null, the relationship is empty.
     foreign_key: instead, the unique column of the other table with the id of this resource: the reverse side of a
-    one-to-one.
+    one-to-one. A tuple for an id with several parts.
     nullable: whether it may be empty.
     required: whether it must be sent on create (default: if it is not nullable).
     filled: whether a trigger fills its column if it is not sent: one that is NOT NULL without a default.
@@ -180,7 +218,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     name: str
     target: str
     column: str = ""
-    foreign_key: str = ""
+    foreign_key: Names = ""
     nullable: bool = True
     required: bool | None = None
     filled: bool = False
@@ -191,6 +229,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     read_by: Audience | tuple[Audience, ...] = ANYONE
     write_by: Audience | tuple[Audience, ...] = ANYONE
     description: str = ""
+    columns: tuple[str, ...] = ()
 
     @property
     def is_to_many(self) -> bool:
@@ -203,9 +242,14 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
         return not self.foreign_key
 
     @property
-    def column_name(self) -> str:
-        """The name of its column, if the key is in the resource's own row."""
-        return self.column or f"{self.name}_id"
+    def own_columns(self) -> tuple[str, ...]:
+        """The names of its columns, if the key is in the resource's own row."""
+        return tuple(self.columns) or (self.column or f"{self.name}_id",)
+
+    @property
+    def foreign_columns(self) -> tuple[str, ...]:
+        """The names of its columns in the other table, if the key is there."""
+        return _columns(self.foreign_key)
 
     @property
     def is_required(self) -> bool:
@@ -216,14 +260,14 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
 class ToMany(msgspec.Struct, frozen=True, eq=False):
     """A relationship to any number of resources of the type `target`.
 
-    foreign_key: the column of the other table with the id of this resource.
+    foreign_key: the column of the other table with the id of this resource. A tuple for an id with several parts.
     through: instead, a link table.
     methods, includable, filterable, read_by, write_by, description: as for ToOne.
     """
 
     name: str
     target: str
-    foreign_key: str = ""
+    foreign_key: Names = ""
     through: Link | None = None
     methods: frozenset[str] = RELATIONSHIP_METHODS
     includable: bool = True
@@ -241,6 +285,11 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     def is_own_key(self) -> bool:
         """False: the key is never in the resource's own row."""
         return False
+
+    @property
+    def foreign_columns(self) -> tuple[str, ...]:
+        """The names of its columns in the other table, if the key is there."""
+        return _columns(self.foreign_key)
 
 
 Relationship = ToOne | ToMany
@@ -307,3 +356,35 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"resource {self.type}"
+
+
+class KeyAttribute(Attribute, frozen=True, eq=False):
+    """An id with several columns, or the columns that refer to one, as an attribute for filters.
+
+    is_split: whether equality compares each column, so that an index can be used. Otherwise it compares the text of the
+    id, which is null if a column is null, as a condition needs it below `not`.
+    """
+
+    key: Key = Key((), ())
+    is_split: bool = True
+
+
+def part_attributes(key: Key) -> tuple[Attribute, ...]:
+    """Return the columns of an id with several columns as attributes for sorts."""
+    if not key.is_composite:
+        return ()
+    return tuple([Attribute("id", one, column) for column, one in zip(key.columns, key.types, strict=True)])
+
+
+def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
+    """Return the id of a resource, or a key that refers to it, as an attribute for filters and sorts. Its value is the
+    text of an id or a JSON number."""
+    id_type = resource.id_type
+
+    def read(value: Any) -> Any:
+        return id_type.read(value) if isinstance(value, str) else id_type.column_type.from_json(value)
+
+    column_type = msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read)
+    if key.is_composite:
+        return KeyAttribute("id", column_type, nullable=nullable, key=key)
+    return Attribute("id", column_type, column=key.columns[0], nullable=nullable)

@@ -46,6 +46,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_of_extension: whether its operators are found by the search path.
     schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
         are not the same.
+    parts: the types of the parts of an id with several columns.
     """
 
     name: str
@@ -74,6 +75,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     fields: tuple[tuple[str, ColumnType], ...] = ()
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None
+    parts: tuple[ColumnType, ...] = ()
 
     def __repr__(self) -> str:
         return self.name

@@ -14,18 +14,17 @@ import msgspec
 from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import dump_json
+from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import (
     ApiError,
     AttributeFault,
-    BodyError,
     ClientIdForbidden,
     LinkageTypeConflict,
     MethodForbidden,
     OwnerConflict,
     RelationshipFault,
-    RequiredLink,
     TypeConflict,
     nearest,
     not_allowed,
@@ -38,6 +37,24 @@ from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, assigned_target, check_action, refused_action
 from querybuild.planning.plan import Assignment, LinkWrite, OwnerRow, Rows, Unchanged, Values, WritePlan
 from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias
+from querybuild.planning.writes.linkage import (
+    in_lock_order,
+    null_refused,
+    owners_relationship,
+    why_fixed,
+    written_relationships,
+)
+from querybuild.planning.writes.shared_columns import (
+    Agreement,
+    agree,
+    differing,
+    disagreement,
+    is_in_id,
+    key_assignments,
+    key_of_target,
+    repeated_columns,
+    split_shared,
+)
 from querybuild.query import Change, Identifier, Lid, LinkageChange, Owner
 
 TARGET = "the target"
@@ -47,7 +64,8 @@ TARGET = "the target"
 class PlannedWrite(msgspec.Struct, frozen=True):
     """The plan of one write, with its values. values: for the slots of the plan; a Lid replaces an id that is not known
     yet, if has_lids. places: of each slot, where its value stood in the document. item_pointers: to the items of a
-    slot's list. pointer: to the resource object. id_pointer: to the id in the document, if not only the path has it."""
+    slot's list. pointer: to the resource object. id_pointer: to the id in the document, if not only the path has it.
+    agreements: assignments that must have the same value; an id of a Lid is only known later."""
 
     plan: WritePlan
     values: Values
@@ -56,6 +74,7 @@ class PlannedWrite(msgspec.Struct, frozen=True):
     item_pointers: dict[int, tuple[str, ...]]
     pointer: str
     id_pointer: str | None
+    agreements: tuple[Agreement, ...] = ()
 
 
 def plan_write(
@@ -83,28 +102,10 @@ def plan_write(
         planner.relationships()
         planner.missing()
     owner = None if change.owner is None else planner.owner(change.owner)
-    planner.check_columns()
+    planner.check_columns(id_slot)
     if is_create and len(errors) == known:
         planner.set_by_rules()
     return planner.planned(id_slot, owner)
-
-
-def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
-    """Return the relationships whose linkage the answer to a write shows: those of the document, and the one to the
-    owner."""
-    to_owner = None if change.owner is None else catalog.other_side(_joined(change.owner, catalog))
-    return tuple(
-        relationship.name
-        for relationship in resource.relationships
-        if relationship.name in change.relationships or relationship is to_owner
-    )
-
-
-def _joined(owner: Owner, catalog: Catalog) -> Relationship:
-    """Return the relationship of the owner. The route has checked that it exists."""
-    relationship = catalog.by_type[owner.type].relationship(owner.relationship)
-    assert relationship is not None
-    return relationship
 
 
 class _WritePlanner:
@@ -138,6 +139,7 @@ class _WritePlanner:
         self._assignments: list[Assignment] = []
         self._unchanged: list[Unchanged] = []
         self._links: list[LinkWrite] = []
+        self._agreements: list[Agreement] = []
 
     def slot(self, value: Any, place: Place) -> int:
         """Add a value and return its slot."""
@@ -157,8 +159,9 @@ class _WritePlanner:
             owner=owner,
             checked=open_checked(self.resource, self.context, self.change.kind),
         )
-        values, sent = tuple(self.values), self.change
-        return PlannedWrite(plan, values, self.has_lids, self.places, self.item_pointers, sent.pointer, sent.id_pointer)
+        sent, agreements = self.change, tuple(self._agreements)
+        of_slots = tuple(self.values), self.has_lids, self.places, self.item_pointers
+        return PlannedWrite(plan, *of_slots, sent.pointer, sent.id_pointer, agreements)
 
     def has_right_type(self) -> bool:
         """Check the type of the document."""
@@ -210,7 +213,7 @@ class _WritePlanner:
             detail = f"An id of type {quoted(self.resource.type)} must be {error}."
             self.errors.append(AttributeFault(detail, pointer=self._member("id")))
             return None
-        self._assignments.append(Assignment(self.resource.id.column, slot))
+        self._assignments += key_assignments(self.resource.id.key, slot)
         return slot
 
     def attributes(self) -> None:
@@ -251,35 +254,35 @@ class _WritePlanner:
         by_column = {assignment.column: assignment for assignment in self._assignments}
         for field in self.context.access.assigned.get(self.resource.type, ()):
             target, value = assigned_target(field, self.resource, self.catalog), self.context.values[field.index]
-            sent = by_column.get(target.column_name)
-            if sent is None:
-                self._assignments.append(self._set_by_rule(target, value))
-            elif field.is_fixed and field.name not in self.change.assigned and self.values[sent.slot] != value:
+            key = key_of_target(target, self.catalog)
+            sent = [by_column.get(name) for name in key.columns]
+            other = next((one for one in differing(sent, key, value, self.values)), None)
+            if None in sent:
+                added = zip(self._set_by_rule(target, key, value), sent, strict=True)
+                self._assignments += [one for one, known in added if known is None]
+            if other is not None and field.is_fixed and field.name not in self.change.assigned:
                 # Only the path can name a relationship that the principal may not read, from its other side.
                 name = quoted(field.name) if self._is_readable(target) else "What the path links it to"
                 detail = f"{name} is set by a rule: leave it out, or send the value that the rule sets."
-                pointer = self._pointer(self.places[sent.slot])
+                pointer = self._pointer(self.places[other.slot])
                 self.errors.append(not_allowed(self.context.principal, detail, pointer=pointer))
 
     def _is_readable(self, target: Attribute | ToOne) -> bool:
         return target.readable if isinstance(target, Attribute) else target in self.resource.relationships
 
-    def _set_by_rule(self, target: Attribute | ToOne, value: Any) -> Assignment:
+    def _set_by_rule(self, target: Attribute | ToOne, key: Key, value: Any) -> list[Assignment]:
         if isinstance(target, Attribute):
-            return Assignment(target.column_name, self.slot(value, target), target)
+            return [Assignment(target.column_name, self.slot(value, target), target)]
         place = self._relationship(target.name) if self._is_readable(target) else self.change.pointer
-        return Assignment(target.column_name, self.slot(value, place), owner=self._locked_owner(target))
+        return key_assignments(key, self.slot(value, place), owner=self._locked_owner(target))
 
-    def check_columns(self) -> None:
-        """Check that each column is set once. Two fields may be declared over one column, such as `owner_id` and
-        `owner`."""
-        places: dict[str, Place] = {}
-        for assignment in self._assignments:
-            place = self.places[assignment.slot]
-            other = places.setdefault(assignment.column, place)
-            if other != place:
-                detail = f"{self._pointer(other)} sets the same column: send only one of the two."
-                self.errors.append(AttributeFault(detail, pointer=self._pointer(place)))
+    def check_columns(self, id_slot: int | None) -> None:
+        """Check that each column is set once, and that fields with a column in common have the same value for it."""
+        key, pointers = self.resource.id.key, [self._pointer(place) for place in self.places]
+        self._assignments, self._agreements = split_shared(self._assignments, key, id_slot, on_create=self.on_create)
+        self.errors += repeated_columns(self._assignments, pointers)
+        different = [one for one in self._agreements if not agree(one, self.values)]
+        self.errors += [disagreement(one, pointers, id_slot, on_create=self.on_create) for one in different]
 
     def _unknown_attribute(self, name: str) -> None:
         if self.resource.relationship(name) is not None:
@@ -313,7 +316,9 @@ class _WritePlanner:
     def _missing_attributes(self, required: Iterable[Attribute]) -> None:
         given = (self.change.attributes or {}, self.change.assigned, self._set_by_rules)
         for attribute in required:
-            if not any(attribute.name in names for names in given):
+            if not any(attribute.name in names for names in given) and not is_in_id(
+                self.change, self.resource, (attribute.column_name,)
+            ):
                 detail = f"The attribute {quoted(attribute.name)} is required."
                 self.errors.append(AttributeFault(detail, pointer=self._pointer(attribute)))
 
@@ -324,6 +329,8 @@ class _WritePlanner:
             is_required = isinstance(relationship, ToOne) and relationship.is_required
             is_undecoded = change.undecoded & {"relationships", f"relationships/{relationship.name}"}
             is_given = relationship.name in written or relationship.name in self._set_by_rules
+            own = own_key_of(relationship)
+            is_given = is_given or (own is not None and is_in_id(self.change, self.resource, own.own_columns))
             if is_required and not is_given and not is_undecoded:
                 detail = f"The relationship {quoted(relationship.name)} is required."
                 pointer = self._relationship(relationship.name)
@@ -346,7 +353,7 @@ class _WritePlanner:
             elif linkage.mode not in relationship.methods:
                 detail = f"The relationship {quoted(name)} cannot be written here."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
-            elif why := self._why_fixed(relationship, linkage):
+            elif why := why_fixed(self.change, self.resource, relationship, linkage, self.catalog):
                 detail = f"The relationship {quoted(name)} cannot be written here: {why}."
                 self.errors.append(MethodForbidden(detail, pointer=linkage.pointer))
             elif linkage.is_list != relationship.is_to_many:
@@ -367,21 +374,6 @@ class _WritePlanner:
         if not names or names.isdisjoint(self.catalog.other_sides(resource, relationship)):
             return self._read_only(resource, relationship.name, pointer)
         return not_allowed(self.context.principal, f"{quoted(relationship.name)} may not be written.", pointer=pointer)
-
-    def _why_fixed(self, relationship: Relationship, linkage: LinkageChange) -> str:
-        """Return why a write cannot change the key of a relationship, or "". Links of a link table have no such key. A
-        document with the whole resource may contain a to-one that is only set on create."""
-        own = own_key_of(relationship)
-        if link_of(relationship) is not None or (self.on_create and own is not None):
-            return ""
-        holder = self.resource if own is not None else self.catalog.target(relationship)
-        if "update" not in holder.methods:
-            return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
-        key = own or self.catalog.holder(relationship)
-        is_whole = own is not None and self.change.type is not None and linkage.name_pointer is None
-        if key is None or key.updatable or is_whole:
-            return ""
-        return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"
 
     def _keep(self, own: ToOne, linkage: LinkageChange) -> None:
         """Plan a to-one that is only set on create, in a document that updates its resource."""
@@ -404,31 +396,42 @@ class _WritePlanner:
                 ids.setdefault(id_value, identifier.pointer)
         if own is not None:
             if not linkage.identifiers and not own.nullable:
-                self.errors.append(self._null_refused(own, linkage.pointer))
+                self.errors.append(null_refused(own, linkage.pointer, on_create=self.on_create))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            allowed = rows if rows.criteria else None
-            self._assignments.append(Assignment(own.column_name, slot, None, self._locked_owner(own), allowed))
+            self._assign_key(own, slot, rows if rows.criteria else None)
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
             is_detachable = self.catalog.is_detachable(relationship)
             visible = rows_with_alias(rows, TARGET) if rows.criteria else None
             checked = open_checked(target, self.context, "update") if has_key else None
+            emptied = self.catalog.emptied_columns(target, relationship.foreign_columns)
             link = LinkWrite(
-                self.resource, relationship, rows, slot, linkage.mode, is_detachable, visible=visible, checked=checked
+                self.resource,
+                relationship,
+                rows,
+                slot,
+                linkage.mode,
+                is_detachable,
+                visible=visible,
+                checked=checked,
+                emptied=emptied,
             )
-            self._links.append(self._in_order(link))
+            self._links.append(in_lock_order(link, self.catalog))
+
+    def _assign_key(self, own: ToOne, slot: int, allowed: Rows | None) -> None:
+        """Assign the id of a related resource to the columns of a to-one."""
+        key = key_of_target(own, self.catalog)
+        assignments = key_assignments(key, slot, owner=self._locked_owner(own), target=allowed)
+        if self.values[slot] is None:
+            emptied = self.catalog.emptied_columns(self.resource, key.columns)
+            assignments = [one for one in assignments if one.column in emptied]
+        self._assignments += assignments
 
     def _locked_owner(self, own: ToOne) -> Rows | None:
         """Return the rows of the other side of a to-one, if a write there may remove the link."""
         is_locked = self.catalog.is_written_from_owner(self.resource, own)
         return open_named(self.catalog.target(own), self.context) if is_locked else None
-
-    def _in_order(self, link: LinkWrite) -> LinkWrite:
-        """Return the link with the end of the link table that is locked first."""
-        ranks = self.catalog.lock_rank(link.target), self.catalog.lock_rank(link.resource)
-        is_target_first = link_of(link.relationship) is not None and ranks[0] < ranks[1]
-        return msgspec.structs.replace(link, is_target_first=True) if is_target_first else link
 
     def _linked_id(self, identifier: Identifier, target: Resource, linkage: LinkageChange) -> Any:
         """Return the id of a resource identifier. Returns None if it has an error, or if the link is removed and cannot
@@ -447,15 +450,9 @@ class _WritePlanner:
                 self.errors.append(related_not_found(target.type, identifier.id, identifier.pointer))
             return None
 
-    def _null_refused(self, relationship: ToOne, pointer: str) -> BodyError:
-        if self.on_create:
-            return RelationshipFault(f"The relationship {quoted(relationship.name)} is required.", pointer=pointer)
-        detail = f"The relationship {quoted(relationship.name)} must not be empty."
-        return RequiredLink(detail, pointer=pointer)
-
     def owner(self, owner: Owner) -> OwnerRow:
         """Link a new resource to the one of the path, by its own key or through a link table."""
-        parent, relationship = self.catalog.by_type[owner.type], _joined(owner, self.catalog)
+        parent, relationship = self.catalog.by_type[owner.type], owners_relationship(owner, self.catalog)
         check_action(parent, "read", self.context)
         if "add" not in relationship.methods:
             detail = f"The relationship {quoted(relationship.name)} cannot be written here."
@@ -470,7 +467,7 @@ class _WritePlanner:
         if link_of(relationship) is not None:
             self._links.append(self._through(relationship, owner))
         elif holder is None or holder.name not in self.change.relationships:
-            self._assignments.append(Assignment(relationship.foreign_key, slot))
+            self._assignments += key_assignments(referring(relationship.foreign_columns, parent.id.key), slot)
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
         return self._owner_row(parent, slot, has_links=link_of(relationship) is not None)

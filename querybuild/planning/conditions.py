@@ -195,16 +195,19 @@ class ConditionPlanner:
         """Return whether the related id is planned as a value, which is null if there is no related row. An EXISTS is
         used if the key is in the related row and null means false: then PostgreSQL can begin with the related row."""
         matches_null = node.field is not None or node.op in _MATCH_NULL
-        is_own = relationship.is_own_key and not self.hides(relationship)
-        return is_own or self._is_negated or matches_null
+        return self.holds_id(relationship) or self._is_negated or matches_null
 
     def id_of(self, relationship: ToOne, resource: Resource, alias: str) -> ColumnRef:
         """Return the id of the related row of a to-one, null if there is none. It is read from that row if the key is
         there, or if that row may be hidden."""
-        if relationship.is_own_key and not self.hides(relationship):
-            return ColumnRef(alias, self.catalog.key_of(relationship))
+        if self.holds_id(relationship):
+            return ColumnRef(alias, self.catalog.key_of(relationship, is_negated=self._is_negated))
         rows = self.related(resource, alias, relationship)
         return ColumnRef(rows.alias, self.catalog.id_of(rows.resource), rows)
+
+    def holds_id(self, relationship: ToOne) -> bool:
+        """Return whether the row itself has the related id, which the request may see."""
+        return relationship.is_own_key and not self.hides(relationship)
 
     def hides(self, relationship: Relationship) -> bool:
         """Return whether the context may hide related rows."""

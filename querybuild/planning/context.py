@@ -16,7 +16,8 @@ from querybuild.declarations.attributes import NO_CHECKS, Checks
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource, ToOne
 from querybuild.errors import Forbidden, MethodForbidden, Unauthenticated, not_allowed, quoted
-from querybuild.planning.plan import NO_REFERENCES, Condition, References
+from querybuild.planning.counting import NO_REFERENCES, References
+from querybuild.planning.plan import Condition
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import ChangeKind
 

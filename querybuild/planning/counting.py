@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+import msgspec
+
+from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import (
     ColumnRef,
     Condition,
@@ -13,12 +16,22 @@ from querybuild.planning.plan import (
     IdIs,
     InScope,
     Logic,
-    Reference,
-    References,
     Rows,
     Scope,
     Test,
 )
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Columns with a foreign key: one of them is null, or they are the id of a row of the target."""
+
+    resource: Resource
+    columns: tuple[str, ...]
+    target: Resource
+
+
+References = frozenset[Reference]
+NO_REFERENCES: References = frozenset()
 
 
 def counted_by(rows: Rows, references: References) -> Exists | None:
@@ -29,10 +42,10 @@ def counted_by(rows: Rows, references: References) -> Exists | None:
     the computers also refers to the user.
     """
     match rows.conditions:
-        case (Exists(rows=Rows(pairs=((near, far),)) as owned) as exists,) if (
-            near == rows.resource.id.column
+        case (Exists(rows=Rows(pair=(near, far)) as owned) as exists,) if (
+            near == rows.resource.id.key
             and not rows.criteria
-            and Reference(owned.resource, far, rows.resource) in references
+            and Reference(owned.resource, far.columns, rows.resource) in references
             and owned.parent not in _aliases(owned.conditions)
         ):
             return exists

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource, ToOne
 from querybuild.query import ChangeKind, LinkMode
@@ -36,18 +37,18 @@ class Slot(msgspec.Struct, frozen=True):
     index: int = 0
 
 
-Pair = tuple[str, str]
-"""A column of a set of rows, and the column of another set that is equal to it."""
+Pair = tuple[Key, Key]
+"""A key of a set of rows, and the key of another set that is equal to it."""
 
 
 class LinkRows(msgspec.Struct, frozen=True):
-    """The rows of a link table between a parent and its related rows. near: pairs of columns of the parent and of the
-    link table. far: pairs of columns of the link table and of the related rows."""
+    """The rows of a link table. near: the keys of the parent and of the link table. far: those of the link table and of
+    the related rows."""
 
     link: Link
     alias: str
-    near: tuple[Pair, ...]
-    far: tuple[Pair, ...]
+    near: Pair
+    far: Pair
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Rows(msgspec.Struct, frozen=True):
 
     alias: their name in a statement.
     parent: the alias of the rows that they are attached to, or empty.
-    pairs: the columns of the parent and of these rows that are equal. Empty if there is a link table between them.
+    pair: the keys of the parent and of these rows that are equal. None if there is a link table between them.
     criteria: conditions that apply to each row, whatever the request asks for. The context has them. A row that does
         not meet them does not exist for the request.
     rights: for rows that are written, what each must meet besides. Else the write is forbidden.
@@ -69,7 +70,7 @@ class Rows(msgspec.Struct, frozen=True):
     resource: Resource
     alias: str
     parent: str = ""
-    pairs: tuple[Pair, ...] = ()
+    pair: Pair | None = None
     through: LinkRows | None = None
     criteria: tuple[Condition, ...] = ()
     rights: tuple[Condition, ...] = ()
@@ -82,7 +83,7 @@ class Rows(msgspec.Struct, frozen=True):
 
     @property
     def all_conditions(self) -> tuple[Condition, ...]:
-        """The criteria and the conditions: everything that each row meets, besides the pairs of columns."""
+        """The criteria and the conditions: everything that each row meets, besides the pair of keys."""
         return (*self.criteria, *self.conditions)
 
     @property
@@ -137,7 +138,7 @@ class IdIs(msgspec.Struct, frozen=True):
     """Whether the row has the id in the path."""
 
     alias: str
-    column: str
+    key: Key
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -209,7 +210,7 @@ class Node(msgspec.Struct, frozen=True):
     read: the attributes that are selected. Those that are shown come first, without those computed in Python. Then
         come those that the computed ones depend on.
     computed: the attributes computed in Python.
-    keys: columns that are only read for branches.
+    keys: keys that are only read for branches.
     targets: for each key the rows that it refers to, if some of them may be hidden. The key of a hidden row is null.
 
     The columns of a row are (id, read..., keys...). If a branch has its key not in its parent's row, the parent's id
@@ -221,7 +222,7 @@ class Node(msgspec.Struct, frozen=True):
     attributes: tuple[Attribute, ...]
     computed: tuple[Attribute, ...]
     relationships: tuple[Relationship, ...]
-    keys: tuple[str, ...]
+    keys: tuple[Key, ...]
     branches: tuple[Branch, ...]
     targets: tuple[Rows | None, ...] = ()
 
@@ -231,13 +232,13 @@ class Node(msgspec.Struct, frozen=True):
         return self.rows.resource
 
     @property
-    def keys_and_targets(self) -> Iterator[tuple[str, Rows | None]]:
+    def keys_and_targets(self) -> Iterator[tuple[Key, Rows | None]]:
         """Each key with its target."""
         return zip(self.keys, self.targets or (None,) * len(self.keys), strict=True)
 
-    def position_of_key(self, column: str) -> int:
-        """Return the position of a key in a row."""
-        return 1 + len(self.read) + self.keys.index(column)
+    def position_of_key(self, relationship: ToOne) -> int:
+        """Return the position of the key of a relationship in a row."""
+        return 1 + len(self.read) + [key.columns for key in self.keys].index(relationship.own_columns)
 
     @property
     def width(self) -> int:
@@ -259,7 +260,7 @@ def node_of(
     rows: Rows | Resource,
     attributes: tuple[Attribute, ...] = (),
     relationships: tuple[Relationship, ...] = (),
-    keys: tuple[str, ...] = (),
+    keys: tuple[Key, ...] = (),
     branches: tuple[Branch, ...] = (),
     targets: tuple[Rows | None, ...] = (),
 ) -> Node:
@@ -271,18 +272,6 @@ def node_of(
     read = dict.fromkeys([shown for shown in attributes if shown.compute is None] + sources)
     computed = tuple(shown for shown in attributes if shown.compute is not None)
     return Node(rows, tuple(read), attributes, computed, relationships, keys, branches, targets)
-
-
-class Reference(msgspec.Struct, frozen=True):
-    """A column with a foreign key: it is null or the id of a row of the target."""
-
-    resource: Resource
-    column: str
-    target: Resource
-
-
-References = frozenset[Reference]
-NO_REFERENCES: References = frozenset()
 
 
 class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -388,6 +377,7 @@ class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value.
 
     attribute: None for the key of a relationship and for the id.
+    key, part: if the value is that of several columns, all of them, and which one this is.
     owner: for a key whose links can be removed from the other side, the rows of that side.
     target: for a key, the rows that it may refer to, if other rows may be hidden.
     """
@@ -397,6 +387,8 @@ class Assignment(msgspec.Struct, frozen=True):
     attribute: Attribute | None = None
     owner: Rows | None = None
     target: Rows | None = None
+    key: Key | None = None
+    part: int = 0
 
 
 class Unchanged(msgspec.Struct, frozen=True):
@@ -417,6 +409,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     is_target_first: whether the targets of a link table are locked before the written row.
     visible: the related rows as they stand beside a link table, if some may be hidden: links to hidden rows stay.
     checked: the rows that related rows must be one of once their key has changed, if that is not any row.
+    emptied: the columns that become null when a key is removed.
     """
 
     resource: Resource
@@ -428,6 +421,7 @@ class LinkWrite(msgspec.Struct, frozen=True):
     is_target_first: bool = False
     visible: Rows | None = None
     checked: Rows | None = None
+    emptied: tuple[str, ...] = ()
 
     @property
     def target(self) -> Resource:

@@ -11,23 +11,22 @@ import msgspec
 
 from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import AskedFilter, asked_filters, vals_of
 from querybuild.planning.conditions import ConditionPlanner, ReadValue
 from querybuild.planning.context import Context
-from querybuild.planning.counting import counted_by
+from querybuild.planning.counting import NO_REFERENCES, References, counted_by
 from querybuild.planning.plan import (
     FIRST_ALIAS,
-    NO_REFERENCES,
     Branch,
     IdIs,
     KeysetPosition,
     Node,
     OrderKey,
     ReadPlan,
-    References,
     Rows,
     Scope,
     Values,
@@ -107,7 +106,7 @@ def plan_resource(
     them."""
     planner = _ReadPlanner(catalog, context, limits, errors)
     rows = planner.conditions.open(resource)
-    rows = with_conditions(rows, (IdIs(rows.alias, resource.id.column),))
+    rows = with_conditions(rows, (IdIs(rows.alias, resource.id.key),))
     plan = ReadPlan(
         node=planner.root(query, rows, written, is_joining=True),
         is_collection=False,
@@ -172,6 +171,9 @@ def _united(node: Node) -> Node:
     """Read a branch in the primary statement, if it is the only one that would have a separate statement."""
     separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
     if len(separate) != 1 or separate[0] not in node.branches:
+        return node
+    if separate[0].node.resource.id.key.is_composite:
+        # The rows are sorted by a column of the result, and this one is not in the order of the id.
         return node
     if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:
         return node
@@ -394,7 +396,7 @@ class _ReadPlanner:
                 related = self._branch_rows(relationship, rows, is_joined=False)
                 branches.append(Branch(relationship, node_of(related), False))
         keys = {
-            own.column_name: branch.relationship
+            referring(own.own_columns, self.catalog.target(own).id.key): branch.relationship
             for branch in branches
             if (own := own_key_of(branch.relationship)) is not None
         }

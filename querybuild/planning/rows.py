@@ -25,7 +25,7 @@ def key_position(node: Node, branch: Branch) -> int:
     """Return the position of the branch's key in a parent's row. It is the id of the parent, if the parent's row does
     not contain the key."""
     own = own_key_of(branch.relationship)
-    return 0 if own is None else node.position_of_key(own.column_name)
+    return 0 if own is None else node.position_of_key(own)
 
 
 def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
 from querybuild.planning.context import NO_CRITERIA, Context
 from querybuild.planning.plan import (
@@ -38,14 +39,14 @@ def open_rows(
     alias: str,
     context: Context,
     parent: str = "",
-    pairs: tuple[Pair, ...] = (),
+    pair: Pair | None = None,
     through: LinkRows | None = None,
 ) -> Rows:
     """Return the rows of a resource that the context allows a request to read."""
     criteria = context.access.read.get(resource.type, ())
     if criteria:
         criteria = with_alias(criteria, ANY_ROW, alias)
-    return Rows(resource, alias, parent, pairs, through, criteria)
+    return Rows(resource, alias, parent, pair, through, criteria)
 
 
 def open_named(resource: Resource, context: Context) -> Rows:
@@ -98,10 +99,14 @@ def open_related(
     target, alias = catalog.target(relationship), aliases[-1]
     own, link = own_key_of(relationship), link_of(relationship)
     if link is not None:
-        near, far = (resource.id.column, link.source), (link.target, target.id.column)
-        return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], (near,), (far,)))
-    pair = (resource.id.column, relationship.foreign_key) if own is None else (own.column_name, target.id.column)
-    return open_rows(target, alias, context, parent, (pair,))
+        near = resource.id.key, referring(link.source_columns, resource.id.key)
+        far = referring(link.target_columns, target.id.key), target.id.key
+        return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], near, far))
+    if own is None:
+        pair = resource.id.key, referring(relationship.foreign_columns, resource.id.key)
+    else:
+        pair = referring(own.own_columns, target.id.key), target.id.key
+    return open_rows(target, alias, context, parent, pair)
 
 
 def open_owners(
@@ -117,9 +122,10 @@ def leading_rows(source: Rows, target: Rows, parent: str, alias: str) -> Rows:
     alias of the target. alias: the new alias of the source."""
     rows, through = rows_with_alias(source, alias), target.through
     if through is None:
-        return attached_rows(rows, parent, _inverse(target.pairs))
+        assert target.pair is not None
+        return attached_rows(rows, parent, _inverse(target.pair))
     links = LinkRows(through.link, f"l{alias}", _inverse(through.far), _inverse(through.near))
-    return msgspec.structs.replace(rows, parent=parent, pairs=(), through=links)
+    return msgspec.structs.replace(rows, parent=parent, pair=None, through=links)
 
 
 def with_conditions(rows: Rows, conditions: tuple[Condition, ...]) -> Rows:
@@ -136,13 +142,14 @@ def _unordered(rows: Rows, **changes: Any) -> Rows:
     return msgspec.structs.replace(rows, joins=(), order=(), keyset=None, limit=None, offset=None, **changes)
 
 
-def _inverse(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
-    return tuple([(far, near) for near, far in pairs])
+def _inverse(pair: Pair) -> Pair:
+    near, far = pair
+    return far, near
 
 
-def attached_rows(rows: Rows, parent: str, pairs: tuple[Pair, ...]) -> Rows:
-    """Return the rows, attached to other rows by pairs of equal columns."""
-    return msgspec.structs.replace(rows, parent=parent, pairs=pairs, through=None)
+def attached_rows(rows: Rows, parent: str, pair: Pair | None) -> Rows:
+    """Return the rows, attached to other rows by a pair of equal keys."""
+    return msgspec.structs.replace(rows, parent=parent, pair=pair, through=None)
 
 
 def rows_with_alias(rows: Rows, alias: str) -> Rows:

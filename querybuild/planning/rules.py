@@ -39,8 +39,9 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, quoted
 from querybuild.filters import FilterReader
 from querybuild.planning.context import Access, AssignedField, Context, View
+from querybuild.planning.counting import Reference
 from querybuild.planning.criteria import CriteriaPlanner, PrincipalRead, comes_from_principal, principal_read
-from querybuild.planning.plan import Condition, Logic, Reference
+from querybuild.planning.plan import Condition, Logic
 from querybuild.principal import Principal
 from querybuild.query import FilterNode, Limits
 
@@ -244,7 +245,7 @@ def make_view(view: View, fields: Iterable[tuple[FieldRights, tuple[bool, bool]]
     if resources == view.catalog.by_type:
         return view
     references = [
-        Reference(resources[one.resource.type], one.column, resources[one.target.type]) for one in view.references
+        Reference(resources[one.resource.type], one.columns, resources[one.target.type]) for one in view.references
     ]
     return View(
         view.catalog.view(resources),

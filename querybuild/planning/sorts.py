@@ -5,6 +5,8 @@ It must not know: SQL text, rows, HTTP.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
 from querybuild.errors import ApiError, SortError, listed, nearest, quoted
@@ -26,59 +28,65 @@ class SortPlanner:
 
     def order(self, keys: tuple[SortKey, ...], resource: Resource, alias: str) -> tuple[OrderKey, ...]:
         """Plan the sort keys. The id is added in the direction of the last key, so that the order is total."""
-        named = [key for sort_key in keys if (key := self._order_key(sort_key, resource, alias)) is not None]
+        named = [key for sort_key in keys for key in self._order_keys(sort_key, resource, alias)]
         first: dict[ColumnRef, OrderKey] = {}
         for key in named:
             # A second key on the same column has no effect.
             first.setdefault(key.column, key)
         order = list(first.values())
-        id_column = ColumnRef(alias, self.catalog.id_of(resource))
+        id_columns = [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
+        left = set(id_columns)
         for index, key in enumerate(order):
-            if key.column == id_column:
+            left.discard(key.column)
+            if not left:
                 # Keys after the id have no effect.
                 return tuple(order[: index + 1])
-        return (*order, OrderKey(id_column, bool(named) and named[-1].is_descending, False))
+        is_descending = bool(named) and named[-1].is_descending
+        return (*order, *[OrderKey(one, is_descending, False) for one in id_columns if one in left])
 
-    def _order_key(self, key: SortKey, resource: Resource, alias: str) -> OrderKey | None:
-        """Plan a sort key: the column at the end of its path. Each step is a LEFT JOIN, except the step to an id whose
-        key is in the row itself."""
+    def _order_keys(self, key: SortKey, resource: Resource, alias: str) -> Sequence[OrderKey]:
+        """Plan a sort key: the column at the end of its path, or the columns of an id. Each step is a LEFT JOIN, except
+        the step to an id whose key is in the row itself."""
         names = self._sort_path(key, resource)
         if len(names) - 1 > self.limits.max_filter_depth:
             self._refuse_depth(key)
-            return None
+            return ()
         is_nullable = False
         for position, name in enumerate(names[:-1]):
             relationship = resource.relationship(name)
             if relationship is None or not relationship.filterable:
                 what = f"{quoted(name)} is no relationship of {resource.type}"
                 self._refuse(key, f"{what}: a path goes through to-one relationships.")
-                return None
+                return ()
             if not isinstance(relationship, ToOne):
                 self._refuse_sort(key, name, resource, relationship)
-                return None
-            has_key = relationship.is_own_key and not self.conditions.hides(relationship)
+                return ()
+            # A key of several columns may be null in part. Its target's id is null then.
+            has_key = len(relationship.own_columns) == 1 and self.conditions.holds_id(relationship)
             is_nullable = is_nullable or relationship.nullable or not has_key
             if names[position + 1 :] == ["id"] and has_key:
-                return OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)
+                return [OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)]
             path = tuple(names[: position + 1])
             if path not in self.joins and len(self.joins) == self.limits.max_filter_depth:
                 self._refuse_depth(key)
-                return None
+                return ()
             alias = self._join(path, resource, alias, relationship).alias
             resource = self.catalog.target(relationship)
         name = names[-1]
-        attribute = self.catalog.id_of(resource) if name == "id" else resource.attribute(name)
+        if name == "id":
+            id_columns = [ColumnRef(alias, one) for one in self.catalog.order_of(resource)]
+            return [OrderKey(one, key.is_descending, is_nullable) for one in id_columns]
+        attribute = resource.attribute(name)
         if attribute is None or not attribute.is_sortable:
             self._refuse_sort(key, name, resource, resource.relationship(name))
-            return None
+            return ()
         if (attribute.type.element or attribute.type).family in ("json", "jsonb"):
             self._refuse(key, f"{quoted(name)} holds JSON, which has no order.")
-            return None
+            return ()
         if not attribute.type.has_order:
             self._refuse(key, f"{quoted(name)} is of a type that has no order.")
-            return None
-        column = ColumnRef(alias, attribute)
-        return OrderKey(column, key.is_descending, is_nullable or attribute.nullable)
+            return ()
+        return [OrderKey(ColumnRef(alias, attribute), key.is_descending, is_nullable or attribute.nullable)]
 
     def _sort_path(self, key: SortKey, resource: Resource) -> list[str]:
         """Return the names of a path. `group_id` at its end is `group.id`, unless there is an attribute `group_id`."""

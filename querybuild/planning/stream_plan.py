@@ -102,8 +102,9 @@ def _included(plan: ReadPlan, places: Sequence[Place], catalog: Catalog) -> Stre
     if resource is plan.node.resource and not plan.is_linkage:
         conditions.append(Logic("not", (_is_primary(plan, INCLUDED),)))
     rows = with_conditions(_included_rows(places), tuple(conditions))
-    order = OrderKey(ColumnRef(INCLUDED, catalog.id_of(resource)), is_descending=False, is_nullable=False)
-    node = _with_linkage(places, msgspec.structs.replace(rows, order=(order,)))
+    columns = [ColumnRef(INCLUDED, one) for one in catalog.order_of(resource)]
+    order = tuple([OrderKey(column, is_descending=False, is_nullable=False) for column in columns])
+    node = _with_linkage(places, msgspec.structs.replace(rows, order=order))
     linked = tuple([_linked(plan, branch, places) for branch in node.branches])
     return StreamPart(ReadPlan(node=node, is_collection=True), linked)
 
@@ -120,7 +121,7 @@ def _with_linkage(places: Sequence[Place], rows: Rows) -> Node:
     }
     keys = {key: target for node in nodes for key, target in node.keys_and_targets}
     shown = first.attributes, first.relationships
-    targets = tuple([None if one is None else attached_rows(one, rows.alias, one.pairs) for one in keys.values()])
+    targets = tuple([None if one is None else attached_rows(one, rows.alias, one.pair) for one in keys.values()])
     return node_of(rows, *shown, tuple(keys), tuple(branches.values()), targets)
 
 
@@ -162,8 +163,8 @@ def _reached(plan: ReadPlan, path: Path, alias: str) -> Condition:
 
 
 def _is_primary(plan: ReadPlan, alias: str) -> Condition:
-    id_column = plan.node.resource.id.column
-    return Exists(attached_rows(_primary(plan), alias, ((id_column, id_column),)))
+    key = plan.node.resource.id.key
+    return Exists(attached_rows(_primary(plan), alias, (key, key)))
 
 
 def _primary(plan: ReadPlan) -> Rows:

@@ -28,6 +28,7 @@ from querybuild.places import Place
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Access, assigned_target
 from querybuild.planning.plan import Values, WritePlan
+from querybuild.planning.writes.shared_columns import key_of_target
 from querybuild.query import Change, Lid, LinkageChange
 
 
@@ -61,17 +62,19 @@ def form_key(change: Change, resource: Resource) -> Hashable | None:
 def form_of(
     change: Change, planned: PlannedWrite, catalog: Catalog, access: Access, checks: Checks = NO_CHECKS
 ) -> Form | None:
-    """Return the form of a valid change, or None if it sends read-only attributes: those have other slots."""
+    """Return the form of a valid change, or None if it sends read-only attributes, which have other slots, or fields
+    that must agree."""
     plan = planned.plan
     resource, names = plan.resource, tuple(change.attributes or ())
     attributes = [one for name in names if (one := resource.attribute(name)) is not None]
     linked = [other for name in change.relationships if (other := resource.relationship(name)) is not None]
-    if plan.unchanged:
+    if plan.unchanged or planned.agreements:
         return None
     sent = (plan.id_slot is not None) + len(attributes) + len(linked)
     fields = access.assigned.get(resource.type, ()) if plan.kind == "create" else ()
     slots = {assignment.column: assignment.slot for assignment in plan.assignments}
-    by_slot = [(slots[assigned_target(field, resource, catalog).column_name], field) for field in fields]
+    keys = [key_of_target(assigned_target(field, resource, catalog), catalog) for field in fields]
+    by_slot = [(slots[key.columns[0]], field) for key, field in zip(keys, fields, strict=True)]
     return Form(
         plan,
         tuple([(attribute, checks.get(attribute) or checks_of(attribute)) for attribute in attributes]),

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, assert_never
 
-from pypika import Field, PostgreSQLQuery, Table
+from pypika import PostgreSQLQuery, Table
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
+from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import JSONB_CONTAINS
-from querybuild.declarations.resource import Attribute, Link, Resource, own_key_of
+from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, ordered
 from querybuild.declarations.types import OPAQUE, as_text, as_texts
 from querybuild.planning.plan import (
@@ -30,16 +31,26 @@ from querybuild.planning.plan import (
     IdIs,
     InScope,
     KeysetPosition,
+    LinkRows,
     Logic,
     Node,
     OrderKey,
-    Pair,
     Rows,
     Scope,
     Slot,
     Test,
 )
 from querybuild.sql.binds import Binds
+from querybuild.sql.keys import (
+    column,
+    columns_of,
+    compared_key,
+    equal_keys,
+    is_key,
+    key_value,
+    key_values,
+    shown_key,
+)
 
 PATH = Slot("path")
 
@@ -70,34 +81,33 @@ def update_of(rows: Table) -> Any:
     return PostgreSQLQuery.update(rows)
 
 
-def column(alias: str, name: str) -> Field:
-    """Return `"t0"."age"`. PyPika only writes the alias, so the name of the table is not needed."""
-    return Field(name, table=Table("", alias=alias))
-
-
 def column_term(alias: str, attribute: Attribute) -> Term:
     """Return the column of an attribute, or its term if it is computed in SQL."""
     if attribute.sql is not None:
         return attribute.sql(lambda name: column(alias, name))
+    if isinstance(attribute, KeyAttribute):
+        return shown_key(columns_of(alias), attribute.key)
     return column(alias, attribute.column_name)
 
 
 def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
     """Return the columns of a row, in the order that `plan.Node` describes: the id, the attributes, the keys."""
-    yield column(alias, node.resource.id.column)
+    of = columns_of(alias)
+    yield shown_key(of, node.resource.id.key)
     for attribute in node.read:
         term = column_term(alias, attribute)
         yield term if attribute.type.select is None else attribute.type.select(term)
     for key, target in node.keys_and_targets:
-        yield column(alias, key) if target is None else _key_of_visible(column(alias, key), target, binds)
+        yield shown_key(of, key) if target is None else _key_of_visible(alias, key, target, binds)
 
 
-def _key_of_visible(key: Term, target: Rows, binds: Binds) -> Term:
+def _key_of_visible(alias: str, key: Key, target: Rows, binds: Binds) -> Term:
     """Return a key, or null if the row that it refers to is hidden. The real alias is longer than `"k"`:
     `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
-    ((_, far),) = target.pairs
-    found = from_rows(target, binds).select(1).where(Template("{}={}", column(target.alias, far), key))
-    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
+    assert target.pair is not None
+    of = columns_of(alias)
+    found = from_rows(target, binds).select(1).where(equal_keys(of, columns_of(target.alias), target.pair))
+    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), shown_key(of, key))
 
 
 def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:
@@ -123,14 +133,12 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
     if the id of the first row is a constant, PostgreSQL 18 concludes the value of the key, and joins the last row even
     if there is no row between.
     """
-    reverse_keys = {(rows.alias, far) for rows in joins for _, far in rows.pairs if far != rows.resource.id.column}
-    for rows in joins:
+    pairs = [(rows, rows.pair) for rows in joins if rows.pair is not None]
+    reverse_keys = {(rows.alias, far.columns) for rows, (_, far) in pairs if far != rows.resource.id.key}
+    for rows, (near, _) in pairs:
         criteria = [attached(rows)]
-        criteria += [
-            Template("{} IS NOT NULL", column(rows.parent, near))
-            for near, _ in rows.pairs
-            if (rows.parent, near) in reverse_keys
-        ]
+        if (rows.parent, near.columns) in reverse_keys:
+            criteria.append(Template("{} IS NOT NULL", compared_key(columns_of(rows.parent), near)))
         criteria += _met(rows, binds)
         query = query.left_join(table(rows.resource, rows.alias)).on(_all(criteria))
     return query
@@ -138,11 +146,13 @@ def join(query: QueryBuilder, joins: tuple[Rows, ...], binds: Binds) -> QueryBui
 
 def attached(rows: Rows) -> Criterion:
     """Return `"t1"."id"="t0"."group_id"`, for rows without a link table."""
-    return _paired(rows.parent, rows.alias, rows.pairs)
+    assert rows.pair is not None
+    return equal_keys(columns_of(rows.parent), columns_of(rows.alias), rows.pair)
 
 
-def _paired(near_alias: str, far_alias: str, pairs: tuple[Pair, ...]) -> Criterion:
-    return _all([Template("{}={}", column(far_alias, far), column(near_alias, near)) for near, far in pairs])
+def _attached_links(rows: Rows, through: LinkRows) -> Criterion:
+    """Return `"l"."post_id"="t0"."id"`, for the rows of a link table."""
+    return equal_keys(columns_of(rows.parent), columns_of(through.alias), through.near)
 
 
 def where(query: QueryBuilder, rows: Rows, binds: Binds) -> QueryBuilder:
@@ -282,7 +292,7 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
         case InScope():
             return _all(list(scope_criteria(condition.scope, binds)))
         case IdIs():
-            return column(condition.alias, condition.column) == binds(PATH)
+            return is_key(columns_of(condition.alias), condition.key, binds(PATH))
         case _:
             assert_never(condition)
 
@@ -304,6 +314,10 @@ def operand(column: ColumnRef, binds: Binds) -> Term:
 
 def _test(test: Test, binds: Binds) -> Criterion:
     row, attribute = test.operator, test.left.attribute
+    if test.form == "value" and isinstance(attribute, KeyAttribute) and _is_split(test, attribute):
+        of, key, parameter = columns_of(test.left.alias), attribute.key, binds(test.slots[0])
+        bound_key = key_values(parameter, key) if row.arity == "list" else key_value(parameter, key)
+        return row.criterion(compared_key(of, key), bound_key)
     left = _as_text(test.left, binds) if row.is_text else operand(test.left, binds)
     if test.form == "null":
         assert row.on_null is not None
@@ -325,6 +339,11 @@ def _test(test: Test, binds: Binds) -> Criterion:
         left = as_texts(left) if attribute.type.element is not None else as_text(left)
         parameters = [as_texts(one) if column_type.element is not None else as_text(one) for one in parameters]
     return row.criterion(left, *parameters)
+
+
+def _is_split(test: Test, attribute: KeyAttribute) -> bool:
+    """Return whether each column of a key is compared, so that an index can be used."""
+    return attribute.is_split and test.left.rows is None and test.operator.name in ("eq", "in_")
 
 
 def _as_text(column: ColumnRef, binds: Binds) -> Term:
@@ -373,7 +392,7 @@ def _exists(exists: Exists, binds: Binds) -> Criterion:
         query = query.where(attached(rows))
     else:
         query = join_links(query, rows)
-        query = query.where(_paired(rows.parent, rows.through.alias, rows.through.near))
+        query = query.where(_attached_links(rows, rows.through))
     found = ExistsCriterion(where(query, rows, binds))
     # PostgreSQL's planner does not turn an EXISTS inside a CASE into a join.
     return Template("CASE WHEN {} THEN TRUE ELSE FALSE END", found) if exists.is_separate else found
@@ -435,15 +454,16 @@ def join_links(query: QueryBuilder, rows: Rows) -> QueryBuilder:
     """Add the link table: `JOIN "post_tags" "t1" ON "t1"."tag_id"="t0"."id"`."""
     through = rows.through
     assert through is not None
-    equal = [Template("{}={}", column(through.alias, near), column(rows.alias, far)) for near, far in through.far]
-    return query.join(link_table(through.link, through.alias)).on(_all(equal))
+    far, near = through.far
+    equal = equal_keys(columns_of(rows.alias), columns_of(through.alias), (near, far))
+    return query.join(link_table(through.link, through.alias)).on(equal)
 
 
 def named_parent(scope: Scope, binds: Binds) -> QueryBuilder:
     """Return FROM and WHERE of the row that the path names: `FROM "users" "p" WHERE "p"."id"=$1`."""
     rows = scope.rows
     assert rows is not None
-    return from_rows(rows, binds).where(column(rows.alias, scope.parent.id.column) == binds(PATH))
+    return from_rows(rows, binds).where(is_key(columns_of(rows.alias), scope.parent.id.key, binds(PATH)))
 
 
 def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
@@ -458,19 +478,20 @@ def scope_criteria(scope: Scope, binds: Binds) -> Iterator[Criterion]:
     """
     rows = scope.rows
     assert rows is not None
+    of = columns_of(rows.parent)
     if own_key_of(scope.relationship) is not None:
-        ((near, far),) = rows.pairs
-        key = named_parent(scope, binds).select(column(rows.alias, far))
-        yield Template("{}={}", column(rows.parent, near), key)
+        assert rows.pair is not None
+        near, far = rows.pair
+        key = named_parent(scope, binds).select(*[column(rows.alias, name) for name in far.columns])
+        yield Template("{}={}", compared_key(of, near), key)
         return
     parent_id, through = binds(PATH), rows.through
     if through is None:
-        ((near, _),) = rows.pairs
-        yield column(rows.parent, near) == parent_id
+        assert rows.pair is not None
+        yield is_key(of, rows.pair[0], parent_id)
     else:
-        ((far, _),) = through.far
         query = PostgreSQLQuery.from_(link_table(through.link, through.alias)).select(1)
-        query = query.where(_paired(rows.parent, through.alias, through.near))
-        yield ExistsCriterion(query.where(column(through.alias, far) == parent_id))
+        query = query.where(_attached_links(rows, through))
+        yield ExistsCriterion(query.where(is_key(columns_of(through.alias), through.far[0], parent_id)))
     if rows.all_conditions:
         yield ExistsCriterion(named_parent(scope, binds).select(1))

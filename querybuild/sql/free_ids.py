@@ -43,7 +43,7 @@ class FreeIdStatements(msgspec.Struct, frozen=True):
 def compile_free_ids(resource: Resource, insert: Statement) -> FreeIdStatements:
     """Compile the statements for one resource. insert: the statement that inserts a row with an id."""
     rows = table(resource)
-    name, column = rows.get_sql(quote_char=QUOTE), resource.id.column
+    name, column = rows.get_sql(quote_char=QUOTE), resource.id.key.columns[0]
     return FreeIdStatements(
         table=name,
         column=column,

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 from pypika import PostgreSQLQuery
-from pypika.terms import ExistsCriterion, Function, NullValue
+from pypika.terms import ExistsCriterion, NullValue
 
-from querybuild.declarations.resource import Link, Resource, link_of
-from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.keys import Key, referring
+from querybuild.declarations.resource import Link, link_of
+from querybuild.declarations.terms import Template
 from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
-    column,
     decides_again,
     delete_from,
     from_rows,
@@ -26,6 +26,19 @@ from querybuild.sql.clauses import (
     one_of,
     table,
     update_of,
+)
+from querybuild.sql.keys import (
+    columns_of,
+    compared_key,
+    each_key_parts,
+    equal_keys,
+    is_any_key,
+    is_key,
+    is_no_key,
+    key_parameter,
+    key_parts,
+    key_value,
+    shown_key,
 )
 
 ROW, KEYS = Slot("row"), Slot("keys")
@@ -72,31 +85,43 @@ def _lock_related(link: LinkWrite) -> Statement:
     If there are rights, a third column says whether the row may be updated.
     """
     binds, rows = Binds(), table(link.target)
-    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
-    query = PostgreSQLQuery.from_(rows).select(id_column, key, *is_writable(link.rows, binds))
-    meant = equals_any(id_column, binds.request(link.slot))
+    of, id_key, key = rows.field, link.target.id.key, _key_of(link)
+    query = PostgreSQLQuery.from_(rows).select(shown_key(of, id_key), shown_key(of, key))
+    query = query.select(*is_writable(link.rows, binds))
+    meant = is_any_key(of, id_key, binds.request(link.slot))
     if link.mode != "add":
-        joined = "{} OR {}={}" if link.mode == "replace" else "{} AND {}={}"
-        meant = Template(joined, meant, key, binds(ROW))
-    query = query.where(one_of(link.rows, meant, binds))
-    sql = query.orderby(id_column).get_sql() + LockStrength.NO_KEY_UPDATE.clause(link.target)
+        joined = "{} OR {}" if link.mode == "replace" else "{} AND {}"
+        meant = Template(joined, meant, is_key(of, key, binds(ROW)))
+    query = query.where(one_of(link.rows, meant, binds)).orderby(*map(of, id_key.columns))
+    sql = query.get_sql() + LockStrength.NO_KEY_UPDATE.clause(link.target)
     return Statement(sql, binds.slots, decides_again(link.rows))
 
 
 def _detach(link: LinkWrite) -> Statement:
     """Remove locked rows from their owner: `UPDATE "computers" SET "owner_id"=null WHERE "id"=ANY($1)`"""
     binds, rows = Binds(), table(link.target)
-    query = update_of(rows).set(rows.field(link.relationship.foreign_key), NullValue())
-    query = query.where(equals_any(rows.field(link.target.id.column), binds(KEYS)))
+    query = update_of(rows)
+    for name in link.emptied:
+        query = query.set(rows.field(name), NullValue())
+    query = query.where(is_any_key(rows.field, link.target.id.key, binds(KEYS)))
     return Statement(query.get_sql(), binds.slots)
 
 
 def _attach(link: LinkWrite) -> Statement:
     """Compile `UPDATE "computers" SET "owner_id"=$1 WHERE "id"=ANY($2) AND "owner_id" IS DISTINCT FROM $1`"""
     binds, rows = Binds(), table(link.target)
-    id_column, key = rows.field(link.target.id.column), rows.field(link.relationship.foreign_key)
-    query = update_of(rows).set(key, binds(ROW)).where(equals_any(id_column, binds.request(link.slot)))
-    return Statement(query.where(Template("{} IS DISTINCT FROM {}", key, binds(ROW))).get_sql(), binds.slots)
+    of, key = rows.field, _key_of(link)
+    query = update_of(rows)
+    for name, value in zip(key.columns, key_parts(binds(ROW), key), strict=True):
+        query = query.set(of(name), value)
+    query = query.where(is_any_key(of, link.target.id.key, binds.request(link.slot)))
+    distinct = Template("{} IS DISTINCT FROM {}", compared_key(of, key), key_value(binds(ROW), key))
+    return Statement(query.where(distinct).get_sql(), binds.slots)
+
+
+def _key_of(link: LinkWrite) -> Key:
+    """Return the columns of the related rows that refer to the owner."""
+    return referring(link.relationship.foreign_columns, link.resource.id.key)
 
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:
@@ -113,10 +138,10 @@ def _through(link: LinkWrite, through: Link) -> LinkStatements:
 def _lock_linked(link: LinkWrite) -> Statement:
     """Compile `SELECT "id",null FROM "tags" WHERE "id"=ANY($1) ORDER BY "id" FOR KEY SHARE`"""
     binds, rows = Binds(), table(link.target)
-    id_column = rows.field(link.target.id.column)
-    query = PostgreSQLQuery.from_(rows).select(id_column, NullValue())
-    meant = equals_any(id_column, binds.request(link.slot))
-    query = query.where(one_of(link.rows, meant, binds)).orderby(id_column)
+    of, key = rows.field, link.target.id.key
+    query = PostgreSQLQuery.from_(rows).select(shown_key(of, key), NullValue())
+    meant = is_any_key(of, key, binds.request(link.slot))
+    query = query.where(one_of(link.rows, meant, binds)).orderby(*map(of, key.columns))
     sql = query.get_sql() + LockStrength.KEY_SHARE.clause(link.target)
     return Statement(sql, binds.slots, decides_again(link.rows))
 
@@ -137,15 +162,16 @@ def _find_left(link: LinkWrite, through: Link) -> Statement:
 
 def _leaving(query: Any, link: LinkWrite, through: Link, binds: Binds) -> Any:
     """Add the condition that a link is one of those to remove."""
-    links = link_table(through)
-    query = query.where(links.field(through.source) == binds(ROW))
-    target_id, named = links.field(through.target), binds.request(link.slot)
-    leaves = equals_any(target_id, named) if link.mode == "remove" else Template("{}<>ALL({})", target_id, named)
+    of, target = link_table(through).field, _target_of(link, through)
+    query = query.where(is_key(of, _source_of(link, through), binds(ROW)))
+    named = binds.request(link.slot)
+    leaves = is_any_key(of, target, named) if link.mode == "remove" else is_no_key(of, target, named)
     query = query.where(leaves)
     visible = link.visible
     if visible is None:
         return query
-    is_target = Template("{}={}", column(visible.alias, link.target.id.column), column(through.table, through.target))
+    pair = target, link.target.id.key
+    is_target = equal_keys(columns_of(through.table), columns_of(visible.alias), pair)
     return query.where(ExistsCriterion(from_rows(visible, binds).select(1).where(is_target)))
 
 
@@ -153,9 +179,10 @@ def _make_links(link: LinkWrite, through: Link) -> Statement:
     """Compile `INSERT INTO "post_tags" ("post_id","tag_id") SELECT $1::int8,unnest($2::int8[]) ON CONFLICT DO
     NOTHING`"""
     binds, links = Binds(), link_table(through)
-    source = Template("{}::" + _sql_type(link.resource), binds(ROW))
-    targets = Function("unnest", Template("{}::" + _sql_type(link.target) + "[]", binds.request(link.slot)))
-    query = into(links).columns(through.source, through.target).select(source, targets)
+    source, target = _source_of(link, through), _target_of(link, through)
+    sources = key_parts(key_parameter(binds(ROW), source), source)
+    query = into(links).columns(*source.columns, *target.columns)
+    query = query.select(*sources, *each_key_parts(binds.request(link.slot), target))
     return Statement(query.get_sql() + " ON CONFLICT DO NOTHING", binds.slots)
 
 
@@ -163,11 +190,18 @@ def _find_missing(link: LinkWrite, through: Link) -> Statement:
     """Compile `SELECT 1 FROM unnest($2::int8[]) "x" WHERE "x"<>ALL(ARRAY(SELECT "tag_id" FROM "post_tags" WHERE
     "post_id"=$1)) LIMIT 1`"""
     binds, links = Binds(), link_table(through)
-    query = PostgreSQLQuery.from_(links).select(links.field(through.target))
-    there = query.where(links.field(through.source) == binds(ROW)).get_sql()
-    targets = binds.request(link.slot).get_sql() + "::" + _sql_type(link.target) + "[]"
+    target = _target_of(link, through)
+    query = PostgreSQLQuery.from_(links).select(shown_key(links.field, target))
+    there = query.where(is_key(links.field, _source_of(link, through), binds(ROW))).get_sql()
+    targets = key_parameter(binds.request(link.slot), target, is_array=True).get_sql()
     return Statement(f'SELECT 1 FROM unnest({targets}) "x" WHERE "x"<>ALL(ARRAY({there})) LIMIT 1', binds.slots)
 
 
-def _sql_type(resource: Resource) -> str:
-    return resource.id.type.sql_names[0]
+def _source_of(link: LinkWrite, through: Link) -> Key:
+    """Return the columns of the link table that refer to the owner."""
+    return referring(through.source_columns, link.resource.id.key)
+
+
+def _target_of(link: LinkWrite, through: Link) -> Key:
+    """Return the columns of the link table that refer to the related rows."""
+    return referring(through.target_columns, link.target.id.key)

@@ -32,10 +32,12 @@ from collections.abc import Sequence
 
 from pypika import PostgreSQLQuery
 
-from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.keys import Key
+from querybuild.declarations.terms import Template
 from querybuild.planning.plan import LockStrength, Rows, Slot, Statement
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import decides_again, is_writable, one_of, table
+from querybuild.sql.keys import is_any_key, shown_key
 
 
 def compile_check(checked: Rows) -> Statement:
@@ -44,26 +46,27 @@ def compile_check(checked: Rows) -> Statement:
     `SELECT "id" FROM "posts" WHERE "id"=ANY($1) AND NOT ("user_id"=$2) IS TRUE`
     """
     binds, found = Binds(), table(checked.resource)
-    id_column = found.field(checked.resource.id.column)
-    query = PostgreSQLQuery.from_(found).select(id_column).where(equals_any(id_column, binds(Slot("keys"))))
+    of, key = found.field, checked.resource.id.key
+    query = PostgreSQLQuery.from_(found).select(shown_key(of, key)).where(is_any_key(of, key, binds(Slot("keys"))))
     for is_right in is_writable(checked, binds):
         query = query.where(Template("NOT {}", is_right))
     return Statement(query.get_sql(), binds.slots)
 
 
 def compile_locks(
-    rows: Rows, columns: Sequence[str], strength: LockStrength | None, shown: Sequence[str] = ()
+    rows: Rows, keys: Sequence[Key], strength: LockStrength | None, shown: Sequence[Key] = ()
 ) -> Statement:
     """Return a statement that locks rows in the order of their ids: those that have one of the given values in one of
-    the columns. Each column has a slot for its array of values: Slot("keys", 0), Slot("keys", 1), ... strength: None
-    for no lock. shown: columns to select after the id.
+    the keys. Each key has a slot for its array of values: Slot("keys", 0), Slot("keys", 1), ... strength: None for no
+    lock. shown: keys to select after the id.
 
     `SELECT "id" FROM "computers" WHERE "id"=ANY($1) OR "owner_id"=ANY($2) ORDER BY "id" FOR NO KEY UPDATE`
     """
     binds, found = Binds(), table(rows.resource)
-    id_column = found.field(rows.resource.id.column)
-    tests = [equals_any(found.field(name), binds(Slot("keys", index))) for index, name in enumerate(columns)]
-    query = PostgreSQLQuery.from_(found).select(id_column, *[found.field(name) for name in shown])
-    query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds)).orderby(id_column)
+    of, id_key = found.field, rows.resource.id.key
+    tests = [is_any_key(of, key, binds(Slot("keys", index))) for index, key in enumerate(keys)]
+    query = PostgreSQLQuery.from_(found).select(*[shown_key(of, key) for key in (id_key, *shown)])
+    query = query.where(one_of(rows, Template(" OR ".join(["{}"] * len(tests)), *tests), binds))
+    query = query.orderby(*map(of, id_key.columns))
     sql = query.get_sql() + ("" if strength is None else strength.clause(rows.resource))
     return Statement(sql, binds.slots, strength is not None and decides_again(rows))

@@ -5,7 +5,7 @@ It must not know: values. `locks.py` explains which rows are locked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -41,6 +41,7 @@ from querybuild.sql.clauses import (
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
+from querybuild.sql.keys import is_key, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 
 VALUES_TOGETHER = 320
@@ -115,7 +116,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
     is_update = plan.kind == "update"
     targets = tuple(_targets(plan))
     has_lock = plan.rows.is_limited or (
-        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments)
+        is_update and bool(plan.links or plan.unchanged or targets or not plan.assignments or _joins_by_key(plan))
     )
     binds = Binds()
     row = _row(plan, shown, binds) if not is_update or plan.assignments else None
@@ -141,8 +142,16 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
     """Return whether a write needs more than the statement of its row, or depends on other rows that it must lock."""
     if plan.links or plan.unchanged or plan.owner or any(one.target for one in plan.assignments):
         return True
+    if _joins_by_key(plan):
+        return True
     rows = [plan.rows, plan.checked, None if shown is None else shown.rows]
     return (shown is not None and bool(shown.targets)) or any(one is not None and decides_again(one) for one in rows)
+
+
+def _joins_by_key(plan: WritePlan) -> bool:
+    """Return whether an update writes a key of several columns to an owner that must be locked. One of a single column
+    is locked by the statement of the row."""
+    return plan.kind == "update" and any(one.owner is not None and one.key is not None for one in plan.assignments)
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
@@ -170,10 +179,11 @@ def _insert(plan: WritePlan, binds: Binds) -> str:
 
 def _inserted(plan: WritePlan, rows: Sequence[Sequence[Term]]) -> Any:
     """Return an INSERT. rows: for each row the values of the assignments."""
-    columns = [assignment.column for assignment in plan.assignments] or [plan.resource.id.column]
-    query = into(table(plan.resource)).columns(*columns).insert(*[tuple(row or [Template("DEFAULT")]) for row in rows])
+    columns = [assignment.column for assignment in plan.assignments] or [*plan.resource.id.key.columns]
+    defaults = [Template("DEFAULT")] * len(columns)
+    query = into(table(plan.resource)).columns(*columns).insert(*[tuple(row or defaults) for row in rows])
     if may_meet_taken_ids(plan):
-        query = query.on_conflict(plan.resource.id.column).do_nothing()
+        query = query.on_conflict(*plan.resource.id.key.columns).do_nothing()
     return query
 
 
@@ -190,9 +200,10 @@ def compile_rows(plan: WritePlan, size: int, shown: Node | None = None) -> str:
     """Return one INSERT for several rows with the same columns: `INSERT INTO "groups" ("name") VALUES ($1),($2),...
     RETURNING "groups"."id"`. The rows are written and returned in their order."""
     numbers = count(1)
-    rows = [
-        [_assigned(assignment, Parameter(f"${next(numbers)}")) for assignment in plan.assignments] for _ in range(size)
-    ]
+    rows = []
+    for _ in range(size):
+        parameters = {assignment.slot: Parameter(f"${next(numbers)}") for assignment in _by_slot(plan)}
+        rows.append([_assigned(assignment, parameters[assignment.slot]) for assignment in plan.assignments])
     return str(_inserted(plan, rows).get_sql()) + _returning(plan, shown, Binds())
 
 
@@ -222,9 +233,10 @@ def _part(create: Create, numbers: Iterator[int]) -> str:
     """Return the CTE of one INSERT. The names of its columns are their positions."""
     plan, ids = create.plan, dict(create.ids)
     terms = [
-        Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")')
-        if one.slot in ids
-        else _assigned(one, Parameter(f"${next(numbers)}"))
+        _assigned(
+            one,
+            Template(f'(SELECT "c0" FROM "o{ids[one.slot]}")') if one.slot in ids else Parameter(f"${next(numbers)}"),
+        )
         for one in plan.assignments
     ]
     names = ",".join([f'"c{place}"' for place in range(create.width)])
@@ -236,7 +248,7 @@ def _free_ids(plan: WritePlan, shown: Node | None) -> FreeIdStatements:
     ($1,$2) ON CONFLICT ("id") DO NOTHING RETURNING "persons"."id"`."""
     binds = Binds()
     terms = [binds(ROW), *[_assigned(assignment, binds.request(assignment.slot)) for assignment in plan.assignments]]
-    with_id = (Assignment(plan.resource.id.column, -1), *plan.assignments)
+    with_id = (Assignment(plan.resource.id.key.columns[0], -1), *plan.assignments)
     query = _inserted(msgspec.structs.replace(plan, assignments=with_id), [terms])
     return compile_free_ids(plan.resource, Statement(query.get_sql() + _returning(plan, shown, binds), binds.slots))
 
@@ -308,7 +320,7 @@ def _find_row(plan: WritePlan) -> Statement:
     are rights."""
     binds = Binds()
     rows = table(plan.resource)
-    shown = [rows.field(plan.resource.id.column), *is_writable(plan.rows, binds)]
+    shown = [shown_key(rows.field, plan.resource.id.key), *is_writable(plan.rows, binds)]
     query = PostgreSQLQuery.from_(rows).select(*shown).where(_is_row(plan, binds))
     return Statement(query.get_sql(), binds.slots)
 
@@ -327,23 +339,29 @@ def _lock_named(rows: Rows, slot: int) -> Statement:
     """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`, with a column that says whether it may be
     written, if there are rights."""
     binds, found = Binds(), table(rows.resource)
-    query = PostgreSQLQuery.from_(found).select(found.field(rows.resource.id.column), *is_writable(rows, binds))
+    shown = shown_key(found.field, rows.resource.id.key)
+    query = PostgreSQLQuery.from_(found).select(shown, *is_writable(rows, binds))
     sql = query.where(_named(rows, slot, binds)).get_sql() + LockStrength.KEY_SHARE.clause(rows.resource)
     return Statement(sql, binds.slots, decides_again(rows))
 
 
 def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
     """Compile `SELECT "id" FROM "groups" WHERE "id"=$1 FOR KEY SHARE`"""
-    for assignment in plan.assignments:
+    for assignment in _by_slot(plan):
         if assignment.owner is not None:
             yield _lock_named(assignment.owner, assignment.slot)
 
 
 def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
-    for assignment in plan.assignments:
+    for assignment in _by_slot(plan):
         if assignment.target is not None:
             lock = _lock_named(assignment.target, assignment.slot)
             yield TargetStatement(assignment.target.resource, assignment.slot, lock)
+
+
+def _by_slot(plan: WritePlan) -> Iterable[Assignment]:
+    """Return one assignment for each value: that of a key may have several columns."""
+    return {one.slot: one for one in plan.assignments}.values()
 
 
 def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
@@ -353,16 +371,18 @@ def _is_row(plan: WritePlan, binds: Binds) -> Criterion:
 
 def _is_writable(plan: WritePlan, binds: Binds) -> Criterion:
     assert plan.id_slot is not None
-    id_column = table(plan.resource).field(plan.resource.id.column)
-    return one_of_writable(plan.rows, id_column == binds.request(plan.id_slot), binds)
+    found = is_key(table(plan.resource).field, plan.resource.id.key, binds.request(plan.id_slot))
+    return one_of_writable(plan.rows, found, binds)
 
 
 def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
     """Return `"id"=$1`, with the criteria of the rows."""
-    return one_of(rows, table(rows.resource).field(rows.resource.id.column) == binds.request(slot), binds)
+    return one_of(rows, is_key(table(rows.resource).field, rows.resource.id.key, binds.request(slot)), binds)
 
 
-def _assigned(assignment: Assignment, parameter: Parameter) -> Term:
+def _assigned(assignment: Assignment, parameter: Term) -> Term:
+    if assignment.key is not None:
+        return key_parts(parameter, assignment.key)[assignment.part]
     bound = assignment.attribute.type.bound if assignment.attribute is not None else None
     return parameter if bound is None else bound(parameter)
 
@@ -373,11 +393,12 @@ def _joined(assignment: Assignment, value: Term) -> Term:
 
     The foreign key would lock the owner after the row. Then two writes from both sides would wait for each other. If
     there is no owner with this id, the foreign key refuses the write."""
-    if assignment.owner is None:
+    if assignment.owner is None or assignment.key is not None:
+        # Rows that keys of several columns refer to are locked before (`_needs_transaction`).
         return value
     owner = assignment.owner.resource
     rows = table(owner)
-    id_column = rows.field(owner.id.column)
+    id_column = rows.field(owner.id.key.columns[0])
     query = PostgreSQLQuery.from_(rows).select(id_column).where(id_column == value)
     locked = escaped_braces(query.get_sql() + LockStrength.KEY_SHARE.clause(owner))
     return Template("COALESCE((" + locked + "),{})", value)

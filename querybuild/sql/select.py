@@ -18,14 +18,14 @@ import msgspec
 from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
-from pypika.terms import Term
+from pypika.terms import Criterion, Term
 
-from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.keys import Key
+from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Branch, Exists, Node, ReadPlan, Rows, Slot, Statement
 from querybuild.planning.rows import MAX_COLUMNS, key_position, nodes, page_width, part_width, row_width
 from querybuild.sql.binds import Binds
 from querybuild.sql.clauses import (
-    column,
     columns,
     cursor_columns,
     from_rows,
@@ -39,6 +39,7 @@ from querybuild.sql.clauses import (
     table,
     where,
 )
+from querybuild.sql.keys import column, columns_of, is_any_key, key_is_not_null, shown_key
 
 KEYS = Slot("keys")
 
@@ -181,9 +182,9 @@ def _counted(plan: ReadPlan, binds: Binds) -> QueryBuilder:
 
 def _keys_of(owned: Exists, binds: Binds) -> QueryBuilder:
     rows = owned.rows
-    ((_, far),) = rows.pairs
-    key = column(rows.alias, far)
-    keys = from_rows(rows, binds).select(key).distinct().where(key.notnull())
+    assert rows.pair is not None
+    of, key = columns_of(rows.alias), rows.pair[1]
+    keys = from_rows(rows, binds).select(*map(of, key.columns)).distinct().where(key_is_not_null(of, key))
     return PostgreSQLQuery.from_(keys.as_("k"))
 
 
@@ -238,11 +239,11 @@ def _page(plan: ReadPlan, binds: Binds) -> QueryBuilder:
         ids = own if ids is None else ids.union_all(own)
     # Without the criteria: they already apply to the ids.
     found = PostgreSQLQuery.from_(table(plan.node.resource, plan.node.rows.alias))
-    return found.where(equals_any(_id_of(plan.node), Template("ARRAY{}", ids)))
+    return found.where(_is_any(plan.node.rows, plan.node.resource.id.key, Template("ARRAY{}", ids)))
 
 
 def _page_ids(rows: QueryBuilder, plan: ReadPlan, binds: Binds) -> QueryBuilder:
-    query = order(join(rows.select(_id_of(plan.node)), plan.rows.joins, binds), plan.rows.order, binds)
+    query = order(join(rows.select(_shown_id(plan.node)), plan.rows.joins, binds), plan.rows.order, binds)
     return _offset(_limit(query, plan, binds), plan, binds)
 
 
@@ -291,7 +292,7 @@ def _branch(branch: Branch) -> Statement | None:
         return None
     binds = Binds()
     query = _related(branch, binds(KEYS), binds).select(*_branch_columns(branch, binds))
-    return Statement(query.orderby(_id_of(branch.node)).get_sql(), binds.slots)
+    return Statement(query.orderby(*_id_columns(branch.node)).get_sql(), binds.slots)
 
 
 def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
@@ -300,32 +301,44 @@ def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
     query = from_rows(rows, binds)
     if rows.through is not None:
         query = join_links(query, rows)
-    return query.where(equals_any(_far_key(rows), keys))
+    alias, key = _far_key(rows)
+    return query.where(is_any_key(columns_of(alias), key, keys))
 
 
 def _branch_columns(branch: Branch, binds: Binds) -> list[Term]:
     rows = branch.node.rows
     own = list(columns(branch.node, rows.alias, binds))
-    return own if branch.relationship.is_own_key else [*own, _far_key(rows)]
+    if branch.relationship.is_own_key:
+        return own
+    alias, key = _far_key(rows)
+    return [*own, shown_key(columns_of(alias), key)]
 
 
-def _far_key(rows: Rows) -> Term:
-    """Return the column of the related rows, or of their link table, that equals the key of a parent."""
+def _far_key(rows: Rows) -> tuple[str, Key]:
+    """Return the key of the related rows, or of their link table, that equals the key of a parent, with its alias."""
     if rows.through is not None:
-        ((_, column_name),) = rows.through.near
-        return column(rows.through.alias, column_name)
-    ((_, column_name),) = rows.pairs
-    return column(rows.alias, column_name)
+        return rows.through.alias, rows.through.near[1]
+    assert rows.pair is not None
+    return rows.alias, rows.pair[1]
 
 
 def _near_key(rows: Rows, parents: Rows) -> Term:
-    """Return the column of the parents that equals the key of the related rows."""
-    ((column_name, _),) = rows.pairs if rows.through is None else rows.through.near
-    return column(parents.alias, column_name)
+    """Return the key of the parents that equals the key of the related rows."""
+    pair = rows.pair if rows.through is None else rows.through.near
+    assert pair is not None
+    return shown_key(columns_of(parents.alias), pair[0])
 
 
-def _id_of(node: Node) -> Term:
-    return column(node.rows.alias, node.resource.id.column)
+def _shown_id(node: Node) -> Term:
+    return shown_key(columns_of(node.rows.alias), node.resource.id.key)
+
+
+def _id_columns(node: Node) -> list[Term]:
+    return [column(node.rows.alias, name) for name in node.resource.id.key.columns]
+
+
+def _is_any(rows: Rows, key: Key, array: Term) -> Criterion:
+    return is_any_key(columns_of(rows.alias), key, array)
 
 
 def _at_once(plan: ReadPlan) -> Statement:
@@ -342,7 +355,7 @@ def _at_once(plan: ReadPlan) -> Statement:
     """
     binds = Binds()
     primary = _page(plan, binds)
-    number = _numbered(order_terms(plan.rows.order, binds) or [_id_of(plan.node)])
+    number = _numbered(order_terms(plan.rows.order, binds) or _id_columns(plan.node))
     shown = _with_total(primary.select(number, *_primary_columns(plan, binds)), plan, binds)
     parts = [_limit(order(shown, plan.rows.order, binds), plan, binds)]
     _add_parts(plan.node, _limit(order(primary, plan.rows.order, binds), plan, binds, is_page=True), parts, binds)
@@ -363,7 +376,7 @@ def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds:
             continue
         keys = Template("ARRAY{}", rows.select(_near_key(branch.node.rows, node.rows)))
         related = _related(branch, keys, binds)
-        parts.append(related.select(_numbered([_id_of(branch.node)]), *_branch_columns(branch, binds)))
+        parts.append(related.select(_numbered(_id_columns(branch.node)), *_branch_columns(branch, binds)))
         _add_parts(branch.node, related, parts, binds)
 
 

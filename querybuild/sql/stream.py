@@ -16,14 +16,14 @@ import msgspec
 from pypika import PostgreSQLQuery
 from pypika import functions as sql_functions
 from pypika.queries import QueryBuilder
-from pypika.terms import Field
 
 from querybuild.declarations.resource import Resource
-from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.terms import Template
 from querybuild.planning.plan import Node, Rows, Slot, Statement
 from querybuild.planning.stream_plan import StreamPart, StreamPlan
 from querybuild.sql.binds import Binds
-from querybuild.sql.clauses import column, from_rows, join, table
+from querybuild.sql.clauses import from_rows, join, table
+from querybuild.sql.keys import columns_of, is_any_key, shown_key
 from querybuild.sql.select import KEYS, compile_read, matching
 
 MAX_ROWS = Slot("max_rows")
@@ -96,14 +96,14 @@ def _fast_start(statement: Statement) -> Statement:
 def _linked(linked: Rows) -> Statement:
     """Compile `SELECT "i0"."id" FROM "users" "i0" WHERE EXISTS (SELECT 1 FROM "groups" "i1" ...) AND
     "i0"."id"=ANY($2)`"""
-    binds, found = Binds(), _id(linked)
-    rows = from_rows(linked, binds).where(equals_any(found, binds(KEYS)))
-    return Statement(rows.select(found).get_sql(), binds.slots)
+    binds, of, key = Binds(), columns_of(linked.alias), linked.resource.id.key
+    rows = from_rows(linked, binds).where(is_any_key(of, key, binds(KEYS)))
+    return Statement(rows.select(shown_key(of, key)).get_sql(), binds.slots)
 
 
 def _ambiguous(shown: Rows, rows: QueryBuilder, binds: Binds) -> Statement:
     """Compile `SELECT "t0"."id" FROM ... GROUP BY "t0"."id" HAVING COUNT(*)>1 OR "t0"."id" IS NULL LIMIT 1`"""
-    found = _id(shown)
+    found = shown_key(columns_of(shown.alias), shown.resource.id.key)
     query = rows.select(found).groupby(found).having(Template("COUNT(*)>1 OR {} IS NULL", found)).limit(1)
     return Statement(query.get_sql(), binds.slots)
 
@@ -129,7 +129,3 @@ def row_bounds(resources: Sequence[Resource]) -> Statement:
         f'FROM "pg_class" JOIN unnest(ARRAY[{names}]::regclass[]) "n" ON "oid"="n"'
     )
     return Statement(sql, ())
-
-
-def _id(rows: Rows) -> Field:
-    return column(rows.alias, rows.resource.id.column)

@@ -57,7 +57,7 @@ def single_statement(
     planned = [write.planned for write in writes if write.planned is not None and not write.is_hooked]
     if len(planned) < len(writes) or any(write.resource.hooks.after_commit is not None for write in writes):
         return None
-    if any(one.plan.kind != "create" or one.plan.checked for one in planned):
+    if any(one.plan.kind != "create" or one.plan.checked or one.agreements for one in planned):
         return None
     if any(engine.statements.of_write(one.plan, None).alone is None for one in planned):
         return None
@@ -125,7 +125,7 @@ def alike(planned: Sequence[PlannedWrite]) -> Iterator[list[PlannedWrite]]:
 
 def is_batch(group: Sequence[PlannedWrite], statements: WriteStatements) -> bool:
     """Whether writes with the same plan are sent as one batch."""
-    return len(group) > 1 and statements.is_repeatable
+    return len(group) > 1 and statements.is_repeatable and not any(write.agreements for write in group)
 
 
 def _identity(write: PreparedWrite, ids: dict[Lid, str]) -> str | Lid:

@@ -7,12 +7,13 @@ from typing import Any
 
 from asyncpg import exceptions as pg
 
+from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import own_key_of
 from querybuild.errors import resource_not_found
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LockStrength, Rows, Statement, Values
 from querybuild.planning.rows import Row
-from querybuild.planning.write_locks import RelatedRow, rows_to_lock
+from querybuild.planning.writes.write_locks import RelatedRow, rows_to_lock
 from server.engine import Engine
 from server.postgres.connection import Connection
 
@@ -38,23 +39,23 @@ async def lock_rows(connection: Connection, engine: Engine, context: Values, wri
     The rows of one type are locked by one statement, with the strongest lock that one of them needs. Writes that only
     need FOR KEY SHARE locks need no lock in advance. context: the values of `Context`.
     """
-    found: dict[Rows, dict[str, set[Any]]] = {}
+    found: dict[Rows, dict[Key, set[Any]]] = {}
     strengths: dict[Rows, LockStrength] = {}
     for write in writes:
-        for rows, column, value, strength in rows_to_lock(write):
-            found.setdefault(rows, {}).setdefault(column, set()).add(value)
+        for rows, key, value, strength in rows_to_lock(write):
+            found.setdefault(rows, {}).setdefault(key, set()).add(value)
             strengths[rows] = max(strength, strengths.get(rows, strength))
     if all(strength is LockStrength.KEY_SHARE for strength in strengths.values()):
         return
     for rows in sorted(found, key=lambda rows: engine.catalog.lock_rank(rows.resource)):
-        columns = found[rows]
-        statement = engine.statements.of_locks(rows, tuple(columns), strengths[rows])
-        values = _values(statement, [list(found) for found in columns.values()], context)
+        keys = found[rows]
+        statement = engine.statements.of_locks(rows, tuple(keys), strengths[rows])
+        values = _values(statement, [list(found) for found in keys.values()], context)
         await connection.fetch(statement.sql, *values)
 
 
 def _values(statement: Statement, keys: Sequence[list[Any]], context: Values) -> list[Any]:
-    """Return the values of $1, $2, ... keys: for each column the array of values."""
+    """Return the values of $1, $2, ... keys: for each key the array of values."""
     return [keys[slot.index] if slot.source == "keys" else context[slot.index] for slot in statement.slots]
 
 
@@ -70,25 +71,26 @@ async def lock_related(
     """
 
     async def locked(
-        rows: Rows, column: str, key: Any, strength: LockStrength | None, shown: tuple[str, ...] = ()
+        rows: Rows, key: Key, value: Any, strength: LockStrength | None, shown: tuple[Key, ...] = ()
     ) -> Row | None:
-        statement = engine.statements.of_locks(rows, (column,), strength, shown)
-        return await fetch_locked_row(connection, statement, _values(statement, [[key]], context))
+        statement = engine.statements.of_locks(rows, (key,), strength, shown)
+        return await fetch_locked_row(connection, statement, _values(statement, [[value]], context))
 
     owners, targets, own = related.owners, related.rows, own_key_of(related.relationship)
-    id_column, missing = owners.resource.id.column, resource_not_found(owners.resource.type, str(row_id))
+    id_key, missing = owners.resource.id.key, resource_not_found(owners.resource.type, str(row_id))
     if own is None:
-        if await locked(owners, id_column, row_id, LockStrength.UPDATE) is None:
+        if await locked(owners, id_key, row_id, LockStrength.UPDATE) is None:
             raise missing
-        found = await locked(targets, related.relationship.foreign_key, row_id, strength)
+        key = referring(related.relationship.foreign_columns, id_key)
+        found = await locked(targets, key, row_id, strength)
         return None if found is None else found[0]
-    shown = (own.column_name,)
-    read = await locked(owners, id_column, row_id, None, shown)
+    shown = (referring(own.own_columns, targets.resource.id.key),)
+    read = await locked(owners, id_key, row_id, None, shown)
     if read is None:
         raise missing
     if read[1] is None:
         return None
-    found = await locked(targets, targets.resource.id.column, read[1], strength)
-    if await locked(owners, id_column, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
+    found = await locked(targets, targets.resource.id.key, read[1], strength)
+    if await locked(owners, id_key, row_id, LockStrength.NO_KEY_UPDATE, shown) != read:
         raise pg.SerializationError("a to-one has changed before it was locked")
     return None if found is None else found[0]

@@ -19,7 +19,8 @@ from querybuild.declarations.types import ColumnType
 from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
 from querybuild.filters import AskedFilter, placed
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import LinkWrite, Values, WritePlan
+from querybuild.planning.plan import Assignment, LinkWrite, Values, WritePlan
+from querybuild.planning.writes.shared_columns import is_value_of
 from serializers.pointers import attribute_pointer, member_pointer, slot_pointer
 from server.engine import Engine, PreparedRead
 from server.errors import BodyValueRefused, Conflict, NotWritten, ValueRefused, no_free_id
@@ -184,7 +185,7 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         detail = f"This {plan.resource.type} is still referred to by other resources."
         return Conflict(detail, pointer=_resource_pointer(write))
     columns = _columns(error, write, engine)
-    fields = [field for column in columns if (field := _field(column, error, write, engine))]
+    fields = list(dict.fromkeys([field for column in columns if (field := _field(column, error, write, engine))]))
     if error.data_type_name and not columns:
         fields = _domain_fields(error.data_type_name, write, engine)
     pointer = fields[0][1] if fields else write.pointer
@@ -264,10 +265,11 @@ _FAMILIES = {
 
 def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
     """Return the error for the to-one relationship whose related resource does not exist."""
-    for relationship in write.plan.resource.relationships:
-        own = own_key_of(relationship)
-        for assignment in write.plan.assignments if own is not None and own.column_name in columns else ():
-            if own is not None and assignment.column == own.column_name:
+    keys = [own for own in map(own_key_of, write.plan.resource.relationships) if own is not None]
+    # The one with the most columns is that of the constraint, if others have some of its columns.
+    for own in sorted(keys, key=lambda own: -len(own.own_columns)):
+        for assignment in write.plan.assignments if set(own.own_columns) <= set(columns) else ():
+            if is_value_of(assignment, own):
                 id_text, pointer = str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
                 return related_not_found(own.target, id_text, pointer)
     return None
@@ -277,19 +279,21 @@ def _field(column: str, error: asyncpg.PostgresError, write: PlannedWrite, engin
     """Return the field that is stored in a column, with its pointer. The field may be missing from the document."""
     plan = write.plan
     if _is_about(error, plan.resource, engine):
-        if column == plan.resource.id.column:
+        if (column,) == plan.resource.id.key.columns:
             return "id", member_pointer(write.pointer, "id")
         for assignment in plan.assignments:
             if assignment.column == column:
                 if assignment.attribute is not None and assignment.attribute.is_hidden:
                     return None
-                name = _key_name(column, plan) if assignment.attribute is None else assignment.attribute.name
+                name = _key_name(assignment, plan) if assignment.attribute is None else assignment.attribute.name
                 return name, slot_pointer(write, assignment.slot)
+        if column in plan.resource.id.key.columns:
+            return "id", member_pointer(write.pointer, "id")
         for attribute in plan.resource.attributes:
             if attribute.is_stored and attribute.column_name == column and not attribute.is_hidden:
                 return attribute.name, attribute_pointer(write.pointer, attribute.name)
     for link in plan.links:
-        if _is_about(error, link.target, engine) and link.relationship.foreign_key == column:
+        if _is_about(error, link.target, engine) and column in link.relationship.foreign_columns:
             return link.relationship.name, slot_pointer(write, link.slot)
     return None
 
@@ -299,16 +303,16 @@ def _required_link(
 ) -> LinkWrite | None:
     """Return the link whose key must not be null, without a relationship on the other side that declares it."""
     for link in write.plan.links:
-        if _is_about(error, link.target, engine) and link.relationship.foreign_key in columns:
+        if _is_about(error, link.target, engine) and set(link.relationship.foreign_columns) & set(columns):
             return link
     return None
 
 
-def _key_name(column: str, plan: WritePlan) -> str:
+def _key_name(assignment: Assignment, plan: WritePlan) -> str:
     """Return the name of the relationship that has the key; a key without one belongs to the owner in the path."""
     for relationship in plan.resource.relationships:
         own = own_key_of(relationship)
-        if own is not None and own.column_name == column:
+        if own is not None and is_value_of(assignment, own):
             return own.name
     return plan.owner.resource.type if plan.owner is not None else "id"
 

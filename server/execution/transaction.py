@@ -20,6 +20,7 @@ from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.plan import LockStrength, Node, Rows, Statement, Values, WritePlan
 from querybuild.planning.rows import Row
+from querybuild.planning.writes.shared_columns import agree, disagreement
 from querybuild.query import Change, Lid
 from querybuild.sql.free_ids import FreeIdStatements
 from querybuild.sql.modify import WriteStatements, rows_together
@@ -298,6 +299,7 @@ class Transaction:
         sent = self._arguments(write)
         if write.has_lids:
             write = msgspec.structs.replace(write, values=sent.request)
+            check_agreements(write)
         outcome = await run_sequence(
             self.connection,
             write,
@@ -322,6 +324,17 @@ class Transaction:
         if isinstance(value, Lid):
             return self._ids[value]
         return [self._resolved(item) for item in value] if isinstance(value, list) else value
+
+
+def check_agreements(write: PlannedWrite) -> None:
+    """Check that fields with a column in common have the same value for it, when all ids are known. Raises IdConflict,
+    RelationshipFault."""
+    pointers = [slot_pointer(write, slot) for slot in range(len(write.values))] if write.agreements else []
+    plan, errors = write.plan, Errors()
+    for one in write.agreements:
+        if not agree(one, write.values):
+            errors.append(disagreement(one, pointers, plan.id_slot, on_create=plan.kind == "create"))
+    raise_all(errors)
 
 
 def _checked(planned: Sequence[PlannedWrite], outcomes: Sequence[WrittenRow]) -> dict[Rows, dict[Any, Checked]]:

@@ -20,6 +20,7 @@ from querybuild.planning.plan import (
     Logic,
     Node,
     OrderKey,
+    Pair,
     ReadPlan,
     Rows,
     Slot,
@@ -73,7 +74,7 @@ def plan_lines(plan: ReadPlan) -> Iterator[str]:
 
 def _node_lines(node: Node, branch: Branch | None, indent: str) -> Iterator[str]:
     yield f"{indent}{_rows_name(node.rows)}: {'primary rows' if branch is None else _branch_text(branch)}"
-    names = ("id", *(one.name for one in node.read), *node.keys)
+    names = ("id", *(one.name for one in node.read), *(name for key in node.keys for name in key.columns))
     yield f"{indent}    columns   {', '.join(names)}"
     for line in _conditions_lines(node.rows):
         yield indent + line
@@ -118,10 +119,16 @@ def _conditions_lines(rows: Rows) -> Iterator[str]:
 def _attached_text(rows: Rows) -> str:
     through = rows.through
     if through is None:
-        return " and ".join(f"{rows.parent}.{theirs} = {rows.alias}.{own}" for theirs, own in rows.pairs)
-    near = [f"{rows.parent}.{theirs} = {through.alias}.{own}" for theirs, own in through.near]
-    far = [f"{through.alias}.{theirs} = {rows.alias}.{own}" for theirs, own in through.far]
-    return f"{' and '.join(near + far)}, through {through.link.table}"
+        return _pair_text(rows.parent, rows.alias, rows.pair)
+    near = _pair_text(rows.parent, through.alias, through.near)
+    far = _pair_text(through.alias, rows.alias, through.far)
+    return f"{near} and {far}, through {through.link.table}"
+
+
+def _pair_text(alias: str, other: str, pair: Pair | None) -> str:
+    assert pair is not None
+    equal = zip(pair[0].columns, pair[1].columns, strict=True)
+    return " and ".join([f"{alias}.{one} = {other}.{two}" for one, two in equal])
 
 
 def _order_text(key: OrderKey) -> str:
@@ -143,8 +150,8 @@ def condition_text(condition: Condition) -> str:
         case Exists(rows=rows):
             inner = " and ".join(map(condition_text, rows.all_conditions))
             return f"there is {_rows_name(rows)} with {_attached_text(rows)}" + (f" and {inner}" if inner else "")
-        case IdIs(alias=alias, column=column):
-            return f"{alias}.{column} = the id of the path"
+        case IdIs(alias=alias, key=key):
+            return f"{', '.join([f'{alias}.{name}' for name in key.columns])} = the id of the path"
         case InScope(scope=scope):
             return f"related to the {scope.parent.type} of the path by {scope.relationship.name}"
         case _:

@@ -12,7 +12,7 @@ import msgspec
 
 from querybuild.declarations.resource import Resource
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
-from querybuild.planning.changes import written_relationships
+from querybuild.planning.writes.linkage import written_relationships
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change
 from serializers.decode import decode_resource_document

@@ -149,12 +149,12 @@ async def suggest(connection: asyncpg.Connection[Any], catalog: Catalog) -> tupl
 
 def _wanted_indexes(catalog: Catalog, resource: Resource) -> Iterator[Wanted]:
     where = f"resource {quoted(resource.type)}"
-    yield Wanted("missing", f"{where}: the id", _table_of(resource), (resource.id.column,), is_unique=True)
+    yield Wanted("missing", f"{where}: the id", _table_of(resource), resource.id.key.columns, is_unique=True)
     for relationship in resource.relationships:
         reason = f"{where}, relationship {quoted(relationship.name)}"
         yield from _relationship_indexes(resource, relationship, catalog.target(relationship), reason)
     for attribute in resource.attributes:
-        if attribute.is_stored and attribute.column_name != resource.id.column:
+        if attribute.is_stored and (attribute.column_name,) != resource.id.key.columns:
             yield from _attribute_indexes(resource, attribute, f"{where}, attribute {quoted(attribute.name)}")
 
 
@@ -168,21 +168,25 @@ def _relationship_indexes(
     link = link_of(relationship)
     if isinstance(relationship, ToOne) and relationship.is_own_key:
         if relationship.filterable:
-            columns = (relationship.column_name, resource.id.column)
+            columns = _distinct(*relationship.own_columns, *resource.id.key.columns)
             yield Wanted("consider", f"{reason}: filters over it", _table_of(resource), columns)
         return
     if link is not None:
-        table, columns = (link.schema, link.table), (link.source, link.target)
+        table, columns = (link.schema, link.table), _distinct(*link.source_columns, *link.target_columns)
         yield Wanted("missing", f"{reason}: one row for each pair", table, columns, is_unique=True)
         if _is_read(relationship):
             yield Wanted("missing", f"{reason}: includes, related resources", table, columns)
     elif isinstance(relationship, ToOne):
-        one = (relationship.foreign_key,)
+        one = relationship.foreign_columns
         yield Wanted("missing", f"{reason}: at most one", _table_of(target), one, is_unique=True)
     elif _is_read(relationship):
-        columns = (relationship.foreign_key, target.id.column)
+        columns = _distinct(*relationship.foreign_columns, *target.id.key.columns)
         yield Wanted("missing", f"{reason}: includes, related resources", _table_of(target), columns)
         yield Wanted("consider", f"{reason}: pages of related resources", _table_of(target), columns, is_for_pages=True)
+
+
+def _distinct(*names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _is_read(relationship: Relationship) -> bool:
@@ -202,12 +206,12 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
         if attribute.is_filterable:
             yield Wanted("consider", filters, table, (column,), method="hash")
     elif attribute.is_sortable:
-        columns = (column, resource.id.column)
+        columns = _distinct(column, *resource.id.key.columns)
         yield Wanted("consider", f"{reason}: filters and sorts", table, columns)
         if attribute.nullable:
             yield Wanted("consider", f"{reason}: descending sorts", table, columns, descends=True)
     elif attribute.is_filterable:
-        yield Wanted("consider", filters, table, (column, resource.id.column))
+        yield Wanted("consider", filters, table, _distinct(column, *resource.id.key.columns))
 
 
 def _rank_missing(want: Wanted, table: Table) -> Wanted | None:

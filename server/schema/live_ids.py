@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.errors import quoted
+from querybuild.errors import listed, quoted
 from server.schema.live_tables import KINDS, FoundTables, Table, quote_ident
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
@@ -29,25 +29,29 @@ JOIN pg_attribute a ON a.attrelid = found[1]::oid AND a.attnum = found[2]::int2
 WHERE r.ev_class = $1::oid AND r.rulename = '_RETURN' AND pg_relation_is_updatable(r.ev_class, false) <> 0
 """
 _IS_KEY = """
-SELECT (a.attnotnull OR NOT $3) AND c.relkind IN ('r', 'p', 'm')
+SELECT (k.are_not_null OR NOT $3) AND c.relkind IN ('r', 'p', 'm')
        AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'r')
        AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
-                   AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum)
-FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-WHERE a.attrelid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
+                   AND i.indpred IS NULL AND i.indexprs IS NULL
+                   AND (i.indkey::int2[])[0:i.indnkeyatts - 1] <@ k.numbers)
+FROM pg_class c CROSS JOIN LATERAL (
+    SELECT array_agg(a.attnum) AS numbers, bool_and(a.attnotnull) AS are_not_null
+    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY($2) AND NOT a.attisdropped
+) k
+WHERE c.oid = $1::oid
 """
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 """A name that is not escaped in the text of a rule."""
 
 
 class UnenforcedKey(msgspec.Struct, frozen=True):
-    """A column whose values must be unique, without a constraint that enforces this. It is an id, or the key of a
+    """Columns whose values must be unique, without a constraint that enforces this. They are an id, or the key of a
     to-one relationship in its target's rows. where: the declaration, in words. is_declared: whether the declaration
     says that the values are unique."""
 
     where: str
     table: Table
-    column: str
+    columns: tuple[str, ...]
     is_id: bool
     is_declared: bool = False
 
@@ -64,7 +68,7 @@ async def find_unenforced_keys(
     return {
         key: one
         for key, one in _unique_columns(catalog, found)
-        if one.column in one.table.columns and not await _is_key(connection, one)
+        if set(one.columns) <= one.table.columns.keys() and not await _is_key(connection, one)
     }
 
 
@@ -72,23 +76,27 @@ def _unique_columns(catalog: Catalog, found: FoundTables) -> Iterator[tuple[tupl
     for resource in catalog:
         where = f"resource {quoted(resource.type)}"
         if (table := found[resource.schema, resource.table]) is not None:
-            yield (resource.type, ""), UnenforcedKey(where, table, resource.id.column, True, resource.id.unique)
+            one = UnenforcedKey(where, table, resource.id.key.columns, True, resource.id.unique)
+            yield (resource.type, ""), one
         for relationship in resource.relationships:
             target = catalog.target(relationship)
             theirs = found[target.schema, target.table]
             if relationship.foreign_key and not relationship.is_to_many and theirs is not None:
                 label = f"{where}: relationship {quoted(relationship.name)}"
-                yield (resource.type, relationship.name), UnenforcedKey(label, theirs, relationship.foreign_key, False)
+                yield (
+                    (resource.type, relationship.name),
+                    UnenforcedKey(label, theirs, relationship.foreign_columns, False),
+                )
 
 
 async def _is_key(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> bool:
-    oid, column = one.table.oid, one.column
-    while not await connection.fetchval(_IS_KEY, oid, column, one.is_id):
-        origins = await connection.fetch(_ORIGIN, oid, column) if _PLAIN_NAME.fullmatch(column) else []
+    oid, columns = one.table.oid, list(one.columns)
+    while not await connection.fetchval(_IS_KEY, oid, columns, one.is_id):
+        found = [await connection.fetch(_ORIGIN, oid, name) if _PLAIN_NAME.fullmatch(name) else [] for name in columns]
         # More than one: a subquery of the view has a column of this name too.
-        if len(origins) != 1:
+        if any(len(origins) != 1 for origins in found) or len({origins[0]["oid"] for origins in found}) > 1:
             return False
-        oid, column = origins[0]["oid"], origins[0]["name"]
+        oid, columns = found[0][0]["oid"], [origins[0]["name"] for origins in found]
     return True
 
 
@@ -98,11 +106,15 @@ def format_warnings(unenforced_keys: UnenforcedKeys) -> tuple[str, ...]:
 
 
 def _warning(one: UnenforcedKey) -> str:
-    names = "its ids unique and not null" if one.is_id else f"{quoted(one.column)} unique"
+    names = "its ids unique and not null" if one.is_id else f"{_columns(one)} unique"
     return (
         f"{one.where}: no constraint of the {_name(one.table)} keeps {names}: an answer with a row that breaks this is "
         "a 500; `waterspout check` looks for such rows"
     )
+
+
+def _columns(one: UnenforcedKey) -> str:
+    return listed(map(quoted, one.columns))
 
 
 def _name(table: Table) -> str:
@@ -122,9 +134,9 @@ async def check_id_rows(
 
 
 async def _id_faults(connection: asyncpg.Connection[Any], one: UnenforcedKey) -> list[str]:
-    column, what = quote_ident(one.column), "the id" if one.is_id else f"the {quoted(one.column)}"
-    where = f"{one.where}: the {_name(one.table)} has"
-    groups = f"SELECT {column}::text AS value, count(*) AS size FROM {one.table.quoted_name} GROUP BY {column}"
+    columns, what = [quote_ident(name) for name in one.columns], "the id" if one.is_id else f"the {_columns(one)}"
+    where, text = f"{one.where}: the {_name(one.table)} has", "||','||".join([f"{column}::text" for column in columns])
+    groups = f"SELECT {text} AS value, count(*) AS size FROM {one.table.quoted_name} GROUP BY {','.join(columns)}"
     row = await connection.fetchrow(f"""
         SELECT coalesce(sum(size) FILTER (WHERE value IS NULL), 0)::int8 AS nulls,
                count(*) FILTER (WHERE value IS NOT NULL) AS repeated,

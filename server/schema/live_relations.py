@@ -46,7 +46,7 @@ async def _relation_of(connection: asyncpg.Connection[Any], resource: Resource, 
 async def _can_lock(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> bool:
     if table.kind in ("r", "p"):
         return True
-    column = quote_ident(resource.id.column)
+    column = quote_ident(resource.id.key.columns[0])
     return table.kind != "m" and await _can(connection, f"SELECT {column} FROM {table.quoted_name} FOR KEY SHARE")
 
 
@@ -54,9 +54,9 @@ async def _has_conflicts_of_id(connection: asyncpg.Connection[Any], resource: Re
     """Return whether ON CONFLICT can name the id. Only resources whose ids are chosen by clients and by a sequence need
     this."""
     is_used = resource.client_ids and "create" in resource.methods and resource.id.type in (BIGINT, INT)
-    if not is_used or not table.allowed_writes & INSERT or table.has_unique(resource.id.column):
+    if not is_used or not table.allowed_writes & INSERT or table.has_unique(*resource.id.key.columns):
         return True
-    column = quote_ident(resource.id.column)
+    column = quote_ident(resource.id.key.columns[0])
     insert = f"INSERT INTO {table.quoted_name} ({column}) VALUES (DEFAULT)"
     return await _can(connection, f"{insert} ON CONFLICT ({column}) DO NOTHING")
 

@@ -18,10 +18,12 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
 from querybuild.declarations.types import OPAQUE, ColumnType
-from querybuild.errors import listed, nearest, quoted
-from querybuild.planning.plan import ReadPlan, Reference, References, node_of
+from querybuild.errors import listed, quoted
+from querybuild.planning.counting import Reference, References
+from querybuild.planning.plan import ReadPlan, node_of
 from querybuild.sql.select import compile_read
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
+from server.schema.live_keys import columns_of_others, id_faults, missing, nullability_faults, type_faults
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_patterns import pattern_faults
 from server.schema.live_relations import with_relations
@@ -34,7 +36,6 @@ from server.schema.live_tables import (
     Columns,
     FoundTables,
     QualifiedName,
-    Table,
     find_oids,
     quote_ident,
     read_table,
@@ -64,13 +65,17 @@ reads less."""
 # catalog, a foreign key to a partitioned table also refers to each of its partitions. With another type or collation,
 # two different keys may refer to one row.
 _FOREIGN_KEYS = """
-SELECT c.conrelid, a.attname, c.confrelid, t.attname
+SELECT c.conrelid, keys.own, c.confrelid, keys.theirs
 FROM pg_constraint c
-JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1]
-JOIN pg_attribute t ON t.attrelid = c.confrelid AND t.attnum = c.confkey[1]
-WHERE c.contype = 'f' AND c.convalidated AND cardinality(c.conkey) = 1 AND c.conrelid = ANY($1::oid[])
-AND (a.atttypid, a.attcollation) = (t.atttypid, t.attcollation)
-AND pg_relation_size(t.attrelid) >= $2 AND pg_relation_size(a.attrelid) <= $3 * pg_relation_size(t.attrelid)
+CROSS JOIN LATERAL (
+    SELECT array_agg(a.attname::text ORDER BY k.place) AS own, array_agg(t.attname::text ORDER BY k.place) AS theirs,
+           bool_and((a.atttypid, a.attcollation) = (t.atttypid, t.attcollation)) AS are_same
+    FROM unnest(c.conkey, c.confkey) WITH ORDINALITY k (own, theirs, place)
+    JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.own
+    JOIN pg_attribute t ON t.attrelid = c.confrelid AND t.attnum = k.theirs
+) keys
+WHERE c.contype = 'f' AND c.convalidated AND keys.are_same AND c.conrelid = ANY($1::oid[])
+AND pg_relation_size(c.confrelid) >= $2 AND pg_relation_size(c.conrelid) <= $3 * pg_relation_size(c.confrelid)
 AND NOT EXISTS (
     SELECT FROM pg_class r
     WHERE r.oid IN (c.conrelid, c.confrelid) AND (r.relrowsecurity OR r.relhassubclass OR r.relispartition))
@@ -121,7 +126,10 @@ async def read_live_schema(
     partitions = await connection.fetch(PARTITIONS, [*known_oids, *base_oids])
     constraints = await connection.fetch(CONSTRAINTS, [*known_oids, *base_oids, *(row["oid"] for row in partitions)])
     foreign_keys = {
-        tuple(row) for row in await connection.fetch(_FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO)
+        (table, frozenset(zip(own, theirs, strict=True)), target)
+        for table, own, target, theirs in await connection.fetch(
+            _FOREIGN_KEYS, known_oids, MIN_REFERENCE_BYTES, MAX_SIZE_RATIO
+        )
     }
     tables = {oid: await read_table(connection, oid, constraints) for oid in dict.fromkeys(known_oids)}
     if roles:
@@ -133,7 +141,7 @@ async def read_live_schema(
         if not is_read_only:
             own += _write_faults(catalog, resource, found)
         table = found[resource.schema, resource.table]
-        if table is not None and resource.id.column in table.columns:
+        if table is not None and table.columns.keys() >= set(resource.id.key.columns):
             own += await _term_faults(reader, resource)
             own += await value_faults(connection, resource, table)
         # A faulty column would also make the read fail, and its own message is better.
@@ -162,14 +170,16 @@ def _declared_references(catalog: Catalog) -> Iterator[Reference]:
     for resource in catalog:
         for relationship in resource.relationships:
             if relationship.foreign_key:
-                yield Reference(catalog.target(relationship), relationship.foreign_key, resource)
+                yield Reference(catalog.target(relationship), relationship.foreign_columns, resource)
 
 
-def _ends(oids: dict[QualifiedName, int | None], reference: Reference) -> tuple[int | None, str, int | None, str]:
-    """Return a reference as a row of _FOREIGN_KEYS."""
+def _ends(
+    oids: dict[QualifiedName, int | None], reference: Reference
+) -> tuple[int | None, frozenset[tuple[str, str]], int | None]:
+    """Return a reference as a row of _FOREIGN_KEYS: the tables, and the pairs of columns."""
     resource, target = reference.resource, reference.target
     table, target_table = oids[resource.schema, resource.table], oids[target.schema, target.table]
-    return table, reference.column, target_table, target.id.column
+    return table, frozenset(zip(reference.columns, target.id.key.columns, strict=True)), target_table
 
 
 def _tables(catalog: Catalog) -> Iterator[QualifiedName]:
@@ -191,9 +201,9 @@ def _faults(catalog: Catalog, resource: Resource, found: FoundTables) -> Iterato
     if table is None:
         yield f"{where}there is no table {quoted(resource.table)} in the database"
         return
-    read = (resource.id.column, *_read_columns_of(resource))
+    read = (*resource.id.key.columns, *_read_columns_of(resource))
     for fault in (
-        *_id_faults(resource, table),
+        *id_faults(resource, table),
         *_attribute_faults(resource, table.columns),
         *read_privileges(table, read),
     ):
@@ -227,9 +237,9 @@ def _relationship_write_faults(
             yield from link_faults(resource, relationship, link, links)
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         if own is not None:
-            yield from key_faults(resource, relationship, own, relationship.column_name)
+            yield from key_faults(resource, relationship, own, relationship.own_columns)
     elif theirs is not None:
-        yield from key_faults(target, relationship, theirs, relationship.foreign_key)
+        yield from key_faults(target, relationship, theirs, relationship.foreign_columns)
         yield from key_privileges(resource, relationship, target, theirs)
     if own is not None and theirs is not None and own_key_of(relationship) is None:
         yield from lock_privileges(resource, relationship, target, own, theirs)
@@ -244,36 +254,26 @@ def _relationship_faults(
         if links is None:
             yield f"there is no table {quoted(link.table)} in the database"
             return
-        yield from _key_faults(link.source, link.table, links, resource)
-        yield from _key_faults(link.target, link.table, links, target)
-        yield from read_privileges(links, (link.source, link.target))
-        if links.may_repeat(link.source, link.target):
-            yield f"the table {quoted(link.table)} has no unique index on {listed((link.source, link.target))}"
+        yield from type_faults(link.source_columns, link.table, links, resource)
+        yield from type_faults(link.target_columns, link.table, links, target)
+        columns = tuple(dict.fromkeys((*link.source_columns, *link.target_columns)))
+        yield from read_privileges(links, columns)
+        if links.may_repeat(*columns):
+            yield f"the table {quoted(link.table)} has no unique index on {listed(columns)}"
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         own = found[resource.schema, resource.table]
         if own is not None:
-            yield from _key_faults(relationship.column_name, resource.table, own, target)
-            yield from _nullability_faults(relationship, own.columns)
+            yield from type_faults(relationship.own_columns, resource.table, own, target)
+            yield from nullability_faults(relationship, own.columns)
     else:
         theirs = found[target.schema, target.table]
         if theirs is not None:
-            yield from _key_faults(relationship.foreign_key, target.table, theirs, resource)
+            columns = relationship.foreign_columns
+            yield from type_faults(columns, target.table, theirs, resource)
             if theirs.may_use_schema:
-                yield from read_privileges(theirs, (relationship.foreign_key,))
-            if not relationship.is_to_many and theirs.may_repeat(relationship.foreign_key):
-                yield f"the table {quoted(target.table)} has no unique index on {relationship.foreign_key}"
-
-
-def _key_faults(name: str, table_name: str, table: Table, referenced: Resource) -> Iterator[str]:
-    """Return the faults of a key. referenced: the resource whose ids are in the column."""
-    column, id_type = table.columns.get(name), referenced.id.type
-    if column is None:
-        yield from _missing(name, table_name, table.columns)
-    elif column.type not in id_type.sql_names:
-        yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
-    elif column.type == "citext":
-        # It would match ids that differ in case.
-        yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
+                yield from read_privileges(theirs, columns)
+            if not relationship.is_to_many and theirs.may_repeat(*columns):
+                yield f"the table {quoted(target.table)} has no unique index on {listed(columns)}"
 
 
 def _read_columns_of(resource: Resource) -> Iterator[str]:
@@ -283,29 +283,7 @@ def _read_columns_of(resource: Resource) -> Iterator[str]:
             yield attribute.column_name
     for relationship in resource.relationships:
         if (own := own_key_of(relationship)) is not None:
-            yield own.column_name
-
-
-def _missing(column: str, table: str, columns: Columns) -> Iterator[str]:
-    if column not in columns:
-        yield f"the table {quoted(table)} has no column {quoted(column)}.{nearest(column, columns)}"
-
-
-def _id_faults(resource: Resource, table: Table) -> Iterator[str]:
-    column = table.columns.get(resource.id.column)
-    if column is None:
-        yield from _missing(resource.id.column, resource.table, table.columns)
-    elif column.type not in resource.id.type.sql_names:
-        yield f"the id is declared as {resource.id.type.name}, and its column is {column.type}"
-    elif column.type == "citext":
-        # An id must have one spelling, because it is part of a URL.
-        yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
-    elif resource.id.unique:
-        return
-    elif table.may_repeat(resource.id.column):
-        yield f"the table {quoted(resource.table)} has no unique index on {resource.id.column}"
-    elif table.unique is not None and not column.is_not_null and table.kind != "m":
-        yield f"its column {quoted(resource.id.column)} may be null, and an id is not: make it NOT NULL"
+            yield from own.own_columns
 
 
 def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
@@ -315,10 +293,11 @@ def _attribute_faults(resource: Resource, columns: Columns) -> Iterator[str]:
         label = f"attribute {quoted(attribute.name)}: "
         column = columns.get(attribute.column_name)
         if column is None:
-            yield from (label + fault for fault in _missing(attribute.column_name, resource.table, columns))
+            yield from (label + fault for fault in missing(attribute.column_name, resource.table, columns))
             continue
         is_filled = resource.hooks.before_create is not None or "create" not in resource.methods
-        for fault in _column_faults(attribute, column, is_filled=is_filled or attribute.filled):
+        is_filled = is_filled or attribute.filled or attribute.column_name in columns_of_others(resource)
+        for fault in _column_faults(attribute, column, is_filled=is_filled):
             yield label + fault
 
 
@@ -347,13 +326,6 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
 
 def _type_fault(declared: ColumnType, what: str, sql_name: str) -> str:
     return f"it is declared as {declared.name}, and its {what} is {sql_name}: declare it as {declared_as(sql_name)}"
-
-
-def _nullability_faults(relationship: ToOne, columns: Columns) -> Iterator[str]:
-    column = columns.get(relationship.column_name)
-    if column is not None and relationship.nullable == column.is_not_null:
-        declared, live = ("nullable", "NOT NULL") if relationship.nullable else ("not nullable", "nullable")
-        yield f"it is declared {declared}, and its column is {live}"
 
 
 _GONE = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError)

@@ -384,7 +384,7 @@ def hidden(pair: Pair) -> list[Any]:
     for type_name, ids in by_type.items():
         resource = pair.catalog.by_type[type_name]
         place = f'"{resource.schema or "public"}"."{resource.table}"'
-        sql = f'SELECT t::text FROM {place} t WHERE "{resource.id.column}"::text = ANY($1) ORDER BY 1'
+        sql = f'SELECT t::text FROM {place} t WHERE "{resource.id.key.columns[0]}"::text = ANY($1) ORDER BY 1'
         found += [tuple(row) for row in pair.hiding.sql((sql, [str(one) for one in ids]))]
     return found
 

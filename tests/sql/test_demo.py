@@ -234,7 +234,7 @@ TO_ONES = [
 )
 def test_a_key_is_null_where_it_may_be(resource: Resource, relationship: ToOne) -> None:
     """The rows have at least one null if the key may be null, and none otherwise."""
-    keys = [row[relationship.column_name] for row in expected()[resource.table]]
+    keys = [row[relationship.own_columns[0]] for row in expected()[resource.table]]
     assert (None in keys) == relationship.nullable
 
 

@@ -88,7 +88,7 @@ REFERS = "FOREIGN KEY (editor_id) REFERENCES authors (author_no)"
 
 def edited(schema: LiveSchema) -> bool:
     """Return whether every article that an author edited is known to have that author as its editor."""
-    names = {(one.resource.type, one.column, one.target.type) for one in schema.references}
+    names = {(one.resource.type, one.columns[0], one.target.type) for one in schema.references}
     assert ("node", "parent_id", "node") in names
     return ("article", "editor_id", "author") in names
 

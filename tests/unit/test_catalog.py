@@ -97,7 +97,7 @@ CASES: list[tuple[Resource, str]] = [
     ),
     (
         with_relationship(ToMany("a", "thing", through=Link("b", "c", 1))),  # type: ignore[arg-type]
-        "relationship “a”: `through`: `target` must be str, not int",
+        "relationship “a”: `through`: `target` must be str or a tuple of str, not int",
     ),
     # names
     (thing(type=""), "the type is not a JSON:API member name"),

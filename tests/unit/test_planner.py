@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from querybuild.declarations.keys import referring
 from querybuild.errors import FieldsError, FilterError, IncludeError, SortError
 from querybuild.planning import plan as plans
 from querybuild.planning.plan import ColumnRef, Exists, LinkRows, Logic, OrderKey, Rows
@@ -186,17 +187,21 @@ def test_aliases_are_numbered_in_order() -> None:
     assert isinstance(tags, Logic)
     (tagged,) = tags.items
     assert isinstance(tagged, Exists)
-    through = LinkRows(ARTICLE_TAGS, "t1", (("id", ARTICLE_TAGS.source),), ((ARTICLE_TAGS.target, "id"),))
+    near = ARTICLE.id.key, referring(ARTICLE_TAGS.source_columns, ARTICLE.id.key)
+    far = referring(ARTICLE_TAGS.target_columns, TAG.id.key), TAG.id.key
+    through = LinkRows(ARTICLE_TAGS, "t1", near, far)
     assert without_conditions(tagged.rows) == Rows(TAG, "t2", "t0", through=through)
     (name_is,) = tagged.rows.conditions
     assert isinstance(name_is, plans.Test)
     assert name_is.left == ColumnRef("t2", attribute_of(TAG, "name"))
     assert isinstance(desks, Exists)
-    assert without_conditions(desks.rows) == Rows(AUTHOR, "t3", "t0", (("author_id", "author_no"),))
+    assert without_conditions(desks.rows) == Rows(
+        AUTHOR, "t3", "t0", (referring(("author_id",), AUTHOR.id.key), AUTHOR.id.key)
+    )
     (desk,) = desks.rows.conditions
     assert isinstance(desk, Exists)
-    assert desk.rows == Rows(CATALOG.by_type["desk"], "t4", "t3", (("author_no", "author_no"),))
-    assert plan.rows.joins == (Rows(AUTHOR, "t5", "t0", (("editor_id", "author_no"),)),)
+    assert desk.rows == Rows(CATALOG.by_type["desk"], "t4", "t3", (AUTHOR.id.key, AUTHOR.id.key))
+    assert plan.rows.joins == (Rows(AUTHOR, "t5", "t0", (referring(("editor_id",), AUTHOR.id.key), AUTHOR.id.key)),)
 
 
 def test_sort_ends_in_the_id_in_the_direction_of_the_last_key() -> None:
@@ -313,7 +318,7 @@ def test_a_fieldset_applies_to_every_node_of_its_type() -> None:
     ).plan
     assert plan.node.attributes == (attribute_of(ARTICLE, "title"),)
     assert [relationship.name for relationship in plan.node.relationships] == ["tags"]
-    assert plan.node.keys == ("author_id",)
+    assert [key.columns for key in plan.node.keys] == [("author_id",)]
     author, tags = plan.node.branches
     assert (author.node.attributes, author.node.relationships, author.node.keys) == ((), (), ())
     assert author.node.branches[0].node.attributes == plan.node.attributes
@@ -377,7 +382,7 @@ def test_a_resource_shows_the_linkage_that_was_written() -> None:
         ("parent", False),
         ("children", True),
     ]
-    assert plan.node.keys == ("parent_id",)
+    assert [key.columns for key in plan.node.keys] == [("parent_id",)]
     assert plan.node.resource is NODE
 
 

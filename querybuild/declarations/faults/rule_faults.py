@@ -41,18 +41,19 @@ def rule_faults(resource: Resource) -> Iterator[str]:
         yield from (f"relationship {quoted(one.name)}: {fault}" for fault in _relationship_faults(one, resource))
 
 
-def key_faults(resource: Resource, keys: Iterable[tuple[str, str, Resource]]) -> Iterator[str]:
-    """Yield the faults of fields that would show or set a key to rows that rules may hide. keys: each with its column,
+def key_faults(resource: Resource, keys: Iterable[tuple[tuple[str, ...], str, Resource]]) -> Iterator[str]:
+    """Yield the faults of fields that would show or set a key to rows that rules may hide. keys: each with its columns,
     the name of its relationship, and the resource that it refers to."""
-    targets: dict[str, Resource] = {}
-    for column, name, target in keys:
-        other = targets.setdefault(column, target)
+    targets: dict[tuple[str, ...], Resource] = {}
+    for columns, name, target in keys:
+        other = targets.setdefault(columns, target)
         if other is not target and (other.access or target.access):
             what = f"{quoted(other.type)} and {quoted(target.type)}"
             yield f"relationship {quoted(name)}: its column refers to {what}, and rules of one would not hold"
     for attribute in resource.attributes:
-        found = targets.get(attribute.column_name) if attribute.is_stored and not attribute.is_hidden else None
-        if found is not None and found.access:
+        is_shown = attribute.is_stored and not attribute.is_hidden
+        referred = [one for columns, one in targets.items() if attribute.column_name in columns] if is_shown else []
+        for found in [one for one in referred if one.access]:
             yield (
                 f"attribute {quoted(attribute.name)}: its column is a key to {quoted(found.type)}, whose rows rules "
                 "may hide: leave the attribute out, or declare it neither readable nor writable"
@@ -121,9 +122,10 @@ def _assign_faults(allow: Allow, resource: Resource) -> Iterator[str]:
         elif attribute is None and own is None:
             yield f"`assign`: {quoted(name)} has its key in other rows"
         else:
-            column = attribute.column_name if attribute is not None else own.column_name if own is not None else ""
-            if columns.setdefault(column, name) != name:
-                yield f"`assign`: {quoted(columns[column])} and {quoted(name)} set the same column"
+            own_columns = (attribute.column_name,) if attribute is not None else own.own_columns if own else ()
+            for column in own_columns:
+                if columns.setdefault(column, name) != name:
+                    yield f"`assign`: {quoted(columns[column])} and {quoted(name)} set the same column"
 
 
 def _rights_faults(field: Attribute | Relationship) -> Iterator[str]:

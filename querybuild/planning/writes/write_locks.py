@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.keys import Key, referring
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
@@ -19,25 +20,26 @@ from querybuild.planning.rowsets import open_named, without_rights
 from querybuild.query import Lid
 
 
-def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, str, Any, LockStrength]]:
-    """Yield the existing rows that a write locks, each by a column and its value: its own row, rows whose keys it sets
+def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, Key, Any, LockStrength]]:
+    """Yield the existing rows that a write locks, each by a key and its value: its own row, rows whose keys it sets
     or clears, and rows that it links to."""
     plan = write.plan
     row_id = None if plan.id_slot is None or plan.kind == "create" else write.values[plan.id_slot]
     exists = row_id is not None and not isinstance(row_id, Lid)
     if exists:
-        yield without_rights(plan.rows), plan.resource.id.column, row_id, plan.lock_strength
+        yield without_rights(plan.rows), plan.resource.id.key, row_id, plan.lock_strength
     for assignment in plan.assignments:
         owner, owner_id = assignment.owner, write.values[assignment.slot]
         if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
-            yield owner, owner.resource.id.column, owner_id, LockStrength.KEY_SHARE
+            yield owner, owner.resource.id.key, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
-        key = link.relationship.foreign_key
-        strength, related = LockStrength.NO_KEY_UPDATE if key else LockStrength.KEY_SHARE, without_rights(link.rows)
-        for one in write.values[link.slot] if key or link.mode != "remove" else ():
+        key = referring(link.relationship.foreign_columns, plan.resource.id.key)
+        has_key = bool(key.columns)
+        strength, related = LockStrength.NO_KEY_UPDATE if has_key else LockStrength.KEY_SHARE, without_rights(link.rows)
+        for one in write.values[link.slot] if has_key or link.mode != "remove" else ():
             if not isinstance(one, Lid):
-                yield related, link.target.id.column, one, strength
-        if key and exists and link.mode == "replace":
+                yield related, link.target.id.key, one, strength
+        if has_key and exists and link.mode == "replace":
             yield related, key, row_id, strength
 
 

@@ -1,0 +1,1 @@
+"""Finds the faults of declarations. `catalog.py` reports them together."""

@@ -1,0 +1,126 @@
+"""Finds the faults of ids and relationships, without the tables.
+
+It must not know: requests, statements, documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from querybuild.declarations.resource import (
+    RELATIONSHIP_METHODS,
+    Id,
+    Relationship,
+    Resource,
+    ToMany,
+    ToOne,
+    link_of,
+    own_key_of,
+)
+from querybuild.declarations.types import ID_TYPES
+from querybuild.errors import listed, nearest, quoted
+
+if TYPE_CHECKING:
+    from querybuild.declarations.catalog import Catalog
+
+FILLED_AND_REQUIRED = "`filled` and `required` exclude each other: what a trigger fills need not be sent"
+MAKE_READ_ONLY = 'declare methods=frozenset({"read"})'
+"""The advice for a relationship that cannot be written."""
+
+
+def id_faults(declared: Id) -> Iterator[str]:
+    """Yield the faults of an id."""
+    key = declared.key
+    if len(declared.columns) == 1:
+        yield "an id of one column is declared with `column`, not with `columns`"
+    elif declared.types and len(declared.types) != len(declared.columns):
+        yield f"its {len(declared.columns)} `columns` have {len(declared.types)} `types`"
+    elif len(set(key.columns)) < len(key.columns):
+        yield "a column is declared twice in its id"
+    for one in key.types:
+        if one not in ID_TYPES or one.parts:
+            yield f"an id is bigint, int, text or uuid, not {one.name}"
+
+
+def relationship_faults(
+    catalog: Catalog, resource: Resource, relationship: Relationship, skipped: frozenset[object]
+) -> Iterator[str]:
+    """Yield the faults of a relationship. skipped: JSON:API types whose declarations are not checked."""
+    if relationship.name == "relationships":
+        yield "the name is reserved for relationship routes"
+    unknown = relationship.methods - RELATIONSHIP_METHODS
+    if unknown:
+        yield f"methods are {listed(sorted(RELATIONSHIP_METHODS))}, not {listed(sorted(unknown))}"
+    if relationship.target not in catalog.by_type and relationship.target not in skipped:
+        yield (
+            f"its target {quoted(relationship.target)} is not declared.{nearest(relationship.target, catalog.by_type)}"
+        )
+    if isinstance(relationship, ToOne):
+        given = {
+            "column": relationship.column,
+            "columns": relationship.columns,
+            "foreign_key": relationship.foreign_key,
+        }
+        if len(named := [f"`{name}`" for name, value in given.items() if value]) > 1:
+            yield f"{' and '.join(named)} exclude each other"
+    if isinstance(relationship, ToOne) and relationship.filled and relationship.required:
+        yield FILLED_AND_REQUIRED
+    if (
+        isinstance(relationship, ToOne)
+        and relationship.foreign_key
+        and (relationship.filled or not relationship.updatable)
+    ):
+        yield "`filled` and `updatable` are for a to-one with its key in its own table, and `foreign_key` is not"
+    if isinstance(relationship, ToOne) and relationship.foreign_key and not relationship.nullable:
+        yield "a to-one with `foreign_key` must be nullable: its key is in the other table"
+    if isinstance(relationship, ToMany) and bool(relationship.foreign_key) == (relationship.through is not None):
+        yield "a to-many has either `foreign_key` or `through`"
+    if relationship.target in catalog.by_type:
+        yield from _column_faults(resource, relationship, catalog.by_type[relationship.target])
+    yield from _unwritable_faults(catalog, resource, relationship)
+
+
+def _column_faults(resource: Resource, relationship: Relationship, target: Resource) -> Iterator[str]:
+    """Yield the faults of keys that do not have a column for each part of the id that they refer to."""
+    own, link = own_key_of(relationship), link_of(relationship)
+    keys = [("`foreign_key`", relationship.foreign_columns, resource)] if relationship.foreign_key else []
+    if own is not None:
+        keys = [("`columns`" if own.columns else "`column`", own.own_columns, target)]
+    elif link is not None:
+        keys = [("`source`", link.source_columns, resource), ("`target`", link.target_columns, target)]
+    for name, columns, referenced in keys:
+        expected = referenced.id.key.columns
+        if len(columns) != len(expected):
+            parts = listed(map(quoted, expected))
+            yield f"the id of {quoted(referenced.type)} is {parts}: give {name} a column for each"
+        elif len(set(columns)) < len(columns):
+            yield f"a column is declared twice in {name}"
+
+
+def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relationship) -> Iterator[str]:
+    """Yield the faults of a relationship that cannot be written."""
+    own, target = own_key_of(relationship), catalog.by_type.get(relationship.target)
+    is_written = not relationship.methods <= {"read"}
+    if own is not None and own.is_required and "replace" not in own.methods and "create" in resource.methods:
+        yield (
+            "it is required on create, but its `methods` do not allow writing it: add `replace` to them, remove "
+            "`create` from those of the resource, or declare required=False if the database sets the key"
+        )
+    if (
+        own is not None
+        and own.own_columns == resource.id.key.columns
+        and not resource.id.key.is_composite
+        and is_written
+        and resource.methods & {"create", "update"}
+    ):
+        yield f"its column {quoted(own.own_columns[0])} is the id, which no write changes: {MAKE_READ_ONLY}"
+    theirs = [] if target is None else [one for one in relationship.foreign_columns if one in target.id.key.columns]
+    if target is not None and theirs and is_written and "update" in target.methods:
+        key, advice = listed(map(quoted, theirs)), MAKE_READ_ONLY
+        part = "part of the id" if target.id.key.is_composite else "the id"
+        if target.id.key.is_composite:
+            # A new resource can be created below its owner, with its id.
+            advice = 'declare methods=frozenset({"read", "add"}), or only "read"'
+        if not target.id.key.is_composite or not relationship.methods <= {"read", "add"}:
+            yield f"its key {key} is {part} of {quoted(target.type)}, which no write changes: {advice}"

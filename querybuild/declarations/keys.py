@@ -1,0 +1,112 @@
+r"""Defines keys of several columns, and the text of an id that has several parts.
+
+The text is that of the parts, joined by commas: `10248,11`. In a part, `\,` is a comma and `\\` a backslash. It is also
+the value of such an id everywhere in Python. Only SQL splits it (`querybuild/sql/keys.py`).
+
+It must not know: resources, requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations import json_texts
+from querybuild.declarations.types import ID_TYPES, TEXT, ColumnType, IdType
+from querybuild.declarations.values import ValueFault
+
+_PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
+_ESCAPED, _SPECIAL = re.compile(r"\\(.)", re.DOTALL), re.compile(r"([\\,])")
+
+
+class Key(msgspec.Struct, frozen=True):
+    """The columns of an id, or those that refer to one, in the order of its parts. types: those of the parts."""
+
+    columns: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether it has more than one column."""
+        return len(self.columns) > 1
+
+
+def referring(columns: tuple[str, ...], referenced: Key) -> Key:
+    """Return the key of the columns that refer to another key."""
+    return Key(columns, referenced.types)
+
+
+def split_id(text: str) -> list[str] | None:
+    r"""Return the parts of an id, or None if the text is not written as an id is.
+
+    >>> split_id(r"10248,a\,b")
+    ['10248', 'a,b']
+    """
+    parts: list[str] = _PARTS.findall(text)
+    return [_ESCAPED.sub(r"\1", part) for part in parts] if ",".join(parts) == text else None
+
+
+def join_id(parts: Sequence[str]) -> str:
+    r"""Return the text of an id.
+
+    >>> join_id(["10248", "a,b"])
+    '10248,a\\,b'
+    """
+    return ",".join([_SPECIAL.sub(r"\\\1", part) for part in parts])
+
+
+def id_parts(value: Any, key: Key) -> list[str]:
+    """Return the texts of the parts of an id. value: a valid id; that of a key with one column is any value."""
+    return (split_id(value) or []) if key.is_composite else [str(value)]
+
+
+_COMPOSITE: dict[tuple[ColumnType, ...], ColumnType] = {}
+
+
+def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
+    """Return the type of ids with these parts. It is the same object for the same parts."""
+    made = _COMPOSITE.get(types)
+    if made is None:
+        read = _reader(types)
+        made = _COMPOSITE[types] = ColumnType(
+            name=",".join([one.name for one in types]),
+            family=",".join([one.family for one in types]),
+            sql_names=(),
+            from_json=read,
+            from_text=read,
+            parts=types,
+        )
+        if all(one in ID_TYPES for one in types):
+            part = r"([^\\,]|\\[\\,])*"
+            pattern = f"^{part}(,{part}){{{len(types) - 1}}}$"
+            ID_TYPES[made] = IdType(made, read, {"type": "string", "pattern": pattern})
+    return made
+
+
+def _reader(types: tuple[ColumnType, ...]) -> Any:
+    names = ",".join([one.name for one in types])
+    expected = rf"{len(types)} values joined by commas, {names} (\, is a comma in a value, and \\ a backslash)"
+
+    def read(text: Any) -> str:
+        parts = split_id(text) if isinstance(text, str) else None
+        if parts is None or len(parts) != len(types):
+            raise ValueFault(expected)
+        for part, one in zip(parts, types, strict=True):
+            if one is TEXT:
+                _check_text(part)
+            else:
+                ID_TYPES[one].read(part)
+        return str(text)
+
+    return read
+
+
+def _check_text(part: str) -> None:
+    # Unlike an id of one text, a part may be empty, `.` or `..`: with its comma it is no such segment of a path.
+    try:
+        json_texts.check_text(part)
+    except json_texts.JsonFault as error:
+        raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error

@@ -1,0 +1,63 @@
+"""Finds the relationships that a write is about, and reports linkage to missing resources."""
+
+from __future__ import annotations
+
+import msgspec
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.errors import BodyError, RelationshipFault, RequiredLink, quoted
+from querybuild.planning.plan import LinkWrite
+from querybuild.query import Change, LinkageChange, Owner
+
+
+def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
+    """Return the relationships whose linkage the answer to a write shows: those of the document, and the one to the
+    owner."""
+    to_owner = None if change.owner is None else catalog.other_side(owners_relationship(change.owner, catalog))
+    return tuple(
+        relationship.name
+        for relationship in resource.relationships
+        if relationship.name in change.relationships or relationship is to_owner
+    )
+
+
+def owners_relationship(owner: Owner, catalog: Catalog) -> Relationship:
+    """Return the relationship of the owner. The route has checked that it exists."""
+    relationship = catalog.by_type[owner.type].relationship(owner.relationship)
+    assert relationship is not None
+    return relationship
+
+
+def in_lock_order(link: LinkWrite, catalog: Catalog) -> LinkWrite:
+    """Return the link with the end of the link table that is locked first."""
+    ranks = catalog.lock_rank(link.target), catalog.lock_rank(link.resource)
+    is_target_first = link_of(link.relationship) is not None and ranks[0] < ranks[1]
+    return msgspec.structs.replace(link, is_target_first=True) if is_target_first else link
+
+
+def why_fixed(
+    change: Change, resource: Resource, relationship: Relationship, linkage: LinkageChange, catalog: Catalog
+) -> str:
+    """Return why a write cannot change the key of a relationship, or "". Links of a link table have no such key. A
+    document with the whole resource may contain a to-one that is only set on create."""
+    own = own_key_of(relationship)
+    if link_of(relationship) is not None or (change.kind == "create" and own is not None):
+        return ""
+    holder = resource if own is not None else catalog.target(relationship)
+    if not set(relationship.foreign_columns).isdisjoint(holder.id.key.columns):
+        return f"its key is part of the id of {quoted(holder.type)}, which no write changes"
+    if "update" not in holder.methods:
+        return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
+    key = own or catalog.holder(relationship)
+    is_whole = own is not None and change.type is not None and linkage.name_pointer is None
+    if key is None or key.updatable or is_whole:
+        return ""
+    return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"
+
+
+def null_refused(relationship: ToOne, pointer: str, *, on_create: bool) -> BodyError:
+    """Return the error for a to-one that must not be empty."""
+    if on_create:
+        return RelationshipFault(f"The relationship {quoted(relationship.name)} is required.", pointer=pointer)
+    return RequiredLink(f"The relationship {quoted(relationship.name)} must not be empty.", pointer=pointer)

@@ -1,0 +1,123 @@
+"""Finds columns that several fields of a document set: a column of the id that also refers to another resource, or one
+that two relationships have in common. Each is written once, and all fields must have the same value for it.
+
+It must not know: documents, SQL text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.keys import Key, id_parts, referring
+from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.errors import AttributeFault, BodyError, IdConflict, RelationshipFault
+from querybuild.planning.plan import Assignment
+from querybuild.query import Change, Lid
+
+Agreement = tuple[Assignment, Assignment]
+"""Two assignments of one column. The second one is not written."""
+
+
+def key_assignments(key: Key, slot: int, **facts: Any) -> list[Assignment]:
+    """Return the assignments of the columns of a key. slot: that of its value. facts: other fields of each."""
+    if not key.is_composite:
+        return [Assignment(key.columns[0], slot, **facts)]
+    return [Assignment(name, slot, key=key, part=part, **facts) for part, name in enumerate(key.columns)]
+
+
+def key_of_target(target: Attribute | ToOne, catalog: Catalog) -> Key:
+    """Return the columns of an attribute, or of a to-one with its key in the row."""
+    if isinstance(target, Attribute):
+        return Key((target.column_name,), (target.type,))
+    return referring(target.own_columns, catalog.target(target).id.key)
+
+
+def is_value_of(assignment: Assignment, own: ToOne) -> bool:
+    """Return whether the value of an assignment is the id of a related resource of a to-one."""
+    if assignment.attribute is not None:
+        return False
+    columns = (assignment.column,) if assignment.key is None else assignment.key.columns
+    return columns == own.own_columns
+
+
+def is_in_id(change: Change, resource: Resource, columns: tuple[str, ...]) -> bool:
+    """Return whether the id that the client has chosen for a new resource sets these columns."""
+    return change.kind == "create" and change.id is not None and set(columns) <= set(resource.id.key.columns)
+
+
+def split_shared(
+    assignments: Sequence[Assignment], id_key: Key, id_slot: int | None, *, on_create: bool
+) -> tuple[list[Assignment], list[Agreement]]:
+    """Return the assignments to write, and those that must agree. id_slot: of the id of the row, which an update does
+    not write. Only keys of several columns may share columns with other fields."""
+    of_id = [] if id_slot is None or not id_key.is_composite else key_assignments(id_key, id_slot)
+    if not of_id and all(one.key is None for one in assignments):
+        return list(assignments), []
+    given = [one for one in assignments if one.slot != id_slot]
+    # A field with fewer columns comes first, so one with more columns still has a column to write.
+    given.sort(key=lambda one: 1 if one.key is None else len(one.key.columns))
+    first: dict[str, Assignment] = {}
+    kept: list[Assignment] = []
+    agreements: list[Agreement] = []
+    for one in [*given, *of_id] if on_create else [*of_id, *given]:
+        other = first.setdefault(one.column, one)
+        if other is not one and not (one.key is None and other.key is None):
+            agreements.append((other, one))
+        elif on_create or one.slot != id_slot:
+            kept.append(one)
+    return kept, agreements
+
+
+def repeated_columns(assignments: Sequence[Assignment], pointers: Sequence[str]) -> Iterator[AttributeFault]:
+    """Yield an error for each column that is set twice. Two fields may be declared over one column, such as `owner_id`
+    and `owner`. pointers: to the value of each slot."""
+    first: dict[str, str] = {}
+    for assignment in assignments:
+        pointer = pointers[assignment.slot]
+        other = first.setdefault(assignment.column, pointer)
+        if other != pointer:
+            yield AttributeFault(f"{other} sets the same column: send only one of the two.", pointer=pointer)
+
+
+def agree(agreement: Agreement, values: Sequence[Any]) -> bool:
+    """Return whether two assignments have the same value. An id that is not known yet may be the same."""
+    if any(isinstance(values[assignment.slot], Lid) for assignment in agreement):
+        return True
+    one, other = [_part_of(assignment, values[assignment.slot]) for assignment in agreement]
+    return one == other
+
+
+def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: Sequence[Any]) -> Iterator[Assignment]:
+    """Yield the assignments of the columns of a key that have other values than a value of the key has."""
+    for part, one in enumerate(sent):
+        if one is None:
+            continue
+        if one.key is None and not key.is_composite:
+            is_same = values[one.slot] == value
+        else:
+            is_same = _part_of(one, values[one.slot]) == (None if value is None else id_parts(value, key)[part])
+        if not is_same:
+            yield one
+
+
+def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | None, *, on_create: bool) -> BodyError:
+    """Return the error for two assignments that do not agree. pointers: to the value of each slot. id_slot: of the id
+    of the row."""
+    first, second = [assignment.slot for assignment in agreement]
+    if id_slot not in (first, second):
+        detail = f"{pointers[first]} sets the same column, to another value: send values that agree."
+        return RelationshipFault(detail, pointer=pointers[second])
+    if on_create:
+        detail = f"The id does not agree with {pointers[first]}, which is part of it."
+        return IdConflict(detail, pointer=pointers[second])
+    detail = "It is part of the id, which no write changes: leave it out, or send the value it has."
+    return IdConflict(detail, pointer=pointers[second])
+
+
+def _part_of(assignment: Assignment, value: Any) -> str | None:
+    """Return the text of the value for the column, None for null."""
+    if value is None:
+        return None
+    return str(value) if assignment.key is None else id_parts(value, assignment.key)[assignment.part]

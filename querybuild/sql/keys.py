@@ -1,0 +1,138 @@
+r"""Compiles keys: ids and the columns that refer to them. What comes in: a key, and where its columns or its value are.
+What goes out: terms. This is the only place that tells keys of one column from those of several.
+
+A key of one column is that column, and its value is one parameter: `"t0"."id"=$1`.
+
+The value of a key of several columns is the text of the id (`querybuild/declarations/keys.py`). It is split where it is
+compared, so that an index can be used, and joined where it is selected. It is null if a column is null:
+
+    ("t0"."order_id","t0"."line_no")=(CAST(split_part($1,',',1) AS int4),CAST(split_part($1,',',2) AS int4))
+    SELECT CAST("t0"."order_id" AS TEXT)||','||CAST("t0"."line_no" AS TEXT)
+
+It must not know: values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pypika import Field, Table
+from pypika.terms import Criterion, Term
+
+from querybuild.declarations.keys import Key
+from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.types import ColumnType
+
+ColumnOf = Callable[[str], Term]
+"""Returns the term of a column, by its name."""
+
+
+def column(alias: str, name: str) -> Field:
+    """Return `"t0"."age"`. PyPika only writes the alias, so the name of the table is not needed."""
+    return Field(name, table=Table("", alias=alias))
+
+
+def columns_of(alias: str) -> ColumnOf:
+    """Return the function for the columns of the rows with this alias."""
+    return partial(column, alias)
+
+
+def shown_key(of: ColumnOf, key: Key) -> Term:
+    """Return the key as it is selected: `"t0"."id"`, or the text of its columns."""
+    if not key.is_composite:
+        return of(key.columns[0])
+    texts = [_shown_part(of(name), one) for name, one in zip(key.columns, key.types, strict=True)]
+    return Template("||','||".join(["{}"] * len(texts)), *texts)
+
+
+def compared_key(of: ColumnOf, key: Key) -> Term:
+    """Return the key as it is compared: `"t0"."id"`, or `("t0"."order_id","t0"."line_no")`."""
+    if not key.is_composite:
+        return of(key.columns[0])
+    return _row([of(name) for name in key.columns])
+
+
+def key_value(parameter: Term, key: Key) -> Term:
+    """Return a value to compare with the key: `$1`, or the row of the parts of `$1`."""
+    return _row(key_parts(parameter, key)) if key.is_composite else parameter
+
+
+def key_parts(parameter: Term, key: Key) -> list[Term]:
+    """Return the value of each column of a key."""
+    if not key.is_composite:
+        return [parameter]
+    has_text = any(one.is_text for one in key.types)
+    return [_part(parameter, index, one, has_text=has_text) for index, one in enumerate(key.types, 1)]
+
+
+def key_values(array: Term, key: Key) -> Term:
+    """Return what ANY and ALL take for an array of values: `$1`, or a SELECT of the parts of each."""
+    if not key.is_composite:
+        return array
+    parts = key_parts(Template('"k"'), key)
+    listed = ",".join(["{}"] * len(parts))
+    return Template(f'SELECT {listed} FROM unnest(CAST({{}} AS TEXT[])) "k"', *parts, array)
+
+
+def key_parameter(parameter: Term, key: Key, *, is_array: bool = False) -> Term:
+    """Return a parameter with its type, where nothing else tells PostgreSQL what it is: `$1::int8`."""
+    sql_type = "text" if key.is_composite else key.types[0].sql_names[0]
+    return Template(f"{{}}::{sql_type}" + "[]" * is_array, parameter)
+
+
+def each_key_parts(array: Term, key: Key) -> list[Term]:
+    """Return the columns of a SELECT that has a row for each value: `unnest($1::int8[])`."""
+    return key_parts(Template("unnest({})", key_parameter(array, key, is_array=True)), key)
+
+
+def is_key(of: ColumnOf, key: Key, parameter: Term) -> Criterion:
+    """Return `"t0"."id"=$1`."""
+    return Template("{}={}", compared_key(of, key), key_value(parameter, key))
+
+
+def is_any_key(of: ColumnOf, key: Key, array: Term) -> Criterion:
+    """Return `"t0"."id"=ANY($1)`."""
+    return equals_any(compared_key(of, key), key_values(array, key))
+
+
+def is_no_key(of: ColumnOf, key: Key, array: Term) -> Criterion:
+    """Return `"t0"."id"<>ALL($1)`."""
+    return Template("{}<>ALL({})", compared_key(of, key), key_values(array, key))
+
+
+def key_is_not_null(of: ColumnOf, key: Key) -> Criterion:
+    """Return `NOT "t0"."group_id" IS NULL`. A row IS NOT NULL if no column of it is null."""
+    if key.is_composite:
+        return Template("{} IS NOT NULL", compared_key(of, key))
+    return of(key.columns[0]).notnull()
+
+
+def equal_keys(near: ColumnOf, far: ColumnOf, pair: tuple[Key, Key]) -> Criterion:
+    """Return `"t1"."id"="t0"."group_id"`, for each column of the keys."""
+    names = zip(pair[0].columns, pair[1].columns, strict=True)
+    equal = [Template("{}={}", far(theirs), near(own)) for own, theirs in names]
+    return Template(" AND ".join(["{}"] * len(equal)), *equal)
+
+
+def _row(terms: list[Term]) -> Term:
+    return Template("(" + ",".join(["{}"] * len(terms)) + ")", *terms)
+
+
+def _shown_part(term: Term, part_type: ColumnType) -> Term:
+    """Return the text of a part. A backslash escapes a comma and a backslash."""
+    if not part_type.is_text:
+        return Template("CAST({} AS TEXT)", term)
+    return Template(r"replace(replace(CAST({} AS TEXT),E'\\',E'\\\\'),',',E'\\,')", term)
+
+
+def _part(value: Term, index: int, part_type: ColumnType, *, has_text: bool) -> Term:
+    r"""Return a part of a value. has_text: whether parts may have commas and backslashes. Then the value is split at
+    the commas that are left when `\\` and `\,` have been replaced by `\b` and `\c`."""
+    sql_type = part_type.sql_names[0]
+    if not has_text:
+        return Template(f"CAST(split_part({{}},',',{index}) AS {sql_type})", value)
+    encoded = r"replace(replace({},E'\\\\',E'\\b'),E'\\,',E'\\c')"
+    return Template(
+        rf"CAST(replace(replace(split_part({encoded},',',{index}),E'\\c',','),E'\\b',E'\\') AS {sql_type})", value
+    )
