@@ -8,9 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 NODE_MODULES := tests/clients/node_modules
 HAS_NODE := command -v node >/dev/null && command -v npm >/dev/null
-CODE := server querybuild serializers migrations tests bench deploy waterspout.py setup.py
+CODE := server querybuild serializers migrations tests bench deploy docs waterspout.py setup.py
 
-.PHONY: help install serve test check format schema soak bench docs test-unit test-clients test-mutations binary binary-full test-binary clean
+.PHONY: help install serve test check format schema soak bench docs test-unit test-clients test-mutations binary binary-full test-binary docs-site clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,14 @@ $(VENV)/.binary: setup.py $(VENV)/.installed
 
 docs: install ## write the examples of the documentation anew
 	WATERSPOUT_WRITE_DOCS=1 $(BIN)/pytest tests/http/test_docs.py tests/unit/test_docs.py
+
+docs-site: $(VENV)/.docs ## the documentation as a site with a search, dist/site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --doctree-dir build/docs -c docs . dist/site
+	@echo "dist/site/index.html"
+
+$(VENV)/.docs: setup.py $(VENV)/.installed
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
 
 schema: install ## write migrations/schema.sql anew
 	WATERSPOUT_WRITE_SCHEMA=1 $(BIN)/pytest tests/migrations/test_schema.py

@@ -22,6 +22,7 @@ DEVELOPMENT = ["ruff>=0.12,<0.18", "mypy>=1.16,<3", "asyncpg-stubs>=0.32,<0.33"]
 TRACING = ["opentelemetry-sdk>=1.35,<2", "opentelemetry-exporter-otlp-proto-http>=1.35,<2"]
 BENCH = [PSUTIL, "matplotlib>=3.9,<4"]
 BINARY = ["cyclonedx-bom>=7,<8"]
+DOCS = ["sphinx>=9,<10", "myst-parser>=5,<6", "furo>=2025.12"]
 CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9"]
 
 setup(
@@ -60,6 +61,7 @@ setup(
         "bench": EMBEDDED + BENCH,
         "binary": BINARY,
         "clients": CLIENTS,
+        "docs": DOCS,
         "dev": EMBEDDED + TEST + TRACING + DEVELOPMENT + BENCH,
     },
     entry_points={"console_scripts": ["waterspout=server.__main__:main"]},

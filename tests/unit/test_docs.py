@@ -5,7 +5,9 @@ tests/http/test_docs.py compares answers. WATERSPOUT_WRITE_DOCS=1 writes the lis
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -29,11 +31,12 @@ from tests.variables import VARIABLES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ADRS = sorted((DOCS / "adr").glob("*.md"))
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "bench/figures/report.md"])
 
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
+LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+CODE_SPAN = re.compile(r"(`+).+?\1", re.DOTALL)
 
 
 def text_of(page: Path) -> str:
@@ -236,9 +239,10 @@ def slug(heading: str) -> str:
 
 def links() -> Iterator[tuple[Path, str]]:
     for page in PAGES:
-        for found in LINK.findall(CODE_BLOCK.sub("", text_of(page))):
-            target = found[0] or found[1]
-            if not re.match(r"https?://", target):
+        # A code span may be the text of a link, but has none.
+        for found in LINK.findall(CODE_SPAN.sub("`", CODE_BLOCK.sub("", text_of(page)))):
+            target = "".join(found)
+            if not re.match(r"https?://|mailto:", target):
                 yield page, target
 
 
@@ -249,6 +253,13 @@ def test_link(page: Path, target: str) -> None:
     assert found.exists()
     if anchor:
         assert anchor in [slug(heading) for heading in headings(found)]
+
+
+def test_the_site_has_every_page_once() -> None:
+    """In its navigation (docs/conf.py): make docs-site fails otherwise."""
+    site = runpy.run_path(str(DOCS / "conf.py"))
+    pages = [site["FIRST"], *chain(*site["NAVIGATION"].values(), *site["BELOW"].values())]
+    assert sorted(f"{page}.md" for page in pages) == sorted(str(page.relative_to(ROOT)) for page in PAGES)
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
