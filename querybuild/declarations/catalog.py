@@ -276,6 +276,7 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
         yield "the catalog declares no resource"
     yield from _repeated("type", (resource.type for resource in catalog))
     yield from _repeated("path", (resource.path for resource in catalog))
+    has_rules = any(resource.access for resource in catalog)
     for resource in catalog:
         where = f"resource {quoted(resource.type)}: "
         for fault in _resource_faults(resource):
@@ -284,7 +285,8 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
             for fault in relationship_faults(catalog, resource, relationship, skipped):
                 yield f"{where}relationship {quoted(relationship.name)}: {fault}"
         yield from (where + fault for fault in rule_faults(resource))
-        yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
+        if has_rules:
+            yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
         yield from (where + fault for fault in _path_faults(catalog, resource))
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from querybuild.declarations.resource import Attribute
-from querybuild.declarations.types import CHAR, OPAQUE, ColumnType, enum
+from querybuild.declarations.types import OPAQUE, ColumnType, enum
 from server.inspecting.catalog.model import INSERT, Column, Table
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
@@ -86,7 +86,7 @@ def _limited(
         if not found.is_whole:
             notes.append(f"CHECK {one_line(expression)}")
         if found.choices:
-            column_type = _chosen(column_type, found, limits)
+            column_type = _chosen(column, column_type, found, limits)
         for name in ("minimum", "maximum", "min_length", "max_length"):
             if (bound := getattr(found, name)) is not None:
                 limits[name] = _tighter(name, limits.get(name), bound)
@@ -94,8 +94,9 @@ def _limited(
     return column_type, {name: limits[name] for name in order if name in limits}
 
 
-def _chosen(column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
-    if column_type is CHAR:
+def _chosen(column: Column, column_type: ColumnType, found: Stated, limits: dict[str, Any]) -> ColumnType:
+    """Return the type of a column with few texts. Only these types of PostgreSQL can be declared as an enum."""
+    if column.type.name not in ("text", "varchar"):
         limits["pattern"] = "|".join(re.escape(one.rstrip(" ")) for one in found.choices)
         return column_type
     limits.clear()

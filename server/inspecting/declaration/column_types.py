@@ -36,5 +36,6 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
     if found.element is not None:
         # PostgreSQL calls the elements by the name of their domain.
         element = OPAQUE if found.element.domains else column_type_of(found.element)
-        return OPAQUE if element is OPAQUE else array(element)
+        # A column with one dimension takes values with several.
+        return OPAQUE if element is OPAQUE else array(element, dimensions=dimensions if dimensions > 1 else None)
     return _by_sql_name().get(found.name, OPAQUE)

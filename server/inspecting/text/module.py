@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -60,6 +61,11 @@ def python_module(inspection: Inspection, database: str) -> str:
     return "\n".join([*head, *body, ""])
 
 
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.name: field for field in msgspec.structs.fields(kind)}
+
+
 class _Writer:
     """Writes values, and collects the names that must be imported."""
 
@@ -99,7 +105,7 @@ class _Writer:
         if _is_composite(value):
             # The type is made of the types of the columns.
             positional = ()
-        given = {field.name: field for field in msgspec.structs.fields(kind)}
+        given = _fields(kind)
         order = [*positional, *(_RESOURCE_ORDER if kind is Resource else ()), *given]
         parts: list[tuple[str, Expression]] = []
         for name in dict.fromkeys(order):
@@ -159,7 +165,9 @@ class _Writer:
                 return name
         if column_type.element is not None:
             self.used.add("array")
-            return call("array", ("", self.column_type(column_type.element)))
+            element = ("", self.column_type(column_type.element))
+            dimensions = (len(column_type.name) - len(column_type.element.name)) // 2
+            return call("array", element, *([("dimensions", str(dimensions))] if dimensions > 1 else []))
         assert column_type.choices, column_type
         self.used.add("enum")
         return call("enum", *[("", literal(choice)) for choice in column_type.choices])
