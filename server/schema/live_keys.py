@@ -40,7 +40,7 @@ def id_faults(resource: Resource, table: Table) -> Iterator[str]:
         for fault in _id_column_faults(resource, table, name, part_type)
     ]
     yield from faults
-    if not faults and table.may_repeat(*key.columns):
+    if not faults and not resource.id.unique and table.may_repeat(*key.columns):
         yield f"the table {quoted(resource.table)} has no unique index on {listed(key.columns)}"
 
 

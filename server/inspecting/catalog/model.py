@@ -10,6 +10,9 @@ import msgspec
 INSERT, UPDATE, DELETE = 8, 4, 16
 """Bits of pg_relation_is_updatable."""
 
+UNSUPPORTED = "-"
+"""The kind of a type that this PostgreSQL is built without."""
+
 VIEWS = frozenset("vmf")
 """Kinds of relations whose keys no index of their own guarantees: views, materialized views, foreign tables."""
 

@@ -17,6 +17,7 @@ from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import (
     DELETE,
     INSERT,
+    UNSUPPORTED,
     UPDATE,
     Check,
     Column,
@@ -249,6 +250,7 @@ def _replaced(given: Type, modifier: int, shown: str) -> Type:
 async def _types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]:
     """Return the types with these oids, each below its domains."""
     rows = {row["oid"]: row for row in await connection.fetch(_TYPES, list(oids))}
+    has_xml = "xml" not in {row["name"] for row in rows.values()} or await _has_xml(connection)
     made: dict[int, Type] = {}
 
     def of(oid: int) -> Type:
@@ -259,13 +261,23 @@ async def _types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]
     def _type(row: asyncpg.Record) -> Type:
         if row["kind"] != "d":
             element = of(row["element"]) if row["element"] is not None else None
-            return Type(row["name"], row["kind"], row["shown"], labels=tuple(row["labels"]), element=element)
+            kind = row["kind"] if has_xml or row["name"] != "xml" else UNSUPPORTED
+            return Type(row["name"], kind, row["shown"], labels=tuple(row["labels"]), element=element)
         base = of(row["base"])
         modifier = base.modifier if row["modifier"] < 0 else row["modifier"]
         domains, checks = (row["name"], *base.domains), (*base.checks, *row["checks"])
         return Type(base.name, base.kind, row["shown"], modifier, base.labels, base.element, domains, checks)
 
     return {oid: of(oid) for oid in rows}
+
+
+async def _has_xml(connection: Connection) -> bool:
+    """Return whether PostgreSQL is built with XML."""
+    try:
+        await connection.fetchval("SELECT CAST('<a/>' AS xml) IS NULL")
+    except asyncpg.FeatureNotSupportedError:
+        return False
+    return True
 
 
 def _trigger(row: asyncpg.Record) -> Trigger:

@@ -40,8 +40,10 @@ def is_filled(table: Table, column: Column) -> bool:
     )
 
 
-def attribute_field(table: Table, column: Column, name: str, methods: frozenset[str]) -> Field:
-    """Return the attribute of a column. methods: those of its resource."""
+def attribute_field(
+    table: Table, column: Column, name: str, methods: frozenset[str], *, is_part: bool = False
+) -> Field:
+    """Return the attribute of a column. methods: those of its resource. is_part: whether it is part of the id."""
     column_type = column_type_of(column.type, column.dimensions)
     notes: list[str] = []
     arguments: dict[str, Any] = {}
@@ -57,18 +59,18 @@ def attribute_field(table: Table, column: Column, name: str, methods: frozenset[
         arguments["nullable"] = True
     if column.is_not_null and not column.has_default and is_filled(table, column):
         arguments["filled"] = True
-    arguments |= limits | _rights(column, column_type, methods)
+    arguments |= limits | _rights(column, column_type, methods, is_part)
     if column.comment:
         arguments["description"] = column.comment
     return Field(Attribute(name, column_type, **arguments), tuple(notes))
 
 
-def _rights(column: Column, column_type: ColumnType, methods: frozenset[str]) -> dict[str, Any]:
+def _rights(column: Column, column_type: ColumnType, methods: frozenset[str], is_part: bool) -> dict[str, Any]:
     if column_type.is_read_only:
         return {}
     is_closed = {
         "creatable": "create" in methods and (column.is_fixed or not column.may_insert),
-        "updatable": "update" in methods and (column.is_fixed or not column.may_update),
+        "updatable": "update" in methods and (is_part or column.is_fixed or not column.may_update),
     }
     return {name: False for name, closed in is_closed.items() if closed}
 

@@ -11,7 +11,7 @@ from functools import cache
 import waterspout
 from querybuild.declarations.arrays import array
 from querybuild.declarations.types import INT, NUMERIC, OPAQUE, TEXT, ColumnType, enum
-from server.inspecting.catalog.model import Type
+from server.inspecting.catalog.model import UNSUPPORTED, Type
 
 _PREFERRED = (TEXT, INT, NUMERIC)
 """Types that are chosen where several have columns of one type."""
@@ -38,4 +38,4 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
         element = OPAQUE if found.element.domains else column_type_of(found.element)
         # A column with one dimension takes values with several.
         return OPAQUE if element is OPAQUE else array(element, dimensions=dimensions if dimensions > 1 else None)
-    return _by_sql_name().get(found.name, OPAQUE)
+    return OPAQUE if found.kind == UNSUPPORTED else _by_sql_name().get(found.name, OPAQUE)

@@ -15,7 +15,6 @@ from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table
 from server.inspecting.declaration.column_types import column_type_of
-from server.inspecting.declaration.surface import HAS_COMPOSITE_KEYS
 from server.inspecting.hints import TableHints
 
 _KINDS = {"v": "the view", "m": "the materialized view", "f": "the foreign table"}
@@ -26,6 +25,11 @@ class Identity(msgspec.Struct, frozen=True):
 
     columns: tuple[str, ...]
     id: Id
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether it has several columns."""
+        return len(self.columns) > 1
 
 
 def identity_of(table: Table, hints: TableHints) -> Identity | str:
@@ -47,8 +51,6 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
                 f"its key {quoted(name)} is {known[name].type.shown}, which no id can have: name another key in the "
                 "hints, or add one"
             )
-    if len(columns) > 1 and not HAS_COMPOSITE_KEYS:
-        return f"its key has several columns, {listed(map(quoted, columns))}: give it a column of its own as the id"
     return Identity(columns, _id(table, columns, types))
 
 

@@ -43,8 +43,8 @@ def stem_of(reference: Reference) -> str:
     return name
 
 
-def to_one(reference: Reference, own: Served, names: Names, methods: Methods, taken: set[str]) -> ToOne:
-    """Return the relationship of a key in the resource's own row. taken: columns that other relationships write."""
+def to_one(reference: Reference, own: Served, names: Names, methods: Methods) -> ToOne:
+    """Return the relationship of a key in the resource's own row."""
     stem, target = stem_of(reference), reference.target
     column = reference.columns[0] if len(reference.columns) == 1 else ""
     candidates = (stem, target.type, f"{own.type}_{stem}", snake_case(column or stem))
@@ -60,7 +60,7 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods, ta
     if all(one.is_not_null for one in columns):
         arguments["nullable"] = False
     open_methods = methods[own.table.oid]
-    can_create, can_update = _ways(columns, own, taken)
+    can_create, can_update = _ways(columns, own)
     if open_methods & {"create", "update"} and not (can_create or "create" not in open_methods):
         arguments["methods"] = READ_ONLY
     elif "update" in open_methods and not can_update:
@@ -73,16 +73,16 @@ def to_one(reference: Reference, own: Served, names: Names, methods: Methods, ta
             arguments |= {"filled": True} if is_trigger else {"required": False}
     if column and columns[0].comment:
         arguments["description"] = columns[0].comment
-    taken.update(reference.columns)
     return ToOne(name, target.type, **arguments)
 
 
-def _ways(columns: Iterable[Column], own: Served, taken: set[str]) -> tuple[bool, bool]:
-    """Return whether a create, and whether an update, may write the columns of a key."""
-    is_free = not any(
-        column.is_fixed or column.name in own.identity.columns or column.name in taken for column in columns
-    )
-    return is_free and all(one.may_insert for one in columns), is_free and all(one.may_update for one in columns)
+def _ways(columns: Iterable[Column], own: Served) -> tuple[bool, bool]:
+    """Return whether a create, and whether an update, may write the columns of a key. The id is not written, but the
+    parts of one are, by a create."""
+    is_free = not any(column.is_fixed for column in columns)
+    has_id = any(column.name in own.identity.columns for column in columns)
+    can_create = is_free and (own.identity.is_composite or not has_id) and all(one.may_insert for one in columns)
+    return can_create, is_free and (has_id or all(one.may_update for one in columns))
 
 
 def reverse(
@@ -109,7 +109,10 @@ def reverse(
         one.is_fixed or not one.may_update or one.name in source.identity.columns for one in columns
     ) or not (target.table.may_lock and source.table.may_lock)
     if is_closed and methods[target.table.oid] & {"create", "update"} and "update" in methods[source.table.oid]:
-        arguments["methods"] = READ_ONLY
+        # A new resource can be created below its owner, with its id.
+        is_added = source.identity.is_composite and not reference.is_unique and "create" in methods[source.table.oid]
+        can_add = is_added and target.table.may_lock and all(one.may_insert for one in columns)
+        arguments["methods"] = frozenset({"read", "add"}) if can_add else READ_ONLY
     make = ToOne if reference.is_unique else ToMany
     return make(name, source.type, **arguments)
 

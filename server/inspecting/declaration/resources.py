@@ -138,9 +138,8 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
         fields[oid] += _attributes(one, known, names[oid])
     to_one_names: dict[Reference, str] = {}
     for oid, one in known.served.items():
-        taken: set[str] = set()
         for reference in known.references[oid]:
-            made = to_one(reference, one, names[oid], known.methods, taken)
+            made = to_one(reference, one, names[oid], known.methods)
             to_one_names[reference] = made.name
             fields[oid].append(Field(made))
     for oid in known.served:
@@ -152,10 +151,11 @@ def _all_inspected(known: _Known, names: Mapping[int, Names]) -> list[Inspected]
 def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
     table = one.table
     keys = {column for reference in known.references[table.oid] for column in reference.columns}
+    parts = one.identity.columns
     own = [
         column
         for column in table.columns
-        if column.may_select and column.name not in keys and column.name not in one.identity.columns
+        if column.may_select and column.name not in keys and (one.identity.is_composite or column.name not in parts)
     ]
     # A column whose name needs no change keeps it.
     chosen = {}
@@ -163,7 +163,10 @@ def _attributes(one: Served, known: _Known, names: Names) -> list[Field]:
         plain = snake_case(column.name)
         candidates = (plain, f"{one.type}_{plain}" if plain else f"column_{column.number}")
         chosen[column.name] = names.take(f"the column {quoted(column.name)}", candidates, column=column.name)
-    return [attribute_field(table, column, chosen[column.name], known.methods[table.oid]) for column in own]
+    methods = known.methods[table.oid]
+    return [
+        attribute_field(table, column, chosen[column.name], methods, is_part=column.name in parts) for column in own
+    ]
 
 
 def _other_sides(oid: int, known: _Known, names: Names, to_one_names: Mapping[Reference, str]) -> list[Any]:
@@ -257,4 +260,5 @@ def _is_chosen(table: Table, name: str) -> bool:
 
 
 def _has_client_ids(one: Served) -> bool:
-    return any(_is_chosen(one.table, name) for name in one.identity.columns)
+    """Return whether a POST has to contain the id. The parts of an id come from attributes and relationships."""
+    return not one.identity.is_composite and _is_chosen(one.table, one.identity.columns[0])
