@@ -141,3 +141,17 @@ TAG = Resource(
 )
 
 CATALOG = Catalog([ORDER, LINE, CHECK, RETURN, LABEL, TAG])
+
+ROWS = r"""
+INSERT INTO shop.orders (name) VALUES ('first'), ('second');
+INSERT INTO shop.lines (order_id, product, quantity, note) VALUES
+    (1, 'tea', 1, 'x'), (1, 'a,b', 2, NULL), (1, 'c\d', 3, 'x'), (1, '', 4, NULL), (2, 'tea', 5, 'y'),
+    (2, 'ä,\', 6, 'x');
+INSERT INTO shop.checks VALUES (1, 'tea', 'Ada'), (2, 'ä,\', 'Bea');
+INSERT INTO shop.returns (reason, order_id, product) VALUES
+    ('r1', 1, 'tea'), ('r2', 1, NULL), ('r3', NULL, 'tea'), ('r4', 2, 'ä,\'), ('r5', NULL, NULL), ('r6', 1, 'a,b');
+INSERT INTO shop.labels VALUES ('at', '1', 'x'), ('a,t', '\', 'y');
+INSERT INTO shop.tags (name) VALUES ('t1'), ('t2');
+INSERT INTO shop.line_labels VALUES (1, 'tea', 'at', '1'), (1, 'tea', 'a,t', '\'), (2, 'ä,\', 'a,t', '\');
+INSERT INTO shop.line_tags VALUES (1, 1, 'tea'), (2, 1, 'tea'), (1, 2, 'tea');
+"""
