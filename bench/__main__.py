@@ -21,14 +21,13 @@ from bench.results import CONNECTIONS, Figures
 from bench.run import Options, run
 from bench.servers import StartFailed
 from bench.target import NotReached, as_table, measure
+from server.console.commands import CONTEXT, Example, WithExamples
+from server.console.exit_codes import INTERRUPTED
 from server.embedded.postgres import EmbeddedError
 
 OUTPUT = Path("waterspout-bench")
 SIZES = {"small": ("small",), "large": ("large",), "both": ("small", "large")}
 PROGRESS_SECONDS = 10.0
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in a shell."""
-
 _FAILURES = (EmbeddedError, StartFailed, NotReached, subprocess.CalledProcessError)
 
 
@@ -80,7 +79,15 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command(
+    cls=WithExamples,
+    context_settings=CONTEXT,
+    examples=[
+        Example("waterspout bench --quick --peers none", "This server alone, in about two minutes."),
+        Example("waterspout bench http://localhost:8080", "A running server."),
+        Example("waterspout bench --install-peers --output figures", "Everything, in about forty minutes."),
+    ],
+)
 @click.argument("url", required=False)
 @click.option("--only", default="", metavar="NAMES", help="Only requests whose name begins with one of these (a,b).")
 @click.option(

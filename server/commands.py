@@ -201,7 +201,8 @@ def inspect(settings: Settings, *, schema: tuple[str, ...], only: tuple[str, ...
     from server.inspecting.catalog.choosing import Choice
 
     async def work(connection: Connection, _: str) -> inspecting.Report:
-        return await inspecting.report_on(connection, settings, Choice(schema, only, skip))
+        with step("inspecting the database"):
+            return await inspecting.report_on(connection, settings, Choice(schema, only, skip))
 
     found = _with_connection(settings, work)
     click.echo(found.text, nl=False)

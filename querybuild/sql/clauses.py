@@ -166,12 +166,14 @@ def _met(rows: Rows, binds: Binds) -> Iterator[Criterion]:
     """Yield the criteria and the conditions of the rows.
 
     PostgreSQL tests the cheapest condition first, also one of the request before the criteria that hide rows. If the
-    condition can fail, or takes much longer for some values, it would tell what is in hidden rows. Such a condition is
-    only tested for visible rows: `CASE WHEN EXISTS (...) THEN "t0"."name"~$1 ELSE FALSE END`."""
+    condition can fail, or takes much longer for some values, it would tell what is in hidden rows. Such conditions are
+    only tested for visible rows: `CASE WHEN EXISTS (...) THEN "t0"."name"~$1 ELSE FALSE END`. The criteria are also
+    written outside of it, because PostgreSQL uses no index for what is in a CASE."""
     yield from [criterion(condition, binds) for condition in rows.criteria]
-    for condition in rows.conditions:
-        found = criterion(condition, binds)
-        yield _if_visible(rows, found, binds) if rows.criteria and _is_telling(condition) else found
+    telling = [condition for condition in rows.conditions if rows.criteria and _is_telling(condition)]
+    yield from [criterion(condition, binds) for condition in rows.conditions if condition not in telling]
+    if telling:
+        yield _if_visible(rows, _all([criterion(condition, binds) for condition in telling]), binds)
 
 
 def _if_visible(rows: Rows, found: Criterion, binds: Binds) -> Criterion:

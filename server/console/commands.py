@@ -65,11 +65,14 @@ class _Context(click.Context):
     formatter_class = Formatter
 
 
-class _WithExamples(click.Command):
+class WithExamples(click.Command):
     """A command with examples, which its help shows before its options. Headings are bold on a terminal."""
 
     context_class = _Context
-    examples: Sequence[Example] = ()
+
+    def __init__(self, *args: Any, examples: Sequence[Example] = (), **given: Any) -> None:
+        super().__init__(*args, **given)
+        self.examples = examples
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
@@ -85,12 +88,8 @@ class _WithExamples(click.Command):
         self.format_epilog(ctx, formatter)
 
 
-class SettingsCommand(_WithExamples):
+class SettingsCommand(WithExamples):
     """A command that takes settings. Its help shows them by group."""
-
-    def __init__(self, *args: Any, examples: Sequence[Example], **given: Any) -> None:
-        super().__init__(*args, **given)
-        self.examples = examples
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -116,12 +115,8 @@ class SettingsCommand(_WithExamples):
             ) from None
 
 
-class Group(_WithExamples, click.Group):
+class Group(WithExamples, click.Group):
     """A group of commands, in the order in which they were added."""
-
-    def __init__(self, *args: Any, examples: Sequence[Example] = (), **given: Any) -> None:
-        super().__init__(*args, **given)
-        self.examples = examples
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -70,7 +70,8 @@ def _inspected(settings: Settings) -> Catalog:
 
     async def read() -> Catalog:
         async with connected(url, settings) as connection:
-            catalog, found = await inspected_catalog(connection, settings)
+            with step("inspecting the database"):
+                catalog, found = await inspected_catalog(connection, settings)
             name = await connection.fetchval("SELECT current_database()")
         log.info("inspected: %s", summary(found, name))
         for one in found.not_served:

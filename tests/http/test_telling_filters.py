@@ -112,6 +112,14 @@ async def test_a_pattern_is_only_matched_with_visible_rows(api: Api, sent: Sent)
     assert "THEN" not in sent[-1]
 
 
+async def test_such_conditions_are_tested_together(api: Api, sent: Sent) -> None:
+    """The statement has the criteria once for the index, and once for all of them."""
+    tests = [RATIO, {"name": "n", "op": "ge", "val": 1}, {"name": "name", "op": "match", "val": "a"}]
+    answer = await api.get(f"/things?page[total]=none&filter={quote(json.dumps(tests))}", **{HEADER: ANN})
+    assert (answer.status, answer.ids) == (200, ["1"])
+    assert (sent[-1].count("CASE WHEN"), sent[-1].count('"boxes"')) == (1, 2)
+
+
 async def test_a_cursor_does_not_fail_for_a_hidden_row(api: Api) -> None:
     await api.sql("INSERT INTO things (name, n, box_id) VALUES ('c', 2, 1), ('d', 3, 1)")
     path, ids = "/things?sort=ratio&fields[thing]=name&page[size]=1&page[after]=", list[str]()
