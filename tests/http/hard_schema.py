@@ -4,6 +4,7 @@ from datetime import date
 from decimal import Decimal
 
 from waterspout import (
+    BIGINT,
     CHAR,
     DATE,
     INT,
@@ -166,6 +167,17 @@ PERSON = Resource(
             foreign_key="person_id",
             methods=frozenset({"read"}),
         ),
+        ToMany(
+            "shelf_keepers",
+            "shelf_keeper",
+            foreign_key="person_id",
+            methods=frozenset({"read", "add"}),
+        ),
+        ToMany(
+            "shelves",
+            "shelf",
+            through=Link("shelf_keepers", "person_id", ("building", "number")),
+        ),
         ToMany("to_people", "person", through=Link("friends", "from_id", "to_id")),
     ),
 )
@@ -233,6 +245,62 @@ SAMPLE = Resource(
     ),
 )
 
+SHELF = Resource(
+    "shelf",
+    "/shelves",
+    "shelves",
+    id=Id(columns=("building", "number"), types=(TEXT, INT)),
+    attributes=(
+        Attribute("building", TEXT, required=True, updatable=False),
+        Attribute("number", INT, required=True, updatable=False),
+    ),
+    relationships=(
+        ToMany(
+            "people",
+            "person",
+            through=Link("shelf_keepers", ("building", "number"), "person_id"),
+        ),
+        ToMany(
+            "shelf_boards",
+            "shelf_board",
+            foreign_key=("building", "shelf"),
+            methods=frozenset({"read", "add"}),
+        ),
+        ToMany(
+            "shelf_keepers",
+            "shelf_keeper",
+            foreign_key=("building", "number"),
+            methods=frozenset({"read", "add"}),
+        ),
+    ),
+)
+
+SHELF_BOARD = Resource(
+    "shelf_board",
+    "/shelf_boards",
+    "shelf_boards",
+    id=Id(columns=("building", "shelf", "board"), types=(TEXT, INT, BIGINT)),
+    attributes=(
+        Attribute("board", BIGINT, updatable=False),
+        Attribute("width", INT, required=True),
+    ),
+    relationships=(
+        ToOne("shelf", "shelf", nullable=False, columns=("building", "shelf")),
+    ),
+)
+
+SHELF_KEEPER = Resource(
+    "shelf_keeper",
+    "/shelf_keepers",
+    "shelf_keepers",
+    id=Id(columns=("person_id", "number", "building"), types=(INT, INT, TEXT)),
+    attributes=(Attribute("since", DATE, nullable=True),),
+    relationships=(
+        ToOne("shelf", "shelf", nullable=False, columns=("building", "number")),
+        ToOne("person", "person", nullable=False),
+    ),
+)
+
 日本 = Resource(
     "日本",
     "/u65e5u672c",
@@ -267,6 +335,9 @@ RESOURCES = [
     PROFILE,
     SALES_DEPT_ORDER,
     SAMPLE,
+    SHELF,
+    SHELF_BOARD,
+    SHELF_KEEPER,
     日本,
 ]
 
