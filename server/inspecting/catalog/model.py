@@ -23,7 +23,8 @@ class Type(msgspec.Struct, frozen=True):
     name: as in pg_type, such as `int4` or `varchar`. kind: pg_type.typtype, such as `b`, `e` (enum) or `c` (composite).
     shown: as PostgreSQL writes it, such as `character varying(40)`.
     modifier: of pg_attribute, -1 for none. labels: of an enum. element: of an array. domains: their names.
-    checks: the expressions of the domains, about VALUE.
+    checks: the expressions of the domains, about VALUE. schema: of a composite type, unless it is `public`. fields:
+    those of a composite type.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Type(msgspec.Struct, frozen=True):
     element: Type | None = None
     domains: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    schema: str = ""
+    fields: tuple[tuple[str, Type], ...] = ()
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):

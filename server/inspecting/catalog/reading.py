@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import asyncpg
+import msgspec
 
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import (
@@ -87,16 +88,26 @@ _TYPES = """
 WITH RECURSIVE part AS (
     SELECT unnest($1::oid[]) AS oid
     UNION
-    SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END
-    FROM part p JOIN pg_type t ON t.oid = p.oid WHERE t.typtype = 'd' OR t.typelem <> 0 AND t.typcategory = 'A'
+    SELECT below.oid FROM part p JOIN pg_type t ON t.oid = p.oid CROSS JOIN LATERAL (
+        SELECT CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.typelem END AS oid
+        WHERE t.typtype = 'd' OR t.typelem <> 0 AND t.typcategory = 'A'
+        UNION ALL
+        SELECT a.atttypid FROM pg_attribute a
+        WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) below
 )
 SELECT t.oid::int8 AS oid, t.typname AS name, t.typtype::text AS kind, format_type(t.oid, NULL) AS shown,
        t.typbasetype::int8 AS base, t.typtypmod AS modifier,
        CASE WHEN t.typelem <> 0 AND t.typcategory = 'A' THEN t.typelem::int8 END AS element,
        ARRAY(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = t.oid ORDER BY e.enumsortorder) AS labels,
+       CASE WHEN n.nspname = 'public' AND pg_type_is_visible(t.oid) THEN '' ELSE n.nspname END AS schema,
+       CASE WHEN t.typtype = 'c' THEN ARRAY(
+           SELECT ROW(a.attname::text, a.atttypid::int8) FROM pg_attribute a
+           WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+       ) ELSE '{}' END AS fields,
        ARRAY(SELECT pg_get_expr(c.conbin, 0) FROM pg_constraint c
              WHERE c.contypid = t.oid AND c.contype = 'c' AND c.convalidated ORDER BY c.conname) AS checks
-FROM part p JOIN pg_type t ON t.oid = p.oid
+FROM part p JOIN pg_type t ON t.oid = p.oid JOIN pg_namespace n ON n.oid = t.typnamespace
 """
 
 _UNIQUE = """
@@ -244,7 +255,7 @@ def _column(
 
 def _replaced(given: Type, modifier: int, shown: str) -> Type:
     element = given.element and _replaced(given.element, modifier, given.element.shown)
-    return Type(given.name, given.kind, shown, modifier, given.labels, element, given.domains, given.checks)
+    return msgspec.structs.replace(given, shown=shown, modifier=modifier, element=element)
 
 
 async def _types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]:
@@ -262,7 +273,9 @@ async def _types(connection: Connection, oids: Iterable[int]) -> dict[int, Type]
         if row["kind"] != "d":
             element = of(row["element"]) if row["element"] is not None else None
             kind = row["kind"] if has_xml or row["name"] != "xml" else UNSUPPORTED
-            return Type(row["name"], kind, row["shown"], labels=tuple(row["labels"]), element=element)
+            fields = tuple([(name, of(oid)) for name, oid in row["fields"]])
+            labels, schema = tuple(row["labels"]), row["schema"] if fields else ""
+            return Type(row["name"], kind, row["shown"], -1, labels, element, schema=schema, fields=fields)
         base = of(row["base"])
         modifier = base.modifier if row["modifier"] < 0 else row["modifier"]
         domains, checks = (row["name"], *base.domains), (*base.checks, *row["checks"])

@@ -10,6 +10,7 @@ from functools import cache
 
 import waterspout
 from querybuild.declarations.arrays import array
+from querybuild.declarations.database_types.composites import composite
 from querybuild.declarations.types import INT, NUMERIC, OPAQUE, TEXT, ColumnType, enum
 from server.inspecting.catalog.model import UNSUPPORTED, Type
 
@@ -33,9 +34,18 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
     """Return the type of the declaration. dimensions: those of an array."""
     if found.labels:
         return enum(*found.labels)
+    if found.fields:
+        return _composite(found)
     if found.element is not None:
         # PostgreSQL calls the elements by the name of their domain.
         element = OPAQUE if found.element.domains else column_type_of(found.element)
         # A column with one dimension takes values with several.
         return OPAQUE if element is OPAQUE else array(element, dimensions=dimensions if dimensions > 1 else None)
     return OPAQUE if found.kind == UNSUPPORTED else _by_sql_name().get(found.name, OPAQUE)
+
+
+def _composite(found: Type) -> ColumnType:
+    fields = {name: column_type_of(one) for name, one in found.fields}
+    if OPAQUE in fields.values():
+        return OPAQUE
+    return composite(found.name, found.schema or None, **fields)

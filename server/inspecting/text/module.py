@@ -6,9 +6,11 @@ defaults, and the imports that it uses. It must not know: the database.
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from keyword import iskeyword
 from typing import Any
 
 import msgspec
@@ -28,7 +30,17 @@ from querybuild.declarations.types import ColumnType
 from server.inspecting.declaration.column_types import constants
 from server.inspecting.declaration.naming import constant_of
 from server.inspecting.inspected import Inspected, Inspection
-from server.inspecting.text.expressions import Call, Expression, Text, call, comment, import_lines, lines_of, literal
+from server.inspecting.text.expressions import (
+    Call,
+    Expression,
+    Text,
+    call,
+    comment,
+    flat,
+    import_lines,
+    lines_of,
+    literal,
+)
 
 _POSITIONAL: dict[type, tuple[str, ...]] = {
     Resource: ("type", "path", "table"),
@@ -168,9 +180,22 @@ class _Writer:
             element = ("", self.column_type(column_type.element))
             dimensions = (len(column_type.name) - len(column_type.element.name)) // 2
             return call("array", element, *([("dimensions", str(dimensions))] if dimensions > 1 else []))
+        if column_type.fields:
+            return self._composite(column_type)
         assert column_type.choices, column_type
         self.used.add("enum")
         return call("enum", *[("", literal(choice)) for choice in column_type.choices])
+
+    def _composite(self, column_type: ColumnType) -> Expression:
+        """Return the expression of a composite type. sql_type: `"library"."address"`."""
+        self.used.add("composite")
+        *schema, name = [part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', column_type.sql_type)]
+        parts: list[tuple[str, Expression]] = [("", literal(part)) for part in (name, *schema)]
+        for field, one in column_type.fields:
+            value = self.column_type(one)
+            is_name = field.isidentifier() and not iskeyword(field)
+            parts.append((field, value) if is_name else ("", f"**{{{literal(field)}: {flat(value)}}}"))
+        return call("composite", *parts)
 
 
 def _is_composite(value: msgspec.Struct) -> bool:
