@@ -36,7 +36,7 @@ async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Tabl
     shown = _shown(table, by_oid)
     table = msgspec.structs.replace(
         table,
-        columns=tuple([_with_default(table, column, by_oid) for column in table.columns]),
+        columns=tuple([_as_shown(table, column, by_oid, shown) for column in table.columns]),
         foreign_keys=tuple(_foreign_keys(shown, by_oid)),
     )
     readable = {column.name for column in table.columns if column.may_select}
@@ -59,11 +59,15 @@ def _shown(table: Table, by_oid: dict[int, Table]) -> _Shown:
     return shown
 
 
-def _with_default(table: Table, column: Column, by_oid: dict[int, Table]) -> Column:
-    """Return the column of a view that can be written, with whether its table has a default for it."""
+def _as_shown(table: Table, column: Column, by_oid: dict[int, Table], shown: _Shown) -> Column:
+    """Return the column of a view that can be written, with whether its table has a default for it. If the view shows a
+    column twice, only the first one is written: PostgreSQL refuses a statement that writes both."""
     found = _table_column(column.origin, by_oid) if table.shows_rows_once else None
-    has_default = found is not None and found[0].column(found[1]).has_default
-    return msgspec.structs.replace(column, has_default_below=has_default)
+    if found is None:
+        return column
+    is_second = shown[found[0].oid][found[1]] != column.name
+    has_default = found[0].column(found[1]).has_default
+    return msgspec.structs.replace(column, has_default_below=has_default, is_computed=column.is_computed or is_second)
 
 
 def _foreign_keys(shown: _Shown, by_oid: dict[int, Table]) -> Iterator[ForeignKey]:
