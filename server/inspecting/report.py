@@ -98,4 +98,4 @@ def _catalog(found: Inspection) -> Catalog:
     try:
         return Catalog(found.resources)
     except CatalogError as error:
-        raise StartError(f"the hints give names that exclude each other:\n{error}") from error
+        raise StartError(f"these tables cannot be served with these hints:\n{error}") from error

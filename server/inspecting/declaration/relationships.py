@@ -25,10 +25,13 @@ Methods = Mapping[int, frozenset[str]]
 
 def stem_of(reference: Reference) -> str:
     """Return the name of a key without what it refers to: `customer` for `customer_id`. A key of several columns has
-    the name of its target."""
-    if len(reference.columns) > 1:
-        return reference.target.type
-    name, referred = snake_case(reference.columns[0]), snake_case(reference.references[0])
+    the name of the only one that is called otherwise than what it refers to, or else of its target."""
+    pairs = list(zip(reference.columns, reference.references, strict=True))
+    if len(pairs) > 1:
+        pairs = [pair for pair in pairs if pair[0] != pair[1]]
+        if len(pairs) != 1:
+            return reference.target.type
+    name, referred = [snake_case(column) for column in pairs[0]]
     words, last = name.split("_"), referred.split("_")[-1]
     if len(words) > 1 and words[-1] in (last, "id", "fk", "uuid"):
         return "_".join(words[:-1])
