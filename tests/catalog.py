@@ -16,7 +16,9 @@ from waterspout import (
     BYTEA,
     CHAR,
     DATE,
+    DATERANGE,
     FLOAT,
+    INET,
     INT,
     INTERVAL,
     JSON,
@@ -24,6 +26,7 @@ from waterspout import (
     NUMERIC,
     NUMERIC_NUMBER,
     OPAQUE,
+    POINT,
     REAL,
     SMALLINT,
     TEXT,
@@ -42,12 +45,14 @@ from waterspout import (
     ToOne,
     ValueFault,
     array,
+    composite,
     enum,
 )
 
 DDL = """
 CREATE SCHEMA corner;
 CREATE TYPE corner.mood AS ENUM ('sad', 'ok', 'happy');
+CREATE TYPE corner.origin AS (name text, since date);
 CREATE DOMAIN corner.percent AS integer CHECK (VALUE BETWEEN 0 AND 100);
 CREATE DOMAIN corner.label AS varchar(20);
 CREATE DOMAIN corner.code AS corner.label CHECK (VALUE ~ '^[A-Z]+$');
@@ -95,7 +100,13 @@ CREATE TABLE corner.samples (
     label corner.label,
     code corner.code,
     place point,
-    address inet
+    address inet,
+    network inet,
+    nights daterange,
+    spot point,
+    origin corner.origin,
+    origins corner.origin[],
+    grid integer[]
 );
 
 CREATE TABLE corner.nodes (
@@ -179,6 +190,7 @@ CREATE TABLE corner.entries (
 
 
 # One attribute of every type. All are nullable.
+ORIGIN = composite("origin", "corner", name=TEXT, since=DATE)
 SAMPLE_TYPE = Resource(
     "sample",
     "/samples",
@@ -227,6 +239,12 @@ SAMPLE_TYPE = Resource(
         Attribute("code", TEXT, nullable=True),
         Attribute("place", OPAQUE, nullable=True),
         Attribute("address", OPAQUE, nullable=True),
+        Attribute("network", INET, nullable=True),
+        Attribute("nights", DATERANGE, nullable=True),
+        Attribute("spot", POINT, nullable=True),
+        Attribute("origin", ORIGIN, nullable=True),
+        Attribute("origins", array(ORIGIN), nullable=True),
+        Attribute("grid", array(INT, dimensions=2), nullable=True),
     ),
 )
 
@@ -271,6 +289,12 @@ SAMPLE: dict[str, Any] = {
     "percent": 100,
     "label": "label",
     "code": "CODE",
+    "network": "10.0.0.0/8",
+    "nights": "[2024-06-01,2024-06-08)",
+    "spot": "(1,2.5)",
+    "origin": {"name": "Bergen", "since": "1070-01-01"},
+    "origins": [{"name": "Bergen", "since": None}, None],
+    "grid": [[1, None], [3, 4]],
 }
 
 # Ids of type uuid, a table in a named schema, a relationship to its own type, and a column whose name needs quotes.

@@ -40,6 +40,9 @@ COLUMNS = {
     "words": "E'tab\\t, newline\\n, \\\\., Käse & 🧀'",
     "place": "'(1,2)'",
     "address": "'192.168.0.0/24'",
+    "origin": "ROW('Bergen', '1070-01-01')",
+    "origins": "ARRAY[ROW('a \"b\"', NULL)::corner.origin, NULL]",
+    "grid": "'{{1,NULL},{3,4}}'",
 }
 
 

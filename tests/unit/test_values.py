@@ -501,7 +501,7 @@ def test_families() -> None:
         ["plain_json"],
         ["tree"],
         ["flags"],
-        ["numbers"],
+        ["numbers", "grid"],
         ["amounts"],
         ["singles"],
         ["texts", "fixeds", "moods"],
@@ -514,6 +514,11 @@ def test_families() -> None:
         ["blobs"],
         ["trees"],
         ["place", "address"],
+        ["network"],
+        ["nights"],
+        ["spot"],
+        ["origin"],
+        ["origins"],
     ]
     assert attribute_of(SAMPLE_TYPE, "trees").type.name == "jsonb[]"
 
