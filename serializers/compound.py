@@ -201,7 +201,7 @@ def id_encoder(resource: Resource) -> Callable[[Sequence[Any]], list[bytes]]:
 
 def has_text_ids(resource: Resource) -> bool:
     """Return whether the ids are texts, which may need quotes. Those of several columns are."""
-    return resource.id.type is TEXT or bool(resource.id.type.parts)
+    return resource.id.type is TEXT or resource.id.key.is_text
 
 
 def _numbers(ids: Sequence[Any]) -> list[bytes]:

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations import json_texts
-from querybuild.declarations.types import ID_TYPES, TEXT, ColumnType, IdType
+from querybuild.declarations.id_types import ID_TYPES, IdType
+from querybuild.declarations.types import TEXT, ColumnType
 from querybuild.declarations.values import ValueFault
 
 _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
@@ -32,6 +33,17 @@ class Key(msgspec.Struct, frozen=True):
     def is_composite(self) -> bool:
         """Whether it has more than one column."""
         return len(self.columns) > 1
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its value in Python is a text, which SQL converts."""
+        return len(self.columns) > 1 or has_text_value(self.types[0])
+
+
+def has_text_value(column_type: ColumnType) -> bool:
+    """Return whether an id of this type is the text that `id_text` selects."""
+    found = ID_TYPES.get(column_type)
+    return found is not None and found.id_text is not None
 
 
 def referring(columns: tuple[str, ...], referenced: Key) -> Key:

@@ -13,8 +13,9 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
+from querybuild.declarations.id_types import ID_TYPES, IdType, add_enum, text_of
 from querybuild.declarations.keys import Key, composite_type
-from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType, IdType
+from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
 RELATIONSHIP_METHODS = frozenset({"read", "add", "replace", "remove"})
@@ -138,7 +139,7 @@ def _columns(names: Names) -> tuple[str, ...]:
 
 
 class Id(msgspec.Struct, frozen=True, eq=False):
-    """The id: a column of the type bigint, int, text or uuid, or several columns.
+    """The id: a column, or several columns.
 
     unique: whether its values are unique and not null although no constraint guarantees it, as in a view.
     columns, types: the columns of an id with several parts, and the type of each (default: bigint). The id is the text
@@ -154,6 +155,9 @@ class Id(msgspec.Struct, frozen=True, eq=False):
     types: tuple[ColumnType, ...] = ()
 
     def __post_init__(self) -> None:
+        for one in (self.type, *self.types) if isinstance(self.types, tuple | list) else ():
+            if isinstance(one, ColumnType) and one.choices:
+                add_enum(one)
         if isinstance(self.columns, tuple | list) and len(self.columns) > 1:
             types = tuple(self.types) or (BIGINT,) * len(self.columns)
             if all(isinstance(one, ColumnType) for one in types):
@@ -382,7 +386,7 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
     id_type = resource.id_type
 
     def read(value: Any) -> Any:
-        return id_type.read(value) if isinstance(value, str) else id_type.column_type.from_json(value)
+        return id_type.read(value) if isinstance(value, str) else text_of(value, id_type)
 
     column_type = msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read)
     if key.is_composite:

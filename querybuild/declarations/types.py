@@ -6,8 +6,6 @@ It must not know: resources, requests, operators.
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -17,7 +15,7 @@ import msgspec
 from pypika import functions
 from pypika.terms import Function, Term
 
-from querybuild.declarations import json_texts, values
+from querybuild.declarations import values
 from querybuild.declarations.terms import Template, cast_from_text, unnested
 from querybuild.declarations.values import JsonSchema, ValueFault
 
@@ -419,51 +417,3 @@ def is_bound_of(bound: Any, column_type: ColumnType) -> bool:
     if isinstance(bound, datetime):
         return datetime in classes and (bound.tzinfo is not None) == (column_type is TIMESTAMPTZ)
     return isinstance(bound, classes) and not isinstance(bound, bool)
-
-
-class IdType(msgspec.Struct, frozen=True, eq=False):
-    """The type of an id column. read: converts the canonical text of an id, and raises ValueFault for every other
-    text. schema: the JSON Schema of these texts."""
-
-    column_type: ColumnType
-    read: Callable[[str], Any]
-    schema: JsonSchema
-
-
-_CANONICAL_INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
-
-
-def _integer_id(column_type: ColumnType) -> IdType:
-    def read(text: str) -> int:
-        if not _CANONICAL_INTEGER.fullmatch(text):
-            raise ValueFault("a whole number without plus sign, blanks or leading zeros")
-        number: int = column_type.from_json(int(text))
-        return number
-
-    return IdType(column_type, read, {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,18})$"})
-
-
-def _text_id(text: str) -> str:
-    # Clients remove the segments `.` and `..` from paths, encoded or not (RFC 3986, 5.2.4).
-    if text in ("", ".", ".."):
-        raise ValueFault("a text, not empty and neither `.` nor `..`")
-    try:
-        json_texts.check_text(text)
-    except json_texts.JsonFault as error:
-        raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error
-    return text
-
-
-def _uuid_id(text: str) -> uuid.UUID:
-    number: uuid.UUID = UUID.from_json(text)
-    if str(number) != text:
-        raise ValueFault("a UUID in lower case")
-    return number
-
-
-ID_TYPES: dict[ColumnType, IdType] = {
-    BIGINT: _integer_id(BIGINT),
-    INT: _integer_id(INT),
-    TEXT: IdType(TEXT, _text_id, TEXT.schema | {"minLength": 1}),
-    UUID: IdType(UUID, _uuid_id, UUID.schema),
-}

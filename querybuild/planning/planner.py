@@ -172,7 +172,7 @@ def _united(node: Node) -> Node:
     separate = [branch for below, _ in nodes(node) for branch in below.branches if branch.has_statement]
     if len(separate) != 1 or separate[0] not in node.branches:
         return node
-    if separate[0].node.resource.id.key.is_composite:
+    if separate[0].node.resource.id.key.is_text:
         # The rows are sorted by a column of the result, and this one is not in the order of the id.
         return node
     if joined_width(node) + row_width(separate[0].node, separate[0]) > MAX_COLUMNS:

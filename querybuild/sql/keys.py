@@ -1,7 +1,8 @@
 r"""Compiles keys: ids and the columns that refer to them. What comes in: a key, and where its columns or its value are.
 What goes out: terms. This is the only place that tells keys of one column from those of several.
 
-A key of one column is that column, and its value is one parameter: `"t0"."id"=$1`.
+A key of one column is that column, and its value is one parameter: `"t0"."id"=$1`. If its value is a text
+(`querybuild/declarations/id_types.py`), it is converted: `"t0"."day"=CAST(CAST($1 AS TEXT) AS date)`.
 
 The value of a key of several columns is the text of the id (`querybuild/declarations/keys.py`). It is split where it is
 compared, so that an index can be used, and joined where it is selected. It is null if a column is null:
@@ -20,8 +21,9 @@ from functools import partial
 from pypika import Field, Table
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.id_types import ID_TYPES, cast_name
 from querybuild.declarations.keys import Key
-from querybuild.declarations.terms import Template, equals_any
+from querybuild.declarations.terms import Template, equals_any, escaped_braces
 from querybuild.declarations.types import ColumnType
 
 ColumnOf = Callable[[str], Term]
@@ -41,7 +43,7 @@ def columns_of(alias: str) -> ColumnOf:
 def shown_key(of: ColumnOf, key: Key) -> Term:
     """Return the key as it is selected: `"t0"."id"`, or the text of its columns."""
     if not key.is_composite:
-        return of(key.columns[0])
+        return _id_text(of(key.columns[0]), key.types[0]) if key.is_text else of(key.columns[0])
     texts = [_shown_part(of(name), one) for name, one in zip(key.columns, key.types, strict=True)]
     return Template("||','||".join(["{}"] * len(texts)), *texts)
 
@@ -55,13 +57,14 @@ def compared_key(of: ColumnOf, key: Key) -> Term:
 
 def key_value(parameter: Term, key: Key) -> Term:
     """Return a value to compare with the key: `$1`, or the row of the parts of `$1`."""
-    return _row(key_parts(parameter, key)) if key.is_composite else parameter
+    parts = key_parts(parameter, key)
+    return _row(parts) if key.is_composite else parts[0]
 
 
 def key_parts(parameter: Term, key: Key) -> list[Term]:
     """Return the value of each column of a key."""
     if not key.is_composite:
-        return [parameter]
+        return [Template(f"CAST(CAST({{}} AS TEXT) AS {_cast(key.types[0])})", parameter) if key.is_text else parameter]
     has_text = any(one.is_text for one in key.types)
     return [_part(parameter, index, one, has_text=has_text) for index, one in enumerate(key.types, 1)]
 
@@ -69,7 +72,7 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
 def key_values(array: Term, key: Key) -> Term:
     """Return what ANY and ALL take for an array of values: `$1`, or a SELECT of the parts of each."""
     if not key.is_composite:
-        return array
+        return Template(f"CAST(CAST({{}} AS TEXT[]) AS {_cast(key.types[0])}[])", array) if key.is_text else array
     parts = key_parts(Template('"k"'), key)
     listed = ",".join(["{}"] * len(parts))
     return Template(f'SELECT {listed} FROM unnest(CAST({{}} AS TEXT[])) "k"', *parts, array)
@@ -77,7 +80,7 @@ def key_values(array: Term, key: Key) -> Term:
 
 def key_parameter(parameter: Term, key: Key, *, is_array: bool = False) -> Term:
     """Return a parameter with its type, where nothing else tells PostgreSQL what it is: `$1::int8`."""
-    sql_type = "text" if key.is_composite else key.types[0].sql_names[0]
+    sql_type = "text" if key.is_text else key.types[0].sql_names[0]
     return Template(f"{{}}::{sql_type}" + "[]" * is_array, parameter)
 
 
@@ -121,15 +124,26 @@ def _row(terms: list[Term]) -> Term:
 
 def _shown_part(term: Term, part_type: ColumnType) -> Term:
     """Return the text of a part. A backslash escapes a comma and a backslash."""
+    text = _id_text(term, part_type)
     if not part_type.is_text:
-        return Template("CAST({} AS TEXT)", term)
-    return Template(r"replace(replace(CAST({} AS TEXT),E'\\',E'\\\\'),',',E'\\,')", term)
+        return text
+    return Template(r"replace(replace({},E'\\',E'\\\\'),',',E'\\,')", text)
+
+
+def _id_text(term: Term, id_type: ColumnType) -> Term:
+    """Return the text of an id, or of a part of one."""
+    id_text = ID_TYPES[id_type].id_text
+    return Template("CAST({} AS TEXT)", term) if id_text is None else id_text(term)
+
+
+def _cast(id_type: ColumnType) -> str:
+    return escaped_braces(cast_name(id_type))
 
 
 def _part(value: Term, index: int, part_type: ColumnType, *, has_text: bool) -> Term:
     r"""Return a part of a value. has_text: whether parts may have commas and backslashes. Then the value is split at
     the commas that are left when `\\` and `\,` have been replaced by `\b` and `\c`."""
-    sql_type = part_type.sql_names[0]
+    sql_type = _cast(part_type)
     if not has_text:
         return Template(f"CAST(split_part({{}},',',{index}) AS {sql_type})", value)
     encoded = r"replace(replace({},E'\\\\',E'\\b'),E'\\,',E'\\c')"

@@ -13,9 +13,10 @@ import msgspec
 from pypika import Parameter, PostgreSQLQuery
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.keys import Key
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces
-from querybuild.declarations.types import BIGINT, INT
+from querybuild.declarations.types import BIGINT, INT, SMALLINT
 from querybuild.planning.plan import (
     Assignment,
     Condition,
@@ -41,7 +42,7 @@ from querybuild.sql.clauses import (
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.sql.keys import is_key, key_parts, shown_key
+from querybuild.sql.keys import is_key, key_parts, key_value, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 
 VALUES_TOGETHER = 320
@@ -159,7 +160,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     resource = plan.resource
     if plan.kind != "create" or plan.id_slot is not None or not resource.client_ids:
         return False
-    return resource.relation.has_conflicts_of_id and resource.id.type in (BIGINT, INT)
+    return resource.relation.has_conflicts_of_id and resource.id.type in (BIGINT, INT, SMALLINT)
 
 
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:
@@ -383,6 +384,8 @@ def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
 def _assigned(assignment: Assignment, parameter: Term) -> Term:
     if assignment.key is not None:
         return key_parts(parameter, assignment.key)[assignment.part]
+    if assignment.id_type is not None:
+        return key_value(parameter, Key((assignment.column,), (assignment.id_type,)))
     bound = assignment.attribute.type.bound if assignment.attribute is not None else None
     return parameter if bound is None else bound(parameter)
 

@@ -9,7 +9,7 @@ import msgspec
 from asyncpg import exceptions as pg
 
 from querybuild.declarations.resource import Resource
-from querybuild.declarations.types import INT
+from querybuild.declarations.types import INT, SMALLINT
 from querybuild.planning.plan import Statement, WritePlan
 from querybuild.sql.free_ids import FreeIdStatements
 from server.errors import no_free_id
@@ -100,7 +100,7 @@ async def _read_source(connection: Connection, resource: Resource, statements: F
 
 
 def _bounds(resource: Resource) -> tuple[int, int]:
-    bits = 31 if resource.id.type is INT else 63
+    bits = {SMALLINT: 15, INT: 31}.get(resource.id.type, 63)
     return -(2**bits), 2**bits - 1
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
-from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE
+from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
 from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
 
@@ -193,14 +193,19 @@ def _is_read(relationship: Relationship) -> bool:
     return "read" in relationship.methods or relationship.includable or relationship.filterable
 
 
+def _has_gin(element: ColumnType | None) -> bool:
+    """Return whether PostgreSQL has a GIN index for arrays of these elements: their type needs an order of its own."""
+    return element is JSONB or (element is not None and element.has_order)
+
+
 def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) -> Iterator[Wanted]:
     table, column, kind = _table_of(resource), attribute.column_name, attribute.type
     filters = f"{reason}: filters"
     if kind is JSONB or kind.element is not None:
-        if attribute.is_filterable and kind.element is not JSON:
+        if attribute.is_filterable and (kind is JSONB or _has_gin(kind.element)):
             operators = "jsonb_path_ops" if kind is JSONB else ""
             yield Wanted("missing", filters, table, (column,), method="gin", operator_class=operators)
-    elif kind in (BOOL, BYTEA, JSON, OPAQUE):
+    elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.has_order and kind.has_equality):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
         if attribute.is_filterable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Resource, ToOne, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, nearest, quoted
@@ -26,7 +27,7 @@ def _key_column_faults(name: str, table_name: str, table: Table, id_type: Column
         yield from missing(name, table_name, table.columns)
     elif column.type not in id_type.sql_names:
         yield f"its column {quoted(name)} is {column.type}, and the id it holds is {id_type.sql_names[0]}"
-    elif column.type == "citext":
+    elif column.type == "citext" and id_type is not CITEXT:
         # It would match ids that differ in case.
         yield f"its column {quoted(name)} is citext, and the id it holds is not: make both of one type, text"
 
@@ -51,9 +52,9 @@ def _id_column_faults(resource: Resource, table: Table, name: str, part_type: Co
     elif column.type not in part_type.sql_names:
         what = f"the part {quoted(name)} of the id" if resource.id.key.is_composite else "the id"
         yield f"{what} is declared as {part_type.name}, and its column is {column.type}"
-    elif column.type == "citext":
+    elif column.type == "citext" and part_type is not CITEXT:
         # An id must have one spelling, because it is part of a URL.
-        yield "its column is citext, and two texts that differ cannot be one id: declare the column as text"
+        yield "its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"
     elif resource.id.unique or table.may_repeat(*resource.id.key.columns):
         return
     elif table.unique is not None and not column.is_not_null and table.kind != "m":

@@ -41,7 +41,7 @@ from server.schema.live_tables import (
     read_table,
     with_privileges,
 )
-from server.schema.live_types import with_live_types
+from server.schema.live_types import with_live_enums, with_live_types
 from server.schema.live_values import value_faults
 from server.schema.live_views import ShownColumns, read_shown_columns
 from server.schema.live_writes import (
@@ -148,6 +148,7 @@ async def read_live_schema(
         faults += own or await _read_faults(reader, resource)
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
+        catalog = await with_live_enums(connection, catalog, found)
         catalog = await with_relations(connection, catalog, found)
     limits = await read_limits(connection, catalog, found)
     faults = faults or rule_faults(catalog, limits) or await pattern_faults(connection, catalog)

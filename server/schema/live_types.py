@@ -1,5 +1,6 @@
-"""Finds the live types of OPAQUE attributes, whose types the declarations do not know. Values are compared and sorted
-by the type, if PostgreSQL can sort it and reports an invalid text as a data error.
+"""Finds the live types of OPAQUE attributes and of ids that are enums, whose types the declarations do not know. Values
+of OPAQUE attributes are compared and sorted by the type, if PostgreSQL can sort it and reports an invalid text as a
+data error.
 
 What comes in: a connection and the Catalog. What goes out: the Catalog with those types. It must not know: requests.
 """
@@ -15,10 +16,17 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import OPAQUE, opaque
+from server.schema.live_tables import FoundTables
 
 _NAME = """
 SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE t.oid = $1::oid
+"""
+
+_COLUMN_TYPE = """
+SELECT format('%I.%I', n.nspname, t.typname) FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE a.attrelid = $1::oid AND a.attname = $2
 """
 
 # All operators that filters, sorts and cursors use.
@@ -56,6 +64,26 @@ async def _with_live_types(
             attributes[index] = msgspec.structs.replace(attribute, type=opaque(name))
     is_same = all(one is other for one, other in zip(attributes, resource.attributes, strict=True))
     return resource if is_same else msgspec.structs.replace(resource, attributes=tuple(attributes))
+
+
+async def with_live_enums(connection: asyncpg.Connection[Any], catalog: Catalog, found: FoundTables) -> Catalog:
+    """Return the Catalog with the names of the types of ids that are enums: SQL converts their texts. It is the same
+    object if there are none."""
+    resources = list(catalog)
+    for index, resource in enumerate(catalog):
+        table, key = found[resource.schema, resource.table], resource.id.key
+        if table is None or not any(one.choices for one in key.types):
+            continue
+        types = [
+            msgspec.structs.replace(one, sql_type=await connection.fetchval(_COLUMN_TYPE, table.oid, name))
+            if one.choices
+            else one
+            for name, one in zip(key.columns, key.types, strict=True)
+        ]
+        changed: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
+        resources[index] = msgspec.structs.replace(resource, id=msgspec.structs.replace(resource.id, **changed))
+    is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
+    return catalog if is_same else Catalog(resources)
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:

@@ -89,6 +89,17 @@ tokens = st.uuids().map(str)
 blobs = st.binary(max_size=20).map(lambda octets: base64.b64encode(octets).decode())
 
 
+networks = st.ip_addresses(v=4).flatmap(lambda one: st.sampled_from((f"{one}", f"{one}/29")))
+origins = st.fixed_dictionaries({"name": st.none() | texts, "since": st.none() | days})
+
+
+@st.composite
+def nights(draw: DrawFn) -> str:
+    """Draw a range as PostgreSQL writes it: with its first day, and without its last."""
+    first, last = sorted(draw(st.lists(st.dates(date(1, 1, 2)), min_size=2, max_size=2, unique=True)))
+    return f"[{first},{last})" if last.year > 999 else "empty"
+
+
 def padded(most: int) -> SearchStrategy[str]:
     """Return a strategy for texts of a char column, whose trailing blanks are not part of the value."""
     return texts.map(lambda text: text[:most].rstrip(" "))
@@ -135,6 +146,12 @@ VALUES: dict[str, SearchStrategy[Any]] = {
     "percent": st.integers(0, 100),
     "label": texts.map(lambda text: text[:20]),
     "code": st.text(string.ascii_uppercase, min_size=1, max_size=20),
+    "network": networks,
+    "nights": nights(),
+    "spot": st.tuples(integers, integers).map(lambda spot: f"({spot[0]},{spot[1]})"),
+    "origin": origins,
+    "origins": listed(st.none() | origins),
+    "grid": listed(st.lists(integers, min_size=2, max_size=2)),
 }
 READ_ONLY = {"place": "(1,2)", "address": "10.0.0.1/32"}
 SOME = st.lists(st.sampled_from(sorted(VALUES)), unique=True, max_size=8)

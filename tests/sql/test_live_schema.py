@@ -199,7 +199,7 @@ CASES: list[tuple[Resource, list[str]]] = [
     (thing(id=Id(type=UUID)), ["the id is declared as uuid, and its column is int8"]),
     (
         thing(table="folded", id=Id(type=TEXT), methods=READS),
-        ["its column is citext, and two texts that differ cannot be one id: declare the column as text"],
+        ["its column is citext, and two texts that differ cannot be one id: declare it as CITEXT"],
     ),
     (
         thing(table="keyed", id=Id(type=TEXT), methods=READS, relationships=(ToOne("key", "thing"),)),

@@ -20,6 +20,7 @@ from waterspout import (
     NUMERIC,
     RESOURCE_METHODS,
     TEXT,
+    TIME,
     Attribute,
     Catalog,
     CatalogError,
@@ -125,8 +126,10 @@ CASES: list[tuple[Resource, str]] = [
     (with_relationship(ToMany("a", "thing", foreign_key="\0")), f"“\0” {NOT_KEPT}"),
     (with_relationship(ToMany("a", "thing", through=Link("", source="a", target="b"))), f"“” {NOT_KEPT}"),
     # ids and methods
-    (thing(id=Id(type=DATE)), "an id is bigint, int, text or uuid, not date"),
-    (thing(id=Id(type=enum("a"))), "an id is bigint, int, text or uuid, not enum"),
+    (
+        thing(id=Id(type=TIME)),
+        "an id is bigint, char, citext, date, enum, int, numeric, smallint, text, uuid, not time",
+    ),
     (thing(methods=frozenset({"list", "erase"})), "methods are create, delete, detail, list, update, not erase"),
     # paths
     (thing(path="things"), "the path “things” does not begin with /"),

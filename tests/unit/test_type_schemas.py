@@ -9,7 +9,8 @@ import pytest
 
 from querybuild.declarations import types
 from querybuild.declarations.arrays import array
-from querybuild.declarations.types import ID_TYPES, ColumnType
+from querybuild.declarations.id_types import ID_TYPES
+from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault, nullable
 
 TYPES = [one for one in vars(types).values() if isinstance(one, ColumnType) and not one.is_read_only]

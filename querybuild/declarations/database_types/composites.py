@@ -39,6 +39,7 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
     type by its search path. fields: all of its fields, in any order. Each of them may be null.
 
     >>> composite("address", "library", street=TEXT, city=TEXT)
+    address
     """
     if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
         raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')

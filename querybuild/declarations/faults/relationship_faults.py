@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from querybuild.declarations.id_types import ID_TYPES
 from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
     Id,
@@ -18,7 +19,6 @@ from querybuild.declarations.resource import (
     link_of,
     own_key_of,
 )
-from querybuild.declarations.types import ID_TYPES
 from querybuild.errors import listed, nearest, quoted
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def id_faults(declared: Id) -> Iterator[str]:
         yield "a column is declared twice in its id"
     for one in key.types:
         if one not in ID_TYPES or one.parts:
-            yield f"an id is bigint, int, text or uuid, not {one.name}"
+            known = {known.name for known in ID_TYPES if not known.parts and not known.choices}
+            yield f"an id is {listed(sorted(known | {'enum'}))}, not {one.name}"
 
 
 def relationship_faults(

@@ -23,7 +23,7 @@ Agreement = tuple[Assignment, Assignment]
 def key_assignments(key: Key, slot: int, **facts: Any) -> list[Assignment]:
     """Return the assignments of the columns of a key. slot: that of its value. facts: other fields of each."""
     if not key.is_composite:
-        return [Assignment(key.columns[0], slot, **facts)]
+        return [Assignment(key.columns[0], slot, id_type=key.types[0] if key.is_text else None, **facts)]
     return [Assignment(name, slot, key=key, part=part, **facts) for part, name in enumerate(key.columns)]
 
 

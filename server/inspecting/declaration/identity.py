@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.id_types import ID_TYPES
 from querybuild.declarations.resource import Id
-from querybuild.declarations.types import BIGINT, ID_TYPES, ColumnType
+from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import VIEWS, Table
 from server.inspecting.declaration.column_types import column_type_of
