@@ -7,11 +7,12 @@ the template for each test that needs one.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +24,7 @@ from tornado.ioloop import IOLoop
 import migrations
 from server.embedded import postgres as embedded
 from server.embedded.folder import CLUSTER
+from server.execution import pacing
 from tests import catalog
 from tests.variables import VARIABLES
 
@@ -40,7 +42,31 @@ def io_loop() -> Iterator[IOLoop]:
     asyncio.set_event_loop(loop)
     yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
     asyncio.set_event_loop(None)
+    end_loop(loop)
+
+
+def end_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Close an event loop after its tasks have ended. A task that is left would be destroyed during a later test, and
+    fail that one."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(_ended(tasks))
     loop.close()
+    # The timer that would resume the garbage collector ended with the loop.
+    pacing._paused_at = None
+    gc.enable()
+
+
+async def _ended(tasks: Iterable[asyncio.Task[object]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests away from the garbage collector, which would look at all of them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def memory() -> str | None:

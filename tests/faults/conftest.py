@@ -19,7 +19,7 @@ from tornado.ioloop import IOLoop
 
 import migrations
 from server.resources import built_in
-from tests.conftest import memory, on_server
+from tests.conftest import end_loop, memory, on_server
 from tests.faults.cluster import Cluster
 from tests.faults.load import ROWS
 from tests.faults.network import Network
@@ -45,7 +45,7 @@ def io_loop() -> Iterator[IOLoop]:
     with warnings.catch_warnings():
         # A failed test leaves transports open. If this warning is an error, uvloop never closes them.
         warnings.simplefilter("ignore", ResourceWarning)
-        loop.close()
+        end_loop(loop)
 
 
 @pytest.fixture(scope="session")

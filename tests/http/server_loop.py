@@ -9,6 +9,8 @@ import pytest
 import uvloop
 from tornado.ioloop import IOLoop
 
+from tests.conftest import end_loop
+
 
 @pytest.fixture
 def io_loop() -> Iterator[IOLoop]:
@@ -16,4 +18,4 @@ def io_loop() -> Iterator[IOLoop]:
     asyncio.set_event_loop(loop)
     yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
     asyncio.set_event_loop(None)
-    loop.close()
+    end_loop(loop)
