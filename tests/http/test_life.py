@@ -224,7 +224,7 @@ def test_an_idle_connection_is_closed_during_the_stop(database_url: str) -> None
         assert get(port_of(address))[0] == 200
         began = time.monotonic()
         assert end(process, signal.SIGTERM)[0] == 0
-        assert 0.3 <= time.monotonic() - began < 5
+        assert 0.3 <= time.monotonic() - began < 20
         assert idle.recv(1) == b""
 
 

@@ -23,8 +23,8 @@ from tests.http.test_metrics import read
 from tests.http.wire import connected
 from tests.waiting import until
 
-STOP_SECONDS = 10.0
-"""More than an idle server needs to stop, and less than any timeout of a part that hangs."""
+STOP_SECONDS = 20.0
+"""Much more than an idle server needs to stop, and less than any timeout of a part that hangs."""
 
 PIPE_BYTES = 4096
 """A small pipe, which is full soon."""
