@@ -4,6 +4,10 @@ PYTHON ?= python3
 PORT ?= 8080
 POSTGRES ?=
 MINUTES ?= 10
+# The tests of a module run in their order in one process. A test waits for half of its time.
+PROCESSES ?= 3
+AT_ONCE := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+USUAL := not clients and not large and not binary
 VENV := .venv
 BIN := $(VENV)/bin
 NODE_MODULES := tests/clients/node_modules
@@ -34,8 +38,9 @@ check: install ## format check, lint, types
 	$(BIN)/mypy
 	MYPYPATH=deploy/binary $(BIN)/mypy deploy/binary
 
-test: check ## check, then every test; POSTGRES=url runs them on that server
-	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest
+test: check ## check, then every test, several at once; POSTGRES=url runs them on that server
+	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest -m 'not alone and $(USUAL)' $(AT_ONCE)
+	WATERSPOUT_TEST_POSTGRES='$(POSTGRES)' $(BIN)/pytest -m 'alone and $(USUAL)' $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-unit: install ## the tests that need no database and no socket, in seconds
 	$(BIN)/pytest tests/unit
@@ -49,7 +54,7 @@ $(VENV)/.clients: setup.py $(VENV)/.installed
 	@touch $@
 
 $(NODE_MODULES)/.installed: tests/clients/package.json tests/clients/package-lock.json
-	@if $(HAS_NODE); then cd tests/clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
+	@if $(HAS_NODE); then cd tests/clients && npm ci --fetch-retries=5 --ignore-scripts --no-audit --no-fund --loglevel=error && touch node_modules/.installed; fi
 
 test-mutations: install ## removes the rules from one place at a time, and expects tests to fail
 	$(BIN)/python -m tests.property.mutations

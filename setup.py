@@ -13,6 +13,7 @@ PSUTIL = "psutil>=6,<8"
 TEST = [
     "pytest>=9,<10",
     "pytest-tornasync>=0.6.0.post2,<0.7",
+    "pytest-xdist>=3.8,<4",
     "hypothesis>=6.130,<7",
     "jsonschema-rs>=0.30,<1",
     "prometheus_client>=0.22,<1",

@@ -17,10 +17,12 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from server.embedded.folder import account_for
-from tests.conftest import on_server
+from tests.conftest import end_loop, on_server
 from tests.faults.cluster import DEADLINE_SECONDS, Cluster
 from tests.faults.conftest import Serve, Shop, stocked
 from tests.faults.load import at_work, settled
+
+pytestmark = pytest.mark.alone
 
 RECOVERY_SECONDS = 2.0
 WRITES_LATER = [("create", 503, "unavailable"), ("operations", 503, "unavailable")]
@@ -181,7 +183,7 @@ class TestNames:
         """Yield an asyncio loop, whose resolver a test can disable."""
         loop = asyncio.new_event_loop()
         yield IOLoop(asyncio_loop=loop, make_current=False)  # type: ignore[abstract]
-        loop.close()
+        end_loop(loop)
 
     async def test_the_host_name_does_not_resolve(
         self, shop: Shop, serve_fast: Serve, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,8 @@ from tests.faults.load import at_work, settled
 from tests.faults.network import Network, needs_linux
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 RECOVERY_SECONDS = 2.0
 SYNCHRONOUS = ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 ALONE = ("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")

@@ -16,6 +16,8 @@ from server.settings import Settings
 from tests.faults.conftest import Serve, Shop
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 MIB = 2**20
 SLOW: dict[str, Any] = {"network_timeout_seconds": 20.0, "acquire_timeout_seconds": 20.0}
 

@@ -15,6 +15,8 @@ from tests.faults.load import at_work, settled
 from tests.faults.network import RESET_ON_CLOSE, Network, needs_linux
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 RECOVERY_SECONDS = 2.0
 LONGEST_SECONDS = 3.5
 """A statement has 1 second, the network half a second. A lost read is retried once, on a connection that has 1 second

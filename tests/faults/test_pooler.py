@@ -19,6 +19,8 @@ from tests.faults.pgbouncer import pgbouncer
 from tests.http.people import document
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 RECOVERY_SECONDS = 2.0
 POOLED: Any = {"pooler": "transaction"}
 

@@ -12,6 +12,8 @@ from tests.faults.conftest import Serve, Shop
 from tests.http.conftest import Answer
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 
 def told(answer: Answer) -> tuple[int, str]:
     document = answer.document

@@ -11,6 +11,8 @@ from tests.faults.conftest import Serve, Shop
 from tests.faults.load import at_work, settled
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 RECOVERY_SECONDS = 2.0
 
 

@@ -24,6 +24,8 @@ from tests.faults.network import Network
 from tests.http.people import document
 from tests.waiting import until
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 10.0
 IMPATIENT = {"network_timeout_seconds": 0.3, "statement_timeout_seconds": 0.5, "acquire_timeout_seconds": 5.0}
 Open = Callable[..., Awaitable[Database]]

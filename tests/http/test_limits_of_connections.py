@@ -39,7 +39,7 @@ from tests.http.test_process import serving
 from tests.http.wire import Wire, connected
 from tests.waiting import until
 
-SECONDS = 20.0
+SECONDS = 60.0
 LIMIT_SECONDS = 0.5
 LIMITS = (
     *("--header-timeout-seconds", str(LIMIT_SECONDS), "--body-timeout-seconds", str(LIMIT_SECONDS)),
@@ -104,9 +104,9 @@ async def timed(wire: Wire) -> tuple[bytes, float]:
 
 
 def in_time(seconds: float) -> bool:
-    """Return whether the time is within the limit. The server needs at most a tenth more; the rest is for a busy
-    machine."""
-    return 0.9 * LIMIT_SECONDS < seconds < 4 * LIMIT_SECONDS
+    """Return whether the time is that of the limit, and of no default. The server needs at most a tenth more; the rest
+    is for a busy machine."""
+    return 0.9 * LIMIT_SECONDS < seconds < 9 * LIMIT_SECONDS
 
 
 # requests that do not arrive
@@ -250,7 +250,6 @@ async def test_the_memory_of_answers_that_are_not_read(url: str) -> None:
                 await until(lambda: (memory.now(), True)[1])
                 closed = await closed_by_reason(server.port)
             await until(lambda: clients(server) <= 2 + CLOSING)
-        print("MOST", memory.most / LIST_BYTES)
         assert memory.most < 15 * LIST_BYTES
         assert await answered(server.port, LIST) > LIST_BYTES
 
@@ -308,6 +307,7 @@ STUCK = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("stuck", STUCK)
 async def test_stuck_connections_make_room_for_new_ones(url: str, stuck: str) -> None:
     with program(url, "--max-connections", "8", "--max-connections-per-client", "8") as server:
@@ -437,10 +437,9 @@ def test_descriptors(url: str) -> None:
 
 def test_too_few_descriptors(url: str) -> None:
     """The server does not start, and the message says what to do."""
-    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url]
+    server = [sys.executable, "-m", "server", "serve", "--port", "0", "--database-url", url]
     done = subprocess.run(
-        command,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *server],
         capture_output=True,
         text=True,
         timeout=60,
@@ -490,6 +489,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_others_keep_their_latency(usual: Program, name: str) -> None:
     count, attack = ATTACKS[name]
