@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from serializers.steps import ALONE, Pace
 from server.execution import pacing
-from server.execution.execute import ReadResult
 from server.handlers import reading
 from server.limits.running import Running
 from tests.http.conftest import Api, Serve
@@ -47,13 +47,13 @@ async def test_long_answers_make_steps_for_short_ones_and_not_for_each_other(
     people: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Pace] = []
-    pace_of = reading.ReadingHandler._pace
+    document = reading.ReadingHandler.document
 
-    async def observed(handler: reading.ReadingHandler, result: ReadResult) -> Pace:
-        seen.append(await pace_of(handler, result))
-        return seen[-1]
+    def observed(*values: Any) -> Any:
+        seen.append(values[-1])
+        return document(*values)
 
-    monkeypatch.setattr(reading.ReadingHandler, "_pace", observed)
+    monkeypatch.setattr(reading.ReadingHandler, "document", observed)
     # An answer of two rows is not short.
     monkeypatch.setattr(reading, "SHARED", shared := Pace(1, 1))
     running, long = people.app.running, "/users?page[size]=1000"
