@@ -94,6 +94,8 @@ def postgres_url() -> Iterator[str]:
         settings.write("\nfsync = off\nsynchronous_commit = off\nfull_page_writes = off\n")
         # Its workers belong to a superuser, so a DROP DATABASE WITH (FORCE) of an ordinary role cannot end them.
         settings.write("autovacuum = off\n")
+        # The folder may be in memory, and there is one for each process of the tests.
+        settings.write("max_wal_size = 256MB\n")
     with embedded.start(data, say=lambda _: None) as server:
         yield server.dsn
     shutil.rmtree(folder)
