@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -24,12 +23,12 @@ import migrations
 from migrations import Migration
 from querybuild.principal import ANONYMOUS
 from server.console.commands import print_error
+from server.console.lines import room, wrapped
 from server.console.progress import clear_line, step
 from server.embedded import dumps
 from server.embedded import postgres as embedded
 from server.explaining.report import Report, principal_of_file
 from server.explaining.report import explain as explain_url
-from server.explaining.texts import wrapped
 from server.observing.logs import configure_logging
 from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
@@ -165,7 +164,8 @@ def _print_checked(found: Checked) -> None:
         _print_row("warning", warning)
     for suggestion in found.suggestions:
         columns = ", ".join(suggestion.columns)
-        _print_row(suggestion.rank, f"{suggestion.table} ({columns}): {suggestion.reason}\n          {suggestion.sql}")
+        _print_row(suggestion.rank, f"{suggestion.table} ({columns}): {suggestion.reason}")
+        _print_row("", suggestion.sql)
     if found.closed or any(row.rows != OPEN for row in found.access):
         _print_access(found.access)
     if found.closed:
@@ -180,7 +180,10 @@ _COLOURS = {"pending": "red", "fault": "red", "warning": "yellow", "missing": "y
 
 
 def _print_row(kind: str, text: str) -> None:
-    click.echo(f"{click.style(f'{kind:8}', fg=_COLOURS.get(kind), bold=True)}  {text}")
+    first, *others = wrapped(text, room() - 10)
+    click.echo(f"{click.style(f'{kind:8}', fg=_COLOURS.get(kind), bold=True)}  {first}")
+    for line in others:
+        click.echo(f"{'':10}{line}")
 
 
 def _print_access(rows: Sequence[AccessRow]) -> None:
@@ -235,7 +238,7 @@ def explain(
 
 
 def _print_report(report: Report) -> None:
-    width = shutil.get_terminal_size().columns - 4 if sys.stdout.isatty() else sys.maxsize
+    width = room() - 4
     for section in report.sections():
         click.secho(section.title, bold=True)
         for line in section.lines:

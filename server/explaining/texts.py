@@ -187,28 +187,6 @@ def sql_lines(sql: str) -> list[str]:
     return [line for line in lines if line]
 
 
-_PIECE = re.compile(r"""(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|[^\s,"'])+,?|["',]|\s+""")
-
-
-def wrapped(line: str, width: int) -> Iterator[str]:
-    """Break a line that is longer than the width, at spaces and after commas, but not inside of quotes. The next lines
-    are indented more.
-
-    >>> list(wrapped('  SELECT "a, b","c"', 12))
-    ['  SELECT', '      "a, b",', '      "c"']
-    """
-    indent = line[: len(line) - len(line.lstrip())] + "    "
-    current = ""
-    for piece in _PIECE.findall(line):
-        if len(current) + len(piece.rstrip()) > width and current.strip():
-            yield current.rstrip()
-            current = indent + piece.lstrip()
-        else:
-            current += piece
-    if current.strip() or not line:
-        yield current.rstrip()
-
-
 def parameter_lines(values: Sequence[Any]) -> list[str]:
     """Return a line for each parameter of a statement."""
     return [f"${number} = {value_text(value)}" for number, value in enumerate(values, 1)]

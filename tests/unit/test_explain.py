@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from server.console.filters import value_text
+from server.console.lines import wrapped
 from server.explaining.indexes import helpful
 from server.explaining.running import ExplainedStatement, Scan
-from server.explaining.texts import plan_lines, query_parts, sql_lines, wrapped
+from server.explaining.texts import plan_lines, query_parts, sql_lines
 from server.resources import built_in
 from server.schema.index_advisor import Suggestion
 from tests.planning import filter_query, parsed, read_collection
