@@ -40,6 +40,7 @@ from querybuild.declarations.database_types.texts import (
     VECTOR,
     XML,
 )
+from querybuild.declarations.function import Function
 from querybuild.declarations.hooks import Hooks, Written
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import (
@@ -155,6 +156,7 @@ __all__ = [
     "Claim",
     "Connection",
     "CustomHandler",
+    "Function",
     "Hooks",
     "Id",
     "Identifier",

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.function import Call
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.values import ValueFault
@@ -43,10 +44,12 @@ class Cursor(msgspec.Struct, frozen=True):
             raise ValueFault(OF_THIS_LIST)
 
 
-def list_name(query: Query, resource: Resource, scope: Scope | None = None) -> str:
-    """Return a name of the list that a cursor is bound to: the collection or relationship, the sort, and the names and
-    operators of the filter. The id of the parent and the values of the filter are not included."""
+def list_name(query: Query, resource: Resource, scope: Scope | None = None, call: Call | None = None) -> str:
+    """Return a name of the list that a cursor is bound to: the collection, relationship or function, the sort, and the
+    names and operators of the filter. The id of the parent and the values of filter and call are not included."""
     relation = None if scope is None else (scope.parent.type, scope.relationship.name)
+    if call is not None:
+        relation = (call.function.route_path, ",".join(call.names))
     sort = [(key.path, key.is_descending) for key in query.sort]
     return repr((resource.type, relation, sort, [_without_values(node) for node in query.filter]))
 

@@ -80,6 +80,18 @@ def with_id(change: Change, id_text: str, errors: list[ApiError], *, of: str = "
     return msgspec.structs.replace(change, id=id_text)
 
 
+def decode_meta(body: bytes, errors: list[ApiError], limits: Limits) -> dict[str, Any] | None:
+    """Return the `meta` of a document that has nothing else, or None if it has no valid one. An empty body is an empty
+    `meta`. Raises MalformedJson. Appends InvalidDocument to errors."""
+    document = checked_document(parse_document(body, limits)) if body else {}
+    meta = document.get("meta", {}) if isinstance(document, dict) else None
+    if isinstance(meta, dict):
+        return meta
+    pointer = "/meta" if isinstance(document, dict) else ""
+    errors.append(InvalidDocument("The document must be an object whose `meta` is an object.", pointer=pointer))
+    return None
+
+
 class Decoder:
     """Reads the objects of one request document and collects their errors. takes_lids: whether a `lid` may replace an
     `id`, as in atomic operations."""

@@ -15,6 +15,7 @@ import msgspec
 from querybuild.cache import BoundedCache, SecondUseCache
 from querybuild.declarations.access import ANYONE
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Call
 from querybuild.declarations.hooks import NO_HOOKS
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import ApiError, Errors, raise_all
@@ -75,13 +76,15 @@ class ReadyPlan(msgspec.Struct, frozen=True, eq=False):
 
 class ReadShape(msgspec.Struct, frozen=True):
     """What a route reads. resource: that of the path. written: the relationships whose linkage the answer to a write
-    shows. accepts: the parameter families of the route."""
+    shows. accepts: the parameter families of the route. call: that of a function, if it reads what the function
+    returns."""
 
     kind: Literal["collection", "resource", "related", "linkage"]
     resource: Resource
     relationship: Relationship | None = None
     written: tuple[str, ...] = ()
     accepts: frozenset[str] = NO_PARAMETERS
+    call: Call | None = None
 
 
 class PreparedWrite(msgspec.Struct, frozen=True, eq=False):
@@ -314,7 +317,7 @@ class Engine:
         if shape.kind == "resource":
             return plan_resource(query, resource, *known, shape.written)
         if shape.relationship is None:
-            return plan_collection(query, resource, *known, view.references)
+            return plan_collection(query, resource, *known, view.references, shape.call)
         scope = Scope(resource, shape.relationship, view.catalog.target(shape.relationship))
         return (plan_related if shape.kind == "related" else plan_linkage)(query, scope, *known)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from querybuild.declarations.access import ANYONE
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Relationship, Resource
 from querybuild.errors import nearest, quoted
 from server.errors import RouteNotFound
@@ -44,6 +45,7 @@ class Shape(StrEnum):
     RELATED = "/{collection}/{id}/{relationship}"
     RELATIONSHIP = "/{collection}/{id}/relationships/{relationship}"
     OPERATIONS = "/operations"
+    FUNCTION = "/{function}"
     CUSTOM = "custom"
     SERVER = ASTERISK
 
@@ -55,7 +57,8 @@ class Method(msgspec.Struct, frozen=True):
     body: the media type of its body. None: a body is ignored.
     answers: the media types of its answer.
     needs: the method that the declaration must allow, if any.
-    is_to_many: True if only a to-many relationship has it, False if only a to-one has it. None if both have it.
+    is_to_many: True if only a to-many relationship has it, or a function that returns resources; False if only a to-one
+        has it, or a function that returns a value. None if both have it.
     """
 
     name: str
@@ -103,6 +106,12 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
         Method("DELETE", body=JSON_API, is_to_many=True),
     ),
     Shape.OPERATIONS: (Method("POST", body=ATOMIC_OPERATIONS, answers=(ATOMIC_OPERATIONS,)),),
+    Shape.FUNCTION: (
+        Method("GET", ON_MANY, needs="GET", is_to_many=True),
+        Method("GET", needs="GET", is_to_many=False),
+        Method("POST", ON_MANY, JSON_API, needs="POST", is_to_many=True),
+        Method("POST", body=JSON_API, needs="POST", is_to_many=False),
+    ),
     # The declaration of a custom route is its class, which has the methods.
     Shape.CUSTOM: (
         Method("GET", answers=(ANY,), needs="GET"),
@@ -150,6 +159,7 @@ class Route(msgspec.Struct, frozen=True):
     id: str = ""
     relationship: Relationship | None = None
     methods: Methods = {}
+    function: Function | None = None
 
     @property
     def is_for_everybody(self) -> bool:
@@ -180,6 +190,11 @@ def match_route(path: str, catalog: Catalog, fixed: dict[str, Shape]) -> Route |
     resource = catalog.by_path.get(path)
     if resource is not None:
         return Route(Shape.COLLECTION, path, resource, methods=methods_of(Shape.COLLECTION, resource.methods))
+    function = catalog.functions_by_path.get(path)
+    if function is not None:
+        methods = methods_of(Shape.FUNCTION, frozenset({function.method}), bool(function.returns))
+        returned = catalog.by_type.get(function.returns)
+        return Route(Shape.FUNCTION, path, returned, methods=methods, function=function)
     segments = path.split("/")
     for length in (len(segments) - 1, len(segments) - 2, len(segments) - 3):
         resource = catalog.by_path.get("/".join(segments[:length])) if length > 1 else None

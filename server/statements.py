@@ -9,9 +9,11 @@ import msgspec
 
 from querybuild.cache import BoundedCache
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Call
 from querybuild.declarations.keys import Key
 from querybuild.planning.plan import LockStrength, Node, ReadPlan, Rows, Statement, WritePlan
 from querybuild.planning.stream_plan import plan_stream
+from querybuild.sql.calls import compile_ids, compile_value
 from querybuild.sql.locks import compile_check, compile_locks
 from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write
 from querybuild.sql.select import ReadStatements, compile_read
@@ -30,6 +32,7 @@ class StatementCaches(msgspec.Struct, frozen=True, eq=False):
     compiled_writes: BoundedCache[WriteStatements]
     compiled_together: BoundedCache[str]
     compiled_locks: BoundedCache[Statement]
+    compiled_calls: BoundedCache[Statement]
 
 
 class Statements:
@@ -51,6 +54,11 @@ class Statements:
         """Return the statements of a write. shown: what the row's own statement returns of it."""
         make = lambda: compile_write(plan, shown)  # noqa: E731
         return self.caches.compiled_writes.get_or_make((plan, shown), make, lambda _: ENTRY_BYTES)
+
+    def of_call(self, call: Call, key: Key | None) -> Statement:
+        """Return the statement that calls a function for the ids of its rows, or for its value."""
+        make = lambda: compile_value(call) if key is None else compile_ids(call, key)  # noqa: E731
+        return self.caches.compiled_calls.get_or_make((call, key), make, lambda _: ENTRY_BYTES)
 
     def of_rows(self, plan: WritePlan, size: int, shown: Node | None) -> str:
         """Return the statement that creates so many rows."""

@@ -16,6 +16,7 @@ import msgspec
 from querybuild.declarations.faults.declaration_types import wrong_types
 from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIRED, id_faults, relationship_faults
 from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
+from querybuild.declarations.function import Function, function_faults, invalid_path, split_functions
 from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
 from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import (
@@ -38,12 +39,10 @@ from querybuild.errors import listed, nearest, quoted
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9\u0080-\uffff](?:[A-Za-z0-9_\-\u0080-\uffff]*[A-Za-z0-9\u0080-\uffff])?")
 """JSON:API 1.0 "Member Names", without spaces, which it allows but does not recommend."""
-_PATH_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 _RIGHTS = ("read_by", "write_by")
 """Arguments that `faults/rule_faults.py` checks."""
 REMOVING_METHODS = frozenset({"replace", "remove"})
 """Methods of a relationship that may remove links."""
-_RESERVED_PATHS = frozenset({"-", "operations"})
 
 
 class CatalogError(ValueError):
@@ -55,16 +54,18 @@ def _is_same(one: Link | None, other: Link | None) -> bool:
 
 
 class Catalog:
-    """All resources, checked together. It is immutable.
+    """All resources and functions, checked together. It is immutable.
 
     Raises CatalogError for unknown targets, duplicate or invalid names, colliding paths, and invalid types.
     """
 
-    def __init__(self, resources: Iterable[Resource]) -> None:
+    def __init__(self, declarations: Iterable[Resource | Function]) -> None:
+        resources, self.functions = split_functions(declarations)
         self.resources, faults, skipped = _checked_types(resources)
+        self.functions_by_path = {function.route_path: function for function in self.functions}
         self.by_type = {resource.type: resource for resource in self.resources}
         self.by_path = {resource.path: resource for resource in self.resources}
-        faults += _faults(self, skipped)
+        faults += [*_faults(self, skipped), *function_faults(self.functions, self.by_type)]
         if faults:
             raise CatalogError("\n".join(faults))
         # A view shares the following: keys, links and the order of locks do not depend on who asks.
@@ -429,14 +430,7 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
 
 
 def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:
-    if not resource.path.startswith("/"):
-        yield f"the path {quoted(resource.path)} does not begin with /"
-        return
-    segments = resource.path[1:].split("/")
-    if not all(_PATH_SEGMENT.fullmatch(segment) for segment in segments):
-        yield f"the path {quoted(resource.path)} has a segment that is not of letters, digits, and . _ ~ -"
-    if segments[0] in _RESERVED_PATHS:
-        yield f"the path {quoted(resource.path)} is reserved"
+    yield from invalid_path(resource.path)
     for other in catalog:
         if other is not resource and other.path.startswith(resource.path + "/"):
             yield f"its path {quoted(resource.path)} is a prefix of {quoted(other.path)}"

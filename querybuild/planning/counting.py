@@ -7,6 +7,7 @@ from typing import assert_never
 
 import msgspec
 
+from querybuild.declarations.function import Returned
 from querybuild.declarations.resource import Resource
 from querybuild.planning.plan import (
     ColumnRef,
@@ -66,7 +67,7 @@ def _aliases(conditions: tuple[Condition, ...]) -> Iterator[str]:
             case Exists(rows=rows):
                 yield rows.parent
                 yield from _aliases(rows.conditions)
-            case IdIs(alias=alias):
+            case IdIs(alias=alias) | Returned(alias=alias):
                 yield alias
             case InScope(scope=Scope(rows=Rows(parent=alias))):
                 yield alias

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource, ToOne
@@ -158,7 +159,7 @@ class InScope(msgspec.Struct, frozen=True):
     scope: Scope
 
 
-Condition = Test | CustomTest | Logic | Exists | IdIs | InScope
+Condition = Test | CustomTest | Logic | Exists | IdIs | InScope | Returned
 
 
 class OrderKey(msgspec.Struct, frozen=True):
@@ -290,6 +291,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     usual_limit: the value of the slot for LIMIT, if the page has the default size.
     counted_by: rows whose keys are counted instead of the primary rows.
     first_rows: how many rows of a list without pages are read first. If there are that many, the list is streamed.
+    is_called: whether a function finds the rows. It is called in a transaction that only reads.
     """
 
     node: Node
@@ -304,6 +306,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     usual_limit: int | None = None
     counted_by: Exists | None = None
     first_rows: int | None = None
+    is_called: bool = False
 
     @property
     def rows(self) -> Rows:
@@ -328,7 +331,7 @@ class ReadPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_single_statement(self) -> bool:
         """Whether the primary statement is the only one, unless it returns no rows."""
-        return self.total != "estimated" and not _has_statements(self.node)
+        return not (self.total == "estimated" or self.is_called or _has_statements(self.node))
 
     @property
     def united(self) -> Branch | None:
@@ -395,8 +398,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship that is only set on
-    create, with the attribute of its key and the slot of the text of its id."""
+    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship, with its key and id."""
 
     attribute: Attribute
     slot: int

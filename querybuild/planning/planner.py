@@ -11,6 +11,7 @@ import msgspec
 
 from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of
 from querybuild.declarations.values import ValueFault
@@ -86,11 +87,13 @@ def plan_collection(
     limits: Limits,
     errors: list[ApiError],
     references: References = NO_REFERENCES,
+    call: Call | None = None,
 ) -> PlannedRead:
     """Plan the page of a collection. Appends FilterError, SortError, IncludeError, FieldsError and PageError to errors.
-    The plan is only valid if there are none. references: foreign keys that allow counting keys instead of rows."""
+    The plan is only valid if there are none. references: foreign keys that allow counting keys instead of rows. call:
+    that of a function, if only the resources that it returns are listed. The slots of its values follow the others."""
     planner = _ReadPlanner(catalog, context, limits, errors)
-    return planner.page(query, resource, references=references)
+    return planner.page(query, resource, references=references, call=call)
 
 
 def plan_resource(
@@ -222,13 +225,17 @@ class _ReadPlanner:
         *,
         shows_resources: bool | None = None,
         references: References = NO_REFERENCES,
+        call: Call | None = None,
     ) -> PlannedRead:
         """Plan a page of a collection or of a to-many. shows_resources: as for `related`."""
         page = self._page(query.page)
         has_cursors = page.family == "cursor"
-        name = list_name(query, resource, scope) if has_cursors else ""
+        name = list_name(query, resource, scope, call) if has_cursors else ""
         mark = mark_of(name, vals_of(query.filter)) if name else ""
         rows = self.rows(query, page, resource, mark)
+        if call is not None:
+            returned = Returned(rows.alias, resource.id.key, call, len(self.conditions.values))
+            rows = msgspec.structs.replace(rows, conditions=(*rows.conditions, returned))
         is_joining = 0 < page.size <= MAX_JOINED_ROWS
         plan = ReadPlan(
             node=self._primary(query, rows, shows_resources=shows_resources, is_joining=is_joining),
@@ -243,6 +250,7 @@ class _ReadPlanner:
             usual_limit=_rows_read(page) if page.size == self.limits.page_size else None,
             counted_by=counted_by(rows, references),
             first_rows=None if page.size else self._first_rows(),
+            is_called=call is not None,
         )
         values, readers = tuple(self.conditions.values), tuple(self.conditions.readers)
         filters = asked_filters(query.filter, self.conditions.checked)

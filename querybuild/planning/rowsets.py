@@ -12,6 +12,7 @@ from typing import Any, assert_never
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
 from querybuild.planning.context import NO_CRITERIA, Context
@@ -178,7 +179,7 @@ def _with_alias(condition: Condition, alias: str, other: str) -> Condition:
             return msgspec.structs.replace(condition, rows=rows)
         case InScope():
             return condition
-        case IdIs():
+        case IdIs() | Returned():
             return msgspec.structs.replace(condition, alias=other) if condition.alias == alias else condition
         case _:
             assert_never(condition)

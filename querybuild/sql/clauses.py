@@ -17,6 +17,7 @@ from pypika.queries import QueryBuilder
 from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
+from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
@@ -41,6 +42,7 @@ from querybuild.planning.plan import (
     Test,
 )
 from querybuild.sql.binds import Binds
+from querybuild.sql.calls import is_returned
 from querybuild.sql.keys import (
     column,
     columns_of,
@@ -66,8 +68,7 @@ def link_table(link: Link, alias: str | None = None) -> Table:
 
 
 def into(rows: Table) -> Any:
-    """Return `INSERT INTO "users"`. For PyPika's type hints, `columns`, `set` and `returning` of this are a Field, as
-    for any name of a table's column."""
+    """Return `INSERT INTO "users"`. For PyPika's type hints, `columns`, `set` and `returning` of it are a Field."""
     return PostgreSQLQuery.into(rows)
 
 
@@ -199,9 +200,7 @@ def _is_telling(condition: Condition) -> bool:
 
 def order(query: QueryBuilder, keys: tuple[OrderKey, ...], binds: Binds) -> QueryBuilder:
     """Add keys to ORDER BY."""
-    for key in keys:
-        query = query.orderby(_ordered(key, binds))
-    return query
+    return query.orderby(*order_terms(keys, binds)) if keys else query
 
 
 def order_terms(keys: tuple[OrderKey, ...], binds: Binds) -> list[Term]:
@@ -295,6 +294,8 @@ def criterion(condition: Condition, binds: Binds) -> Criterion:
             return _all(list(scope_criteria(condition.scope, binds)))
         case IdIs():
             return is_key(columns_of(condition.alias), condition.key, binds(PATH))
+        case Returned():
+            return is_returned(condition, binds)
         case _:
             assert_never(condition)
 

@@ -280,15 +280,20 @@ def _check_ids(read: PreparedRead, branch: Branch | None, rows: Sequence[Row]) -
 def _check_cursor(read: PreparedRead, sent: Arguments) -> None:
     """Check that the cursor was created for the parent that the path names. The planner does not know the path. Raises
     PageError."""
-    if read.cursor_parent is not None and read.cursor_parent != ("" if read.plan.scope is None else str(sent.path)):
+    if read.cursor_parent is not None and read.cursor_parent != (str(sent.path) if _has_parent(read) else ""):
         page = read.page
         raise PageError(f"Expected {OF_THIS_LIST}, not {quoted(page.cursor)}.", parameter=page.cursor_parameter)
+
+
+def _has_parent(read: PreparedRead) -> bool:
+    """Return whether cursors belong to a resource of the path, or to the arguments of a function."""
+    return read.plan.scope is not None or read.plan.is_called
 
 
 def cursors(read: PreparedRead, result: ReadResult, parent: str) -> tuple[str, str]:
     """Return the cursors of the first and the last row of the page, "" for an empty page. parent: the id in the
     path."""
-    parent = "" if read.plan.scope is None else parent
+    parent = parent if _has_parent(read) else ""
     begin = row_width(read.plan.node, None)
     end = begin + len(read.plan.cursor_keys)
     rows = result.rows[0]

@@ -16,7 +16,7 @@ from asyncpg import exceptions as pg
 from querybuild.declarations.operators import all_names
 from querybuild.declarations.resource import Resource, own_key_of
 from querybuild.declarations.types import ColumnType
-from querybuild.errors import AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
+from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
 from querybuild.filters import AskedFilter, placed
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Assignment, LinkWrite, Values, WritePlan
@@ -124,6 +124,19 @@ def translate_write_error(error: Exception, write: PlannedWrite, engine: Engine)
             f"PostgreSQL refuses a value of the document: {describe_refusal(error)}.", pointer=write.pointer
         )
     return error
+
+
+def call_answer(error: BaseException, pointer: str | None = None) -> ApiError | None:
+    """Return the answer to what PostgreSQL raises in a function that a request calls. None for errors that no argument
+    can cause. pointer: to the arguments, if they are in a document."""
+    if (answer := rule_answer(error, pointer)) is not None:
+        return answer
+    if isinstance(error, VIOLATED):
+        return Conflict("What the function writes is in conflict with other rows, or not allowed.", pointer=pointer)
+    if not isinstance(error, (*REFUSED, pg.CardinalityViolationError, pg.PLPGSQLError)):
+        return None
+    detail = f"The function does not accept the arguments: {describe_refusal(error)}."
+    return ValueRefused(detail) if pointer is None else BodyValueRefused(detail, pointer=pointer)
 
 
 def not_written(write: PlannedWrite, pointer: str | None = None) -> NotWritten:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
+from querybuild.declarations.function import Returned
 from querybuild.planning.plan import (
     Branch,
     ColumnRef,
@@ -152,6 +153,8 @@ def condition_text(condition: Condition) -> str:
             return f"there is {_rows_name(rows)} with {_attached_text(rows)}" + (f" and {inner}" if inner else "")
         case IdIs(alias=alias, key=key):
             return f"{', '.join([f'{alias}.{name}' for name in key.columns])} = the id of the path"
+        case Returned(alias=alias, key=key, call=call):
+            return f"{', '.join([f'{alias}.{name}' for name in key.columns])} = an id that {call.function.name} returns"
         case InScope(scope=scope):
             return f"related to the {scope.parent.type} of the path by {scope.relationship.name}"
         case _:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from server.handlers.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
 from server.handlers.base import Handler, NotFoundHandler
-from server.handlers.collection import CollectionHandler
 from server.handlers.custom import CustomHandler
+from server.handlers.function import FunctionHandler
 from server.handlers.operations import OperationsHandler
 from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
-from server.handlers.resource import ResourceHandler
+from server.handlers.resource import CollectionHandler, ResourceHandler
 from server.handlers.root import PreflightHandler, ProtectedResourceHandler, RootHandler, ServerHandler
 from server.routes import Shape
 
@@ -24,6 +24,7 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.RELATED: RelatedHandler,
     Shape.RELATIONSHIP: RelationshipHandler,
     Shape.OPERATIONS: OperationsHandler,
+    Shape.FUNCTION: FunctionHandler,
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Answers /{collection}/{id}: detail, update and delete."""
+"""Answers /{collection}: list and create; and /{collection}/{id}: detail, update and delete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from querybuild.query import Change
 from serializers.decode import with_id
 from server.engine import ReadShape
 from server.handlers.writing import WritingHandler
+
+
+class CollectionHandler(WritingHandler):
+    """Lists a collection and creates resources in it."""
+
+    async def get(self) -> None:
+        await self.answer_read(ReadShape("collection", self.resource, accepts=self._method.accepts))
+
+    async def post(self) -> None:
+        check_method(self.resource, "create")
+        await self.answer_create(self.resource, partial(self.decode_resource, "create"))
 
 
 class ResourceHandler(WritingHandler):

@@ -22,6 +22,7 @@ from querybuild.errors import listed, quoted
 from querybuild.planning.counting import Reference, References
 from querybuild.planning.plan import ReadPlan, node_of
 from querybuild.sql.select import compile_read
+from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_keys import columns_of_others, id_faults, missing, nullability_faults, type_faults
 from server.schema.live_limits import Limits, read_limits, rule_faults
@@ -146,10 +147,14 @@ async def read_live_schema(
             own += await value_faults(connection, resource, table)
         # A faulty column would also make the read fail, and its own message is better.
         faults += own or await _read_faults(reader, resource)
+    functions, wrong = await read_functions(connection, catalog, has_roles=bool(roles))
+    faults += wrong
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))
         catalog = await with_live_enums(connection, catalog, found)
         catalog = await with_relations(connection, catalog, found)
+        if functions:
+            catalog = Catalog([*catalog, *functions])
     limits = await read_limits(connection, catalog, found)
     faults = faults or rule_faults(catalog, limits) or await pattern_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)

@@ -23,6 +23,7 @@ from types import ModuleType
 import msgspec
 
 from querybuild.declarations.catalog import Catalog, CatalogError
+from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed, nearest, quoted
 from querybuild.planning.context import View
@@ -165,7 +166,7 @@ def _resources(found: object, place: str) -> tuple[Resource, ...]:
     if isinstance(found, Resource):
         return (found,)
     if isinstance(found, list | tuple):
-        wrong = [type(item).__name__ for item in found if not isinstance(item, Resource)]
+        wrong = [type(item).__name__ for item in found if not isinstance(item, Resource | Function)]
         if not wrong:
             return tuple(found)
         raise StartError(f"the resources of {place} hold {listed(wrong)}: expected Resource")

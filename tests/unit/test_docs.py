@@ -174,9 +174,10 @@ def test_attribute_types() -> None:
     assert sorted(rows) == sorted([*types, "array(TEXT)", "enum("])
 
 
-@pytest.mark.parametrize("kind", ["Resource", "Id", "Attribute", "ToOne", "ToMany", "Link", "Operator"])
+@pytest.mark.parametrize("kind", ["Resource", "Id", "Attribute", "ToOne", "ToMany", "Link", "Operator", "Function"])
 def test_vocabulary(kind: str) -> None:
-    members = section(DOCS / "resources.md", f"`{kind}`").partition("\n### ")[0]
+    page = "functions.md" if kind == "Function" else "resources.md"
+    members = section(DOCS / page, f"`{kind}`").partition("\n### ")[0]
     rows = re.findall(r"^\| `([a-z_]+)`", members, re.MULTILINE)
     assert rows == list(getattr(waterspout, kind).__struct_fields__)
 

@@ -45,6 +45,10 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.RELATIONSHIP, UNREAD, True, ["POST||json:api", f"PATCH|{LINKAGE}|json:api", "DELETE||json:api"]),
         (Shape.RELATIONSHIP, UNREAD, False, [f"PATCH|{ONE}|json:api"]),
         (Shape.OPERATIONS, ALL, None, ["POST||atomic"]),
+        (Shape.FUNCTION, {"GET"}, True, [f"GET|{MANY}|"]),
+        (Shape.FUNCTION, {"GET"}, False, ["GET||"]),
+        (Shape.FUNCTION, {"POST"}, True, [f"POST|{MANY}|json:api"]),
+        (Shape.FUNCTION, {"POST"}, False, ["POST||json:api"]),
         (Shape.SERVER, ALL, None, ["GET||", "POST||", "PATCH||", "DELETE||"]),
         (Shape.CUSTOM, {"GET", "PUT"}, None, ["GET||", "PUT||any"]),
         (Shape.CUSTOM, {"DELETE", "POST", "PATCH"}, None, ["POST||any", "PATCH||any", "DELETE||any"]),
@@ -81,7 +85,8 @@ def test_every_parameter_family_is_accepted_somewhere() -> None:
 
 
 def test_rows_need_what_declarations_have() -> None:
-    needed = {row.needs for shape, rows in TABLE.items() for row in rows if shape is not Shape.CUSTOM}
+    others = (Shape.CUSTOM, Shape.FUNCTION)
+    needed = {row.needs for shape, rows in TABLE.items() for row in rows if shape not in others}
     assert needed - {None} <= ALL
 
 

@@ -31,7 +31,7 @@ from querybuild.errors import listed, nearest, quoted
 def rule_faults(resource: Resource) -> Iterator[str]:
     """Yield the faults of the rules of a resource, and of the rights of its fields."""
     for number, allow in enumerate(resource.access, 1):
-        faults = list(_audience_faults(allow.to))
+        faults = list(audience_faults(allow.to))
         name = "" if faults else f" ({audience_name(allow.to)})"
         for fault in (*faults, *_action_faults(allow), *_filter_faults(allow), *_assign_faults(allow, resource)):
             yield f"rule {number}{name}: {fault}"
@@ -60,7 +60,7 @@ def key_faults(resource: Resource, keys: Iterable[tuple[tuple[str, ...], str, Re
             )
 
 
-def _audience_faults(audience: object) -> Iterator[str]:
+def audience_faults(audience: object) -> Iterator[str]:
     match audience:
         case Anyone() | SignedIn():
             pass
@@ -133,7 +133,7 @@ def _rights_faults(field: Attribute | Relationship) -> Iterator[str]:
         audiences = audiences_of(declared)
         if not audiences:
             yield f"`{name}` is for nobody: declare what nobody may do without rules"
-        yield from (f"`{name}`: {fault}" for audience in audiences for fault in _audience_faults(audience))
+        yield from (f"`{name}`: {fault}" for audience in audiences for fault in audience_faults(audience))
 
 
 def _attribute_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:

@@ -1,0 +1,68 @@
+"""Compiles calls of database functions: `"film_in_stock"("p_film_id"=>CAST($1 AS integer))`.
+
+It must not know: values.
+"""
+
+from __future__ import annotations
+
+from pypika.terms import Criterion, Term
+
+from querybuild.declarations.function import Call, Returned
+from querybuild.declarations.keys import Key
+from querybuild.declarations.terms import Template, escaped_braces
+from querybuild.planning.plan import Statement
+from querybuild.sql.binds import Binds
+from querybuild.sql.keys import columns_of, is_any_key, shown_key
+
+_ROWS = '"r"'
+
+
+def is_returned(returned: Returned, binds: Binds) -> Criterion:
+    """Return `"t0"."id"=ANY(ARRAY(SELECT "r"."id" FROM "film_in_stock"("p_film_id"=>CAST($1 AS integer)) "r"))`.
+    PostgreSQL calls the function once, before it reads the first row. If it was called before: `"t0"."id"=ANY($1)`."""
+    ids: Term
+    if returned.call.is_done:
+        ids = binds.request(returned.slot)
+    else:
+        ids = Template("ARRAY({})", _ids(returned.call, returned.key, returned.slot, binds))
+    return is_any_key(columns_of(returned.alias), returned.key, ids)
+
+
+def compile_ids(call: Call, key: Key) -> Statement:
+    """Return the statement that calls a function, and returns the ids of its rows. key: their columns."""
+    binds = Binds()
+    return Statement(_sql(_ids(call, key, 0, binds)), binds.slots)
+
+
+def compile_value(call: Call) -> Statement:
+    """Return the statement that calls a function, and returns its value as JSON: `SELECT to_json("film_count"())`."""
+    binds = Binds()
+    called = _called(call, 0, binds)
+    sql = Template("SELECT NULL::json FROM {}" if call.function.signature.is_void else "SELECT to_json({})", called)
+    return Statement(_sql(sql), binds.slots)
+
+
+def _ids(call: Call, key: Key, slot: int, binds: Binds) -> Term:
+    # Of a function that returns no rows but values, the alias of the column is its name.
+    alias = f"{_ROWS}({_identifier(key.columns[0])})" if call.function.signature.is_scalar else _ROWS
+    return Template("SELECT {} FROM {} " + alias, shown_key(columns_of("r"), key), _called(call, slot, binds))
+
+
+def _called(call: Call, slot: int, binds: Binds) -> Term:
+    function = call.function
+    names = [function.name] if function.schema is None else [function.schema, function.name]
+    given, terms = [], []
+    for place, argument in enumerate(call.arguments, slot):
+        parameter: Term = binds.request(place)
+        terms.append(parameter if argument.type.bound is None else argument.type.bound(parameter))
+        sql_type = escaped_braces(function.signature.types[argument.name])
+        given.append(f"{_identifier(argument.column_name)}=>CAST({{}} AS {sql_type})")
+    return Template(f"{'.'.join(map(_identifier, names))}({','.join(given)})", *terms)
+
+
+def _identifier(name: str) -> str:
+    return escaped_braces('"' + name.replace('"', '""') + '"')
+
+
+def _sql(term: Term) -> str:
+    return str(term.get_sql(quote_char='"'))
