@@ -23,7 +23,15 @@ NAVIGATION = {
         *("docs/catalog", "docs/conformance"),
     ],
     "Your database": [
-        *("docs/your-database", "docs/resources", "docs/tables", "docs/access", "docs/custom-code", "docs/migrations"),
+        *(
+            "docs/your-database",
+            "docs/resources",
+            "docs/tables",
+            "docs/functions",
+            "docs/access",
+            "docs/custom-code",
+            "docs/migrations",
+        ),
     ],
     "In production": [
         *("docs/running", "docs/deploy", "docs/proxies", "docs/observing", "docs/faults", "docs/threats"),
