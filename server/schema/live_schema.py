@@ -316,7 +316,8 @@ def _column_faults(attribute: Attribute, column: Column, *, is_filled: bool) -> 
     elif column.hidden_schema and attribute.type.is_of_extension:
         yield (
             f"its type {column.type} is in the schema {quoted(column.hidden_schema)}, which is not in the search path: "
-            "PostgreSQL would not find the operators of the type. Add the schema to the role's search_path"
+            "PostgreSQL would not find the operators of the type. Add the schema to the role's search_path, or declare "
+            f"it as {'TEXT' if column.type == 'citext' else 'OPAQUE'}"
         )
     if attribute.nullable and column.is_not_null:
         yield "it is declared nullable, and its column is NOT NULL"

@@ -18,6 +18,7 @@ import pytest
 import waterspout
 from querybuild.declarations.database_types.texts import TEXT_TYPES
 from querybuild.declarations.types import ColumnType
+from server.schema.live_schema import read_live_schema
 from tests.conftest import memory, on_server
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Api, Serve
@@ -247,6 +248,55 @@ async def found(api: Api, name: str, op: str, val: Any) -> list[str]:
     return sorted(answer.ids)
 
 
+async def test_types_that_this_postgresql_cannot_serve(shop_cluster: Cluster) -> None:
+    """The operators of an extension are only found by the search path, and the embedded PostgreSQL has no XML."""
+    connection = await asyncpg.connect(shop_cluster.url())
+    await connection.execute("DROP DATABASE IF EXISTS typed WITH (FORCE)")
+    await connection.execute("CREATE DATABASE typed")
+    await connection.close()
+    connection = await asyncpg.connect(shop_cluster.url("typed"))
+    await connection.execute(
+        "CREATE SCHEMA elsewhere; CREATE EXTENSION vector SCHEMA elsewhere; "
+        "CREATE TABLE things (id bigint PRIMARY KEY, place elsewhere.vector, note xml, size int)"
+    )
+    for name, declared, fault in (
+        (
+            "place",
+            waterspout.VECTOR,
+            "its type vector is in the schema “elsewhere”, which is not in the search path: PostgreSQL would not find "
+            "the operators of the type. Add the schema to the role's search_path, or declare it as OPAQUE",
+        ),
+        ("note", waterspout.XML, "this PostgreSQL is built without XML: declare it as OPAQUE"),
+        ("size", waterspout.INT4RANGE, "it is declared as int4range, and its column is int4: declare it as INT"),
+        ("place", waterspout.INET, "it is declared as inet, and its column is vector: declare it as VECTOR"),
+    ):
+        attribute = Attribute(name, declared, nullable=True)
+        things = Resource("thing", "/things", "things", attributes=(attribute,), client_ids=True)
+        schema = await read_live_schema(connection, Catalog([things]))
+        assert schema.faults == (f"resource “thing”: attribute “{name}”: {fault}",)
+    await connection.close()
+
+
+@pytest.fixture
+def words(serve: Serve, database_url: str) -> Api:
+    on_server(
+        database_url,
+        "CREATE TABLE things (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text, "
+        "words tsvector GENERATED ALWAYS AS (to_tsvector('english', text)) STORED); "
+        "INSERT INTO things (text) VALUES ('a fat rat'), ('a fat cat')",
+    )
+    attribute = Attribute("words", waterspout.TSVECTOR, nullable=True)
+    return serve(database_url, Catalog([Resource("thing", "/things", "things", attributes=(attribute,))]))
+
+
+async def test_search(words: Api) -> None:
+    assert (await words.get("/things/1")).document["data"]["attributes"] == {"words": "'fat':2 'rat':3"}
+    for search, ids in (("fat", ["1", "2"]), ("rats", ["1"]), ("fat -rat", ["2"]), ('"( & !', []), ("", [])):
+        assert await found(words, "words", "search", search) == ids, search
+    answer = await words.post("/things", {"data": {"type": "thing", "attributes": {"words": "'a':1"}}})
+    assert (answer.status, answer.errors[0]["source"]) == (422, {"pointer": "/data/attributes/words"})
+
+
 def test_every_type_has_a_case() -> None:
     assert {name.upper() for name in map(repr, TEXT_TYPES)} == {*CASES, "TSVECTOR"}
 
@@ -337,6 +387,8 @@ async def test_invalid_values(typed: tuple[Api, list[str]]) -> None:
             assert answer.status == 422, (name, answer.body)
             if len(attributes) == 1 or name not in UNQUOTED:
                 assert fault["source"] == {"pointer": f"/data/attributes/{field}"}, (name, fault)
+                is_text = isinstance(attributes[field], str) or field.endswith("s")
+                assert f"is written as in “{type_of(name).example}”" in fault["detail"] or not is_text
             else:
                 assert (fault["code"], fault["source"]) == ("body_value_refused", {"pointer": "/data"})
             assert "CAST" not in fault["detail"]

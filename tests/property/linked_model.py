@@ -17,6 +17,7 @@ import msgspec
 from tests.property.linked_types import (
     ID_FORMS,
     LINK_TABLES,
+    NUMBERS,
     RESTRICTED,
     SPEECH,
     TYPES,
@@ -112,7 +113,7 @@ class Model:
     def ids(self, type_name: str) -> list[str]:
         """Return the ids of a type, in the order of the collection."""
         ids = self.state.rows[type_name]
-        return sorted(ids, key=int) if TYPES[type_name].id in ("int", "bigint") else sorted(ids)
+        return sorted(ids, key=int) if TYPES[type_name].id in NUMBERS else sorted(ids)
 
     def count(self) -> int:
         return sum(len(rows) for rows in self.state.rows.values())

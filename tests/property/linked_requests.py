@@ -22,7 +22,7 @@ from tests.property.linked_model import (
     common,
     read_operations,
 )
-from tests.property.linked_types import TYPES, Key, Reverse, Type
+from tests.property.linked_types import NUMBERS, TYPES, Key, Reverse, Type
 
 ATOMIC = 'application/vnd.api+json; ext="https://jsonapi.org/ext/atomic"'
 PLAIN = "application/vnd.api+json"
@@ -33,7 +33,8 @@ OWN_IDS = {
     "bigint": ["1", "2", "3", "4", "5", "-1"],
 }
 ABSENT_IDS = {
-    "int": ["999", "07", "no", "2147483648"],
+    "smallint": ["999", "07", "no", "32768"],
+    "numeric": ["999", "07", "no", "1.0", "1e1", "99999999999999999999"],
     "bigint": ["999", "07", "no", "9223372036854775808"],
     "text": ["nobody"],
     "uuid": ["ffffffff-0000-0000-0000-000000000000", "FFFFFFFF-0000-0000-0000-000000000000", "1"],
@@ -154,7 +155,7 @@ class _Drawing:
         return str(self.one_of(kept if kept and not self.odd() else self.types))
 
     def number_or_text(self, type_name: str, id_text: str) -> Any:
-        is_number = TYPES[type_name].id in ("int", "bigint") and id_text.isdecimal() and id_text[0] != "0"
+        is_number = TYPES[type_name].id in NUMBERS and id_text.isdecimal() and id_text[0] != "0"
         return int(id_text) if is_number and self.chance(6) else id_text
 
     def identifier(self, type_name: str) -> Json:

@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 import msgspec
 
-IdKind = Literal["int", "bigint", "text", "uuid"]
+IdKind = Literal["smallint", "numeric", "bigint", "text", "uuid"]
+NUMBERS = ("smallint", "numeric", "bigint")
 ID_FORMS: dict[IdKind, str] = {
-    "int": r"0|-?[1-9]\d{0,8}",
+    "smallint": r"0|-?[1-9]\d{0,3}",
+    "numeric": r"0|-?[1-9]\d*",
     "bigint": r"0|-?[1-9]\d{0,17}",
     "text": r".+",
     "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
@@ -94,7 +96,7 @@ class Type(msgspec.Struct, frozen=True, kw_only=True):
 TYPES = {
     "team": Type(
         path="/teams",
-        id="bigint",
+        id="smallint",
         attributes={"name": str},
         unique=("name",),
         computed={"label": lambda row: f"<{row['name']}>"},
@@ -148,7 +150,7 @@ TYPES = {
     ),
     "skill": Type(
         path="/skills",
-        id="int",
+        id="numeric",
         attributes={"name": str},
         unique=("name",),
         relationships={"people": Linked("person", "person_skills", False)},
