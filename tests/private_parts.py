@@ -56,7 +56,7 @@ WRITING = "server/handlers/writing.py"
 CUSTOM = "server/handlers/custom.py"
 CONNECTION = "server/postgres/connection.py"
 DATABASE = "server/postgres/database.py"
-METER = "server/postgres/meter.py"
+METER = "server/postgres/wire/meter.py"
 POOLER = "server/postgres/pooler.py"
 ROLES = "server/postgres/row_security/connection.py"
 DRIVER_ERRORS = "server/postgres/driver_errors.py"
@@ -114,10 +114,10 @@ PARTS = [
     # The state of a connection.
     Part(DRIVER, "_cleanup", (CONNECTION,), "called once the connection is closed or lost"),
     Part(DRIVER, "_protocol", (CONNECTION, METER, ROLES), "asyncpg's protocol; None after the connection was aborted"),
-    Part(DRIVER, "_transport", (CONNECTION, METER, ROLES), "its socket, for keepalive; the meter becomes its protocol"),
+    Part(DRIVER, "_transport", (CONNECTION, METER), "its socket, for keepalive; the meter becomes its protocol"),
     Part(PROTOCOL, "_is_cancelling", (CONNECTION,), "whether a cancelled statement has not ended yet"),
-    Part("asyncpg.transaction.Transaction", "_managed", (DATABASE,), "no warning about a cancelled BEGIN"),
     Part("asyncpg.transaction.Transaction", "commit", (DATABASE,), "sends the text `COMMIT;` through `execute`"),
+    Part("asyncpg.transaction.Transaction", "rollback", (DATABASE,), "sends `ROLLBACK;` or `ROLLBACK TO ...`"),
     Part(
         "asyncpg.pool.PoolConnectionProxy",
         "__getattr__",
@@ -126,7 +126,7 @@ PARTS = [
     ),
     # A pooler in transaction mode has no named statements.
     Part(DRIVER, "_get_unique_id", (POOLER,), "the name of a statement, which is made empty"),
-    Part(DRIVER, "_get_statement", (POOLER, ROLES), "the description of a statement, cached or new"),
+    Part(DRIVER, "_get_statement", (CONNECTION, POOLER, ROLES), "the description of a statement, cached or new"),
     Part(
         DRIVER,
         "_do_execute",
@@ -134,9 +134,14 @@ PARTS = [
         "runs statements and batches by an executor, which sends them; raises the errors of a stale description",
     ),
     # The role of a request is set by a statement that is sent before its own.
-    Part(DRIVER, "_stmt_cache", (ROLES,), "whether a statement is described already"),
-    Part(PROTOCOL, "_wait_for_cancellation", (ROLES,), "nothing is sent before a cancelled statement has ended"),
-    Part(PROTOCOL, "get_record_class", (ROLES,), "a part of the key of a cached statement"),
+    Part(DRIVER, "_stmt_cache", (CONNECTION, ROLES), "whether a statement is described already"),
+    Part(
+        PROTOCOL,
+        "_wait_for_cancellation",
+        (CONNECTION, ROLES),
+        "nothing is sent before a cancelled statement has ended",
+    ),
+    Part(PROTOCOL, "get_record_class", (CONNECTION, ROLES), "a part of the key of a cached statement"),
     Part(DRIVER, "_drop_global_statement_cache", (POOLER,), "forgets stale descriptions on all connections"),
     Part(STATEMENT, "prepared", (POOLER,), "whether the description is new"),
     Part(STATEMENT, "mark_unprepared", (POOLER,), "the statement is parsed again with its execution"),

@@ -32,9 +32,11 @@ async def write_link(
     row_id: Any,
     rows: Sequence[Row] | None,
     principal: Principal,
+    check: Callable[[], None],
 ) -> list[Any]:
-    """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already. Returns
-    the ids of those whose keys have changed."""
+    """Write one link. rows: the related rows, as the statement `lock` returns them, if they are locked already. check:
+    called when these are known, and before anything else is checked. Returns the ids of the related rows whose keys
+    have changed."""
 
     def values_of(statement: Statement) -> list[Any]:
         return sent.of(statement, keys=leaving if is_linked else repeated(leaving), row=row_id)
@@ -49,6 +51,7 @@ async def write_link(
     if rows is None:
         lock = statements.lock
         rows = [] if lock is None else await fetch_locked(connection, lock, values_of(lock))
+    check()
     if link.mode != "remove":
         _check_exists(write, link, wanted, {row[0] for row in rows})
     leaving = [row[0] for row in rows if _leaves(link, row, row_id, named)]
@@ -58,14 +61,18 @@ async def write_link(
         _check_rights(write, link, rows, frozenset(leaving + joining), principal)
     if leaving and not link.is_detachable:
         raise _required_link(write, link, leaving)
+    detach, attach, detached = statements.detach, statements.attach, None
+    if detach is not None and leaving and joining:
+        detached = await connection.send_ahead(detach.sql, values_of(detach))
     # Rows of a link table are not locked, so it is not known whether links will be removed.
-    if statements.detach is not None and (leaving or is_linked):
+    elif detach is not None and (leaving or is_linked):
         expected = None if is_linked else len(leaving)
-        await _change_links(connection, write, link, statements.detach, statements.is_detached, values_of, expected)
-    if statements.attach is not None and wanted:
+        await _change_links(connection, write, link, detach, statements.is_detached, values_of, expected)
+    if attach is not None and wanted and (is_linked or joining):
         expected = len(wanted) if is_linked else len(joining)
-        if expected:
-            await _change_links(connection, write, link, statements.attach, statements.is_attached, values_of, expected)
+        await _change_links(connection, write, link, attach, statements.is_attached, values_of, expected)
+    if detached is not None and detached.count != len(leaving):
+        raise not_written(write, slot_pointer(write, link.slot))
     return [] if is_linked else leaving + joining
 
 

@@ -26,6 +26,7 @@ from server.execution.outcomes import (
     AbsentRow,
     ChangedRow,
     ForbiddenRow,
+    Missing,
     Outcome,
     WrittenRow,
     check_row,
@@ -35,6 +36,7 @@ from server.execution.outcomes import (
 from server.execution.refusals import translate_write_error
 from server.postgres.connection import Connection
 from server.postgres.rules import raise_rule
+from server.postgres.wire.ahead import Ahead
 
 
 async def run_sequence(
@@ -78,6 +80,8 @@ class _Sequence:
         self._sent = sent
         self._principal = principal
         self._is_sequence_exhausted = is_sequence_exhausted
+        # The statement that locks the row, if it was sent ahead.
+        self._locked: Ahead | None = None
         # The related rows of links that were locked before the row, by the place of the link.
         self._related: dict[int, Sequence[Row]] = {}
 
@@ -87,7 +91,7 @@ class _Sequence:
         row = None
         await self._lock_owner()
         for joined in statements.joined:
-            await self._connection.fetch(joined.sql, *self._sent.of(joined))
+            await self._connection.send_ahead(joined.sql, self._sent.of(joined))
         await self._lock_related(None, is_limited=False)
         if (unwritten := await self._lock_row()) is not None:
             return unwritten
@@ -98,10 +102,14 @@ class _Sequence:
             await self._lock_related(row_id, is_limited=True)
         if statements.row is not None:
             outcome = await self._write_row(row_id)
+            self._check_locked()
             if not isinstance(outcome, WrittenRow):
                 return outcome
             row_id, row = outcome.id, outcome.row
         related = await self._write_links(row_id)
+        if self._locked is not None:
+            await self._connection.settle()
+            self._check_locked()
         # Links may change attributes that SQL computes. Then the row has to be read again.
         return WrittenRow(row_id, None if plan.links else row, related)
 
@@ -127,9 +135,18 @@ class _Sequence:
         lock = self._statements.lock
         if lock is None:
             return None
+        if not (self._statements.has_rights or self._plan.unchanged or lock.decides_again):
+            self._locked = await self._connection.send_ahead(lock.sql, self._sent.of(lock))
+            return None
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
         unwritten = check_row(self._write, self._statements, locked)
         return check_unchanged(self._write, locked) if unwritten is None else unwritten
+
+    def _check_locked(self) -> None:
+        """Check that there is a row, if the statement that locks it was sent ahead. Raises Missing."""
+        locked = self._locked
+        if locked is not None and locked.tag is not None and not locked.count:
+            raise Missing(AbsentRow(self._write))
 
     async def _check_target(self, target: TargetStatement) -> None:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
@@ -169,11 +186,21 @@ class _Sequence:
             related, principal = self._related.get(place), self._principal
             try:
                 changed = await write_link(
-                    self._connection, self._write, link, statements, self._sent, row_id, related, principal
+                    self._connection,
+                    self._write,
+                    link,
+                    statements,
+                    self._sent,
+                    row_id,
+                    related,
+                    principal,
+                    self._check_locked,
                 )
                 if link.checked is not None and changed:
                     found.append((link, changed))
             except asyncpg.PostgresError as error:
+                if self._locked is not None and self._locked.is_refused:
+                    raise
                 # Its rows are other resources', and only the linkage stands in the document.
                 raise_rule(error, slot_pointer(self._write, link.slot))
                 raise

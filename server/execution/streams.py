@@ -26,7 +26,7 @@ from server.execution.execute import ambiguous_ids, too_many_included, too_many_
 from server.execution.refusals import raise_refusal
 from server.postgres.connection import Connection, is_open
 from server.postgres.driver_errors import PARSED, REFUSED
-from server.postgres.meter import Meter
+from server.postgres.wire.meter import Meter
 
 BATCH_ROWS = 500
 """The maximal number of rows in a batch. A piece shows all rows of a batch, or fewer if linkage is read for them."""

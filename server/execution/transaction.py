@@ -267,7 +267,7 @@ class Transaction:
     async def _all_or_none(self, count: int, send: Callable[[], Awaitable[Sequence[Row]]]) -> Sequence[Row] | None:
         """Return `count` rows, or None if one is refused or missing. Then nothing was written."""
         savepoint = self.connection.transaction()
-        await savepoint.start()
+        await self.connection.queue(savepoint.start())
         rows: Sequence[Row] = ()
         try:
             rows = await send()
@@ -277,7 +277,7 @@ class Transaction:
         if len(rows) < count or any(row[0] is None for row in rows):
             await savepoint.rollback()
             return None
-        await savepoint.commit()
+        await self.connection.queue(savepoint.commit())
         return rows
 
     async def _fetch_rows(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,8 @@ import asyncpg
 from serializers.errors import answer_too_large
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
-from server.postgres.meter import Meter
+from server.postgres.wire.ahead import Ahead, command_messages, execute_messages, has_texts
+from server.postgres.wire.meter import Meter
 
 RESET = (
     "DO $$ DECLARE own text; BEGIN FOR own IN SELECT name FROM pg_prepared_statements WHERE from_sql LOOP "
@@ -31,13 +32,23 @@ SYNC = "SELECT"
 value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps the locks of the tables."""
 
 
+ROLLBACK = "ROLLBACK"
+
+
 class Connection(asyncpg.Connection):
     """A pooled connection. Our own statements leave no session state behind, so its release takes no round trip. After
-    custom code has used it, it is fully reset."""
+    custom code has used it, it is fully reset.
+
+    _ahead: the statements that are sent with the next one (`wire/ahead.py`). _is_queueing: whether the next command is
+    one of them."""
 
     telemetry: Telemetry | None = None
-    meter_class = Meter
     _meter: Meter
+    _protocol: Any
+    _transport: Any
+    _stmt_cache: Any
+    _ahead: tuple[Ahead, ...] = ()
+    _is_queueing = False
     _needs_reset = False
     _is_leaving = False
     must_close = False
@@ -58,20 +69,113 @@ class Connection(asyncpg.Connection):
         return RESET if needs_reset else SYNC
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        if args:
+            return await super().execute(query, *args, **options)
+        # Without arguments asyncpg does not call `_execute`.
+        if self._is_queueing:
+            self._ahead += (Ahead(query),)
+            return ""
+        commands: tuple[Ahead, ...] = ()
+        if self._ahead:
+            if query.startswith(ROLLBACK) and self._forget_ahead(query):
+                return ROLLBACK
+            commands = await self._execute_ahead()
         begin = time.perf_counter()
-        status = await super().execute(query, *args, **options)
-        if not args:
-            # Without arguments asyncpg does not call `_execute`.
-            self.statement_finished(query, begin)
-        if query == "COMMIT;" and status == "ROLLBACK":
+        status = await super().execute("".join([*[one.sql for one in commands], query]), **options)
+        for one in commands:
+            one.tag = ""
+        self.statement_finished(query, begin)
+        if query == "COMMIT;" and status == ROLLBACK:
             # asyncpg's transactions send this text. Only the command tag shows that PostgreSQL rolled back.
             raise RuntimeError("custom code went on after a failed statement: nothing was written")
         return status
+
+    async def queue(self, command: Awaitable[None]) -> Ahead:
+        """Send the command of a transaction with the next statement: `queue(transaction.start())`."""
+        self._is_queueing = True
+        try:
+            await command
+        finally:
+            self._is_queueing = False
+        return self._ahead[-1]
+
+    async def send_ahead(self, sql: str, values: Sequence[Any]) -> Ahead:
+        """Send a statement with the next one, and ignore its rows. If its values have no text, it is executed now."""
+        statement = Ahead(sql, values)
+        if has_texts(values):
+            self._ahead += (statement,)
+        else:
+            statement.tag = await self.execute(sql, *values)
+        return statement
+
+    async def settle(self) -> None:
+        """Execute the statements that wait for the next one."""
+        if self._ahead and (commands := await self._execute_ahead()):
+            self._ahead = commands[:-1]
+            await self.execute(commands[-1].sql)
+            commands[-1].tag = ""
+
+    async def _execute_ahead(self) -> tuple[Ahead, ...]:
+        """Execute the statements that wait, up to the last one with values. Return the commands after it."""
+        ahead, self._ahead = self._ahead, ()
+        count = max([place for place, one in enumerate(ahead, 1) if one.values], default=0)
+        if count:
+            self._ahead, last = ahead[: count - 1], ahead[count - 1]
+            try:
+                last.tag = await super().execute(last.sql, *last.values)
+            except asyncpg.PostgresError:
+                last.is_refused = not any(one.is_refused for one in ahead)
+                raise
+        return ahead[count:]
+
+    def _forget_ahead(self, rollback: str) -> bool:
+        """Forget the statements that wait, because they are rolled back. Return whether there is nothing else to roll
+        back: what has begun the transaction, or the savepoint, is one of them."""
+        begin = rollback.replace(f"{ROLLBACK} TO ", "SAVEPOINT ")
+        ahead, self._ahead = self._ahead, ()
+        for place, one in enumerate(ahead):
+            if one.sql == begin or (rollback == f"{ROLLBACK};" and one.sql.startswith("BEGIN")):
+                self._ahead = ahead[:place]
+                return True
+        return False
+
+    async def _send_ahead(self) -> None:
+        """Send the statements that wait. Another one must follow at once."""
+        ahead, self._ahead = self._ahead, ()
+        # The cancel request of a statement before must not hit one of these.
+        await self._protocol._wait_for_cancellation()
+        messages, sent = b"", list[Ahead]()
+        for one in ahead:
+            made = self._messages_of(one)
+            if made is None:
+                # BEGIN comes first: after a statement was described, it can set no isolation level.
+                self._send_messages(messages, sent)
+                messages, sent = b"", []
+                described: Any = await self._get_statement(one.sql, None)  # type: ignore[attr-defined]  # as below
+                made = execute_messages(described.name.encode(), one.values)
+            messages += made
+            sent.append(one)
+        self._send_messages(messages, sent)
+
+    def _send_messages(self, messages: bytes, statements: Sequence[Ahead]) -> None:
+        for one in statements:
+            self._meter.answers.expect(one)
+        if messages:
+            self._transport.write(messages)
+
+    def _messages_of(self, statement: Ahead) -> bytes | None:
+        """Return the messages that execute a statement, or None if it has to be described first."""
+        if not statement.values:
+            return command_messages(statement.sql)
+        described = self._stmt_cache.get((statement.sql, self._protocol.get_record_class(), False))
+        return None if described is None else execute_messages(described.name.encode(), statement.values)
 
     async def _execute(self, query: str, *args: Any, **options: Any) -> Any:
         """Execute every other statement, and report it to the telemetry."""
         begin = time.perf_counter()
         try:
+            if self._ahead:
+                await self._send_ahead()
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
         finally:
             self.statement_finished(query, begin)
@@ -79,6 +183,8 @@ class Connection(asyncpg.Connection):
     async def _executemany(self, query: str, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
         try:
+            if self._ahead:
+                await self._send_ahead()
             return await super()._executemany(query, *args, **options)  # type: ignore[misc]  # as above
         finally:
             self.statement_finished(query, begin)
@@ -91,7 +197,7 @@ class Connection(asyncpg.Connection):
     def on_open(self, telemetry: Telemetry) -> None:
         """Prepare a newly opened connection."""
         self.telemetry = telemetry
-        self._meter = self.meter_class(self)
+        self._meter = Meter(self)
         telemetry.count(metrics.OPENED)
 
     def limit_received(self, max_bytes: int) -> Meter:
@@ -142,13 +248,13 @@ class Connection(asyncpg.Connection):
     @property
     def socket(self) -> socket.socket | None:
         """The socket, or None if the transport has none."""
-        found: socket.socket | None = self._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        found: socket.socket | None = self._transport.get_extra_info("socket")
         return found
 
     @property
     def is_cancelling(self) -> bool:
         """Whether a cancelled statement has not ended yet."""
-        protocol: Any = self._protocol  # type: ignore[attr-defined]
+        protocol = self._protocol
         return protocol is not None and protocol._is_cancelling()
 
     async def set_type_codec(self, *args: Any, **options: Any) -> None:

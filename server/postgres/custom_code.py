@@ -61,6 +61,7 @@ class CustomCodeDatabase:
 def _for_custom_code(work: Callable[[Connection], Awaitable[Result]]) -> Callable[[Connection], Awaitable[Result]]:
     async def held(connection: Connection) -> Result:
         connection.require_reset()
+        await connection.settle()
         with custom_code(connection):
             return await work(connection)
 

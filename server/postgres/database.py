@@ -47,8 +47,8 @@ from server.postgres.hosts import Hosts, keepalive_settings
 from server.postgres.pool import UNUSED_CONNECTION_SECONDS, ConnectionShareUsed, NotOpened, Pool, PoolFigures
 from server.postgres.pooler import SESSION, PooledConnection, check_backend, milliseconds, timeouts
 from server.postgres.probe import FAILURES, Probe
-from server.postgres.row_security.connection import PooledRoleConnection, RoleConnection
-from server.postgres.row_security.roles import RequestRole, Roles
+from server.postgres.row_security.connection import PooledRoleConnection, RoleConnection, check_role
+from server.postgres.row_security.roles import SET_ROLE, RequestRole, Roles
 from server.postgres.rules import raise_rule
 from server.postgres.stream_slots import Reader, StreamShareUsed, StreamSlots
 from server.postgres.temp_files import connector
@@ -402,23 +402,17 @@ class Database:
         is_read = isolation != "read_committed"
         level: Any = "read_committed" if isolation == "read_only" else isolation
         transaction = connection.transaction(isolation=level, readonly=is_read)
-        try:
-            if self.role is None:
-                await transaction.start()
-            else:
-                await connection.begin_as(transaction, self.role)
-        except BaseException as error:
-            # A cancelled BEGIN may have been executed. asyncpg rolls it back when the connection is released, and warns
-            # only about transactions that are not managed.
-            transaction._managed = True
-            if is_lost(error, connection) and not isinstance(error, TimeoutError):
-                raise NeverSent from error
-            raise
+        begun, role = await connection.queue(transaction.start()), self.role
+        set_role = None if role is None else await connection.send_ahead(SET_ROLE, (role.name, role.claims))
         try:
             result = await work(connection)
         except BaseException as error:
             if not is_lost(error, connection):
                 await self._finish_or_retire(connection, transaction.rollback)
+            elif begun.tag is None and not isinstance(error, TimeoutError):
+                raise NeverSent from error
+            if role is not None:
+                check_role(set_role, role, error)
             if is_read and isinstance(error, pg.ReadOnlySQLTransactionError):
                 raise MisplacedWrite("a write in database.read: use database.write") from error
             raise

@@ -226,9 +226,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     statements: Sent = []
 
     class Logged(Connection):
-        def __init__(self, *values: Any, **options: Any) -> None:
-            super().__init__(*values, **options)
-            self.add_query_logger(lambda record: statements.append(record.query))
+        def statement_finished(self, query: str, begin: float) -> None:
+            super().statement_finished(query, begin)
+            statements.append(query)
 
     monkeypatch.setattr("server.postgres.database.Connection", Logged)
     return statements

@@ -9,10 +9,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from asyncpg.transaction import Transaction
 
-from server.postgres.meter import Meter
 from server.postgres.pooler import PooledConnection
+from server.postgres.wire.meter import Meter
 from tests.private_parts import DRIVER, MESSAGE, PARTS, PROTOCOL, STATEMENT, naming
 
 TRANSACTION = "asyncpg.transaction.Transaction"
@@ -130,25 +129,20 @@ async def a_cancelled_statement_is_known_until_it_ends(connection: Any) -> None:
     assert not connection._protocol._is_cancelling()
 
 
-@checks(f"{TRANSACTION}._managed")
-async def a_managed_transaction_is_rolled_back_without_a_warning(connection: Any) -> None:
-    warnings: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: warnings.append(context["message"]))
-    for is_managed, expected in ((True, 0), (False, 1)):
-        transaction: Any = Transaction(connection, "read_committed", False, False)
+@checks(f"{TRANSACTION}.commit", f"{TRANSACTION}.rollback")
+async def the_commands_of_a_transaction_are_statements_with_these_texts(connection: Any) -> None:
+    for end in ("commit", "rollback"):
+        transaction = connection.transaction()
         await transaction.start()
-        transaction._managed = is_managed
-        await connection.reset()
-        assert (connection.is_in_transaction(), len(warnings)) == (False, expected)
-
-
-@checks(f"{TRANSACTION}.commit")
-async def a_commit_is_a_statement_with_this_text(connection: Any) -> None:
-    transaction = connection.transaction()
-    await transaction.start()
-    connection.calls.clear()
-    await transaction.commit()
-    assert connection.calls == ["COMMIT;"]
+        savepoint = connection.transaction()
+        await savepoint.start()
+        await getattr(savepoint, end)()
+        await getattr(transaction, end)()
+    first, second = [connection.calls[1].split()[1], connection.calls[5].split()[1]]
+    assert connection.calls == [
+        *("BEGIN;", f"SAVEPOINT {first}", f"RELEASE SAVEPOINT {first}", "COMMIT;"),
+        *("BEGIN;", f"SAVEPOINT {second}", f"ROLLBACK TO {second}", "ROLLBACK;"),
+    ]
 
 
 @checks(

@@ -1,4 +1,4 @@
-"""Roles of principals, and the answers that RoleMeter keeps from asyncpg."""
+"""Roles of principals."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from querybuild.errors import Forbidden, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
-from server.postgres.row_security.connection import RoleMeter
 from server.postgres.row_security.roles import Roles, roles_of
 from server.settings import Settings, SettingsError
 from server.settings.loading import load
@@ -107,57 +104,3 @@ def test_all_roles() -> None:
 def test_settings_that_are_wrong(flags: dict[str, str], fault: str) -> None:
     with pytest.raises(SettingsError, match=fault):
         load({"row_security": "postgresql", **flags}, {})
-
-
-# the meter
-
-
-class Received:
-    """Stands for asyncpg's protocol and transport."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self._protocol = self._transport = self
-
-    def set_protocol(self, _: object) -> None:
-        """Do nothing."""
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-
-def message(kind: str, body: bytes = b"") -> bytes:
-    return kind.encode() + (4 + len(body)).to_bytes(4, "big") + body
-
-
-SET = message("2") + message("D", b"\0\1\0\0\0\6editor") + message("C", b"SELECT 1\0")
-ROWS = message("2") + message("D", b"CCZE" * 30) + message("C", b"SELECT 1\0") + message("Z", b"I")
-NOTICE, STATUS, ERROR = message("N", b"C12D"), message("S", b"is_superuser\0off\0"), message("E", b"C42501\0")
-
-
-@pytest.mark.parametrize(
-    ("expected", "sent", "passed"),
-    [
-        (1, SET + ROWS, ROWS),
-        (1, message("1") + SET + message("1") + ROWS, message("1") + ROWS),
-        (2, SET + SET + ROWS, ROWS),
-        (1, NOTICE + message("2") + STATUS + SET[5:] + ROWS, NOTICE + STATUS + ROWS),
-        (1, ERROR + message("Z", b"I") + ROWS, ERROR + message("Z", b"I") + ROWS),
-        (1, message("2") + ERROR + message("Z", b"I"), ERROR + message("Z", b"I")),
-        (2, SET + ERROR + message("Z", b"I") + ROWS, ERROR + message("Z", b"I") + ROWS),
-        (0, ROWS, ROWS),
-    ],
-)
-@given(cuts=st.lists(st.integers(0, 200)))
-def test_the_answers_that_asyncpg_does_not_get(expected: int, sent: bytes, passed: bytes, cuts: list[int]) -> None:
-    """PostgreSQL's messages arrive in any pieces."""
-    received = Received()
-    meter = RoleMeter(received)
-    for _ in range(expected):
-        meter.expect_answer()
-    ends = sorted({*cuts, len(sent)})
-    for begin, end in zip([0, *ends], ends, strict=False):
-        meter.data_received(sent[begin:end])
-    assert received.data == passed
-    assert meter.is_refused is (ERROR in sent)
-    assert meter.received_bytes == len(passed)

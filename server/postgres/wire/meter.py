@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from serializers.errors import answer_too_large
+from server.postgres.wire.ahead import Ahead, AheadAnswers
 
 REST_BYTES = 1024 * 1024 * 1024
 """How many bytes a cancelled statement may still send. PostgreSQL sends all rows of a FETCH; asyncpg then keeps only
@@ -23,7 +24,7 @@ PAUSE_SECONDS = 0.05
 
 class Meter(asyncio.Protocol):
     """A protocol between a connection's transport and asyncpg's protocol. received_bytes: how many since the last
-    reset. is_over: whether the limit was exceeded."""
+    reset. is_over: whether the limit was exceeded. answers: those to statements that asyncpg has not sent."""
 
     def __init__(self, connection: Any) -> None:
         self.received_bytes = 0
@@ -33,6 +34,7 @@ class Meter(asyncio.Protocol):
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._connection = connection
+        self.answers = AheadAnswers(self._report)
         # asyncpg's own protocol, behind this one.
         self._protocol = connection._protocol
         self._transport = connection._transport
@@ -77,9 +79,14 @@ class Meter(asyncio.Protocol):
                 raise answer_too_large(self._max_bytes) from error
 
     def data_received(self, data: bytes) -> None:
+        if self.answers.expected and not (data := self.answers.take(data)):
+            return
         self.received_bytes += len(data)
         if self.received_bytes <= self._max_bytes or self._pass_on_excess():
             self._protocol.data_received(data)
+
+    def _report(self, statement: Ahead) -> None:
+        self._connection.statement_finished(statement.sql, statement.sent_at)
 
     def _pass_on_excess(self) -> bool:
         """Cancel the task. Returns whether bytes beyond the limit are still passed to asyncpg: a cancelled statement

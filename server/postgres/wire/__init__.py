@@ -1,0 +1,1 @@
+"""The bytes that go over a connection to PostgreSQL."""
