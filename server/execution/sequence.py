@@ -156,7 +156,9 @@ class _Sequence:
         is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
         if key is None or (is_itself and target.resource is plan.resource):
             return
-        if await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock)) is None:
+        found = await fetch_locked_row(self._connection, target.lock, self._sent.of(target.lock))
+        self._check_locked()
+        if found is None:
             raise related_not_found(target.resource.type, str(key), slot_pointer(self._write, target.slot))
 
     async def _write_row(self, row_id: Any) -> Outcome:
