@@ -137,7 +137,8 @@ def link_faults(resource: Resource, relationship: Relationship, link: Link, link
         names = listed(map(quoted, must))
         yield (
             f"the table {quoted(links.name)} has columns besides the two keys that are NOT NULL without a default, "
-            f"{names}: give them one, declare a resource for the table, or {MAKE_READ_ONLY}"
+            f"{names}: give them one, or declare a resource for the table, and here "
+            'methods=frozenset({"read", "remove"})'
         )
     yield from _link_privileges(links, keys, needed)
 

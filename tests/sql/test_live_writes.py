@@ -184,7 +184,8 @@ CASES: list[tuple[Resource, list[str]]] = [
         linked("dated"),
         [
             "relationship “others”: the table “dated” has columns besides the two keys that are NOT NULL without a "
-            f"default, “since”: give them one, declare a resource for the table, or {READ_ONLY}"
+            "default, “since”: give them one, or declare a resource for the table, and here "
+            'methods=frozenset({"read", "remove"})'
         ],
     ),
     (linked("dated", methods=frozenset({"read", "remove"})), []),
