@@ -162,7 +162,9 @@ def condition_text(condition: Condition) -> str:
 
 
 def _column_text(column: ColumnRef) -> str:
-    return f"{column.alias}.{column.attribute.name}"
+    # The parts of an id all have its name. The id itself has no column then.
+    attribute = column.attribute
+    return f"{column.alias}.{attribute.column or attribute.name}"
 
 
 def _slot_text(slot: Slot) -> str:

@@ -247,7 +247,7 @@ def _serves(index: Index, want: Wanted) -> bool:
         return index.method == "btree" and index.descends
     if want.is_for_pages:
         is_unique = index.is_unique and len(index.columns) == 1
-        return index.method == "btree" and (is_unique or index.columns[:2] == want.columns)
+        return index.method == "btree" and (is_unique or index.columns[: len(want.columns)] == want.columns)
     return index.method in ("btree", "hash")
 
 
@@ -269,8 +269,9 @@ def _create(want: Wanted, table: Table, taken: set[tuple[str, str]]) -> str:
         number += 1
         free = f"{name}{number}"
     taken.add((table.schema, free))
-    ends = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
-    columns = ", ".join(quote_ident(column) + end for column, end in zip(want.columns, ends, strict=False))
+    first, others = (" DESC NULLS LAST", " DESC") if want.descends else (f" {want.operator_class}".rstrip(), "")
+    ends = [first, *[others] * (len(want.columns) - 1)]
+    columns = ", ".join(quote_ident(column) + end for column, end in zip(want.columns, ends, strict=True))
     unique = "UNIQUE " if want.is_unique else ""
     # PostgreSQL cannot create an index concurrently on a partitioned table.
     concurrently = "" if table.is_partitioned else "CONCURRENTLY "

@@ -26,6 +26,7 @@ from waterspout import (
     TEXT,
     Attribute,
     Catalog,
+    Id,
     Link,
     Resource,
     Template,
@@ -419,3 +420,34 @@ async def test_a_schema_that_the_role_may_not_use(corner_url: str) -> None:
     )
     found = await suggested(corner_url, Catalog([resource]), *statements)
     assert [(one.table, one.rank) for one in found] == [("closed.things", "missing")]
+
+
+async def test_indexes_of_ids_with_several_columns(shop_url: str) -> None:
+    """An index has all columns that its name has. With the suggested indexes nothing is suggested any more."""
+    grid = """
+        CREATE TABLE cells (x int NOT NULL, y int NOT NULL, value int, PRIMARY KEY (x, y));
+        CREATE TABLE notes (id bigint PRIMARY KEY, x int, y int, FOREIGN KEY (x, y) REFERENCES cells);
+        INSERT INTO cells SELECT n, n, n FROM generate_series(1, 1000) n;
+        INSERT INTO notes SELECT n, n, n FROM generate_series(1, 1000) n;
+    """
+    catalog = Catalog(
+        [
+            Resource(
+                "cell",
+                "/cells",
+                "cells",
+                id=Id(columns=("x", "y"), types=(INT, INT)),
+                attributes=(Attribute("value", INT, nullable=True),),
+                relationships=(ToMany("notes", "note", foreign_key=("x", "y")),),
+            ),
+            Resource("note", "/notes", "notes"),
+        ]
+    )
+    found = await suggested(shop_url, catalog, grid)
+    assert [one.sql.partition(" INDEX ")[2] for one in found] == [
+        'CONCURRENTLY "notes_x_y_id_idx" ON "public"."notes" ("x", "y", "id");',
+        'CONCURRENTLY "cells_value_x_y_idx" ON "public"."cells" ("value", "x", "y");',
+        'CONCURRENTLY "cells_value_desc_x_desc_y_desc_idx" ON "public"."cells" '
+        '("value" DESC NULLS LAST, "x" DESC, "y" DESC);',
+    ]
+    assert await suggested(shop_url, catalog, *[one.sql for one in found]) == ()
