@@ -16,6 +16,7 @@ TEST = [
     "pytest-xdist>=3.8,<4",
     "hypothesis>=6.130,<7",
     "jsonschema-rs>=0.30,<1",
+    "openapi-spec-validator>=0.8,<0.10",
     "prometheus_client>=0.22,<1",
     PSUTIL,
 ]
@@ -24,7 +25,7 @@ TRACING = ["opentelemetry-sdk>=1.35,<2", "opentelemetry-exporter-otlp-proto-http
 BENCH = [PSUTIL, "matplotlib>=3.9,<4"]
 BINARY = ["cyclonedx-bom>=7,<8"]
 DOCS = ["sphinx>=9,<10", "myst-parser>=5,<6", "furo>=2025.12"]
-CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9"]
+CLIENTS = ["jsonapi-client>=0.9.10,<0.10", "jsonapi-requests>=0.8,<0.9", "schemathesis>=4.32,<5"]
 
 setup(
     name="waterspout",
@@ -38,7 +39,7 @@ setup(
     py_modules=["waterspout"],
     package_data={
         "migrations": ["*.sql", "py.typed"],
-        "server": ["py.typed"],
+        "server": ["py.typed", "describing/page.*"],
         "querybuild": ["py.typed"],
         "serializers": ["py.typed"],
     },
@@ -52,6 +53,8 @@ setup(
         "platformdirs>=4.3,<5",
         "httptools>=0.7,<0.10",
         "pyjwt[crypto]>=2.15.1,<3",
+        # The page of /-/docs names these files by their digests.
+        "swagger-ui-bundle-v2==5.31.0",
         "pluralizer>=2,<3",
         "uvloop>=0.23,<0.24; sys_platform != 'win32'",
     ],

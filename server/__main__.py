@@ -314,6 +314,15 @@ MAIN_COMMANDS = (
             Example("waterspout explain '/users?sort=-age' --no-analyze", "Only the plans of a read that is too slow."),
         ],
     ),
+    _command(
+        "openapi",
+        _runs("openapi"),
+        "Print the OpenAPI document of the declarations.",
+        flags=SETTINGS,
+        examples=[
+            Example("waterspout openapi --resources shop.py > openapi.json", "What /-/openapi.json answers."),
+        ],
+    ),
     migrate,
     _command(
         "seed",

@@ -16,12 +16,14 @@ from tornado.web import Application
 
 from querybuild.declarations.catalog import Catalog
 from server.authentication.authenticator import Authenticator
+from server.describing.descriptions import Descriptions
 from server.engine import Engine
 from server.gauges import Gauges
 from server.handlers import (
     HANDLERS,
     AdminHandler,
     CustomHandler,
+    DescribingHandler,
     ForeignOriginHandler,
     LiveHandler,
     NotFoundHandler,
@@ -84,6 +86,7 @@ class Routes:
         self.running = Running(
             share(settings.max_requests, settings.workers), share(settings.max_buffered_bytes, settings.workers)
         )
+        self.descriptions = Descriptions(engine, [handler.openapi for _, handler in routes])
         self._hosts, self._admin_hosts = AllowedHosts(settings), AllowedHosts(settings, is_admin=True)
         self.health = Health(database, engine.authenticator)
         self.gauges = Gauges(engine, database, self.running)
@@ -152,6 +155,8 @@ class Routes:
         context = {"engine": self.engine, "database": self.database, "route": match.route, "running": self.running}
         if issubclass(match.handler, AdminHandler):
             context |= {"health": self.health, "gauges": self.gauges}
+        if issubclass(match.handler, DescribingHandler):
+            context |= {"descriptions": self.descriptions}
         assert isinstance(request, Request)
         return HandlerDelegate(self.application, request, match.handler, context, match.arguments)
 

@@ -22,11 +22,14 @@ import msgspec
 import migrations
 from migrations import Migration
 from querybuild.principal import ANONYMOUS
+from server.authentication.authenticator import Authenticator
 from server.console.commands import print_error
 from server.console.lines import room, wrapped
 from server.console.progress import clear_line, step
+from server.describing.document import describe
 from server.embedded import dumps
 from server.embedded import postgres as embedded
+from server.engine import Engine
 from server.explaining.report import Report, principal_of_file
 from server.explaining.report import explain as explain_url
 from server.observing.logs import configure_logging
@@ -34,7 +37,7 @@ from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
 from server.schema.index_advisor import Suggestion
 from server.schema.live_ids import check_id_rows
-from server.schema.live_schema import read_live_schema
+from server.schema.live_schema import LiveSchema, read_live_schema
 from server.settings import Settings, StartError
 from server.startup import migrating
 from server.startup.access_table import OPEN, AccessRow, access_rows, closed_line, closed_types
@@ -247,6 +250,16 @@ def _print_report(report: Report) -> None:
         click.echo()
     for error in report.errors:
         print_error(str(error))
+
+
+def openapi(settings: Settings) -> None:
+    """Print the OpenAPI document as it is without credentials."""
+    declared = declarations(settings)
+    custom = [handler.openapi for _, handler in declared.routes]
+    authenticator = Authenticator(settings, custom=declared.authenticate)
+    engine = Engine(settings, declared.catalog, LiveSchema(), authenticator)
+    described = describe(engine, engine.context_of(ANONYMOUS), custom)
+    print(msgspec.json.format(msgspec.json.encode(described)).decode())
 
 
 def token(

@@ -176,7 +176,12 @@ class Engine:
         self._rules = read_rules(self.view, is_closed=self.has_authentication)
         self.is_open = not self.has_authentication and self._rules is None
         self.hides_relationships = any(one.read_by != ANYONE for each in self.catalog for one in each.relationships)
-        self.fixed_paths = fixed_paths(settings.operations_path, has_admin=settings.admin_port is None)
+        self.fixed_paths = fixed_paths(
+            settings.operations_path,
+            has_admin=settings.admin_port is None,
+            has_openapi=settings.openapi,
+            has_docs=settings.docs_page,
+        )
         self.base_url = settings.path_prefix if settings.public_url is None else settings.public_url
         self.limits = msgspec.convert(settings, Limits, from_attributes=True)
         bounds = (settings.statement_cache_entries, settings.statement_cache_bytes // CACHES)

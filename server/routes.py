@@ -39,6 +39,9 @@ class Shape(StrEnum):
     LIVE = "/-/live"
     READY = "/-/ready"
     METRICS = "/-/metrics"
+    OPENAPI = "/-/openapi.json"
+    DOCS = "/-/docs"
+    DOCS_FILE = "/-/docs/{file}"
     PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
     COLLECTION = "/{collection}"
     RESOURCE = "/{collection}/{id}"
@@ -73,6 +76,8 @@ Methods = Mapping[str, Method]
 """The methods of a route by name, in the order of Allow."""
 
 METRICS = (MediaType(TEXT), MediaType(OPENMETRICS))
+DOCS_FILES = ("viewer.js", "viewer.css", "page.js", "page.css")
+"""The files of the docs page."""
 
 # Routes below /-/ and custom routes ignore parameters: their handlers do not check them.
 TABLE: dict[Shape, tuple[Method, ...]] = {
@@ -80,6 +85,9 @@ TABLE: dict[Shape, tuple[Method, ...]] = {
     Shape.LIVE: (Method("GET"),),
     Shape.READY: (Method("GET"),),
     Shape.METRICS: (Method("GET", answers=METRICS),),
+    Shape.OPENAPI: (Method("GET", answers=(MediaType("application/json"),)),),
+    Shape.DOCS: (Method("GET", answers=(MediaType("text/html"),)),),
+    Shape.DOCS_FILE: (Method("GET", answers=(ANY,)),),
     Shape.PROTECTED_RESOURCE: (Method("GET", answers=(ANY,)),),
     Shape.COLLECTION: (
         Method("GET", ON_MANY, needs="list"),
@@ -171,10 +179,16 @@ ADMIN: dict[str, Shape] = {str(shape): shape for shape in (Shape.LIVE, Shape.REA
 """The routes for operators of the server."""
 
 
-def fixed_paths(operations_path: str, *, has_admin: bool = True) -> dict[str, Shape]:
+def fixed_paths(
+    operations_path: str, *, has_admin: bool = True, has_openapi: bool = True, has_docs: bool = True
+) -> dict[str, Shape]:
     """Return the paths that do not depend on declarations. operations_path: "" disables atomic operations. has_admin:
-    whether this port answers health and metrics."""
+    whether this port answers health and metrics. has_docs: whether there is a docs page, which needs has_openapi."""
     fixed = {str(Shape.ROOT): Shape.ROOT} | (ADMIN if has_admin else {})
+    if has_openapi:
+        fixed[str(Shape.OPENAPI)] = Shape.OPENAPI
+    if has_openapi and has_docs:
+        fixed |= {str(Shape.DOCS): Shape.DOCS} | {f"{Shape.DOCS}/{name}": Shape.DOCS_FILE for name in DOCS_FILES}
     return fixed | ({operations_path: Shape.OPERATIONS} if operations_path else {})
 
 

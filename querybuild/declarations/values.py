@@ -45,7 +45,7 @@ JsonSchema = dict[str, Any]
 WITHOUT_NUL = "^[^\\u0000]*$"
 """The texts that PostgreSQL can hold, as a pattern of ECMA-262."""
 
-NUMBER = r"[+-]?([0-9]{1,1000}(\.[0-9]{0,1000})?|\.[0-9]{1,1000})([eE][+-]?[0-9]{1,3})?"
+NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 """The pattern of a number in a string."""
 
 _DIGITS = 400

@@ -11,7 +11,16 @@ from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
 from server.handlers.related import RelatedHandler
 from server.handlers.relationship import RelationshipHandler
 from server.handlers.resource import CollectionHandler, ResourceHandler
-from server.handlers.root import PreflightHandler, ProtectedResourceHandler, RootHandler, ServerHandler
+from server.handlers.root import (
+    DescribingHandler,
+    DocsFileHandler,
+    DocsHandler,
+    OpenApiHandler,
+    PreflightHandler,
+    ProtectedResourceHandler,
+    RootHandler,
+    ServerHandler,
+)
 from server.routes import Shape
 
 HANDLERS: dict[Shape, type[Handler]] = {
@@ -19,6 +28,9 @@ HANDLERS: dict[Shape, type[Handler]] = {
     Shape.LIVE: LiveHandler,
     Shape.READY: ReadyHandler,
     Shape.METRICS: MetricsHandler,
+    Shape.OPENAPI: OpenApiHandler,
+    Shape.DOCS: DocsHandler,
+    Shape.DOCS_FILE: DocsFileHandler,
     Shape.COLLECTION: CollectionHandler,
     Shape.RESOURCE: ResourceHandler,
     Shape.RELATED: RelatedHandler,
@@ -31,6 +43,7 @@ __all__ = [
     "HANDLERS",
     "AdminHandler",
     "CustomHandler",
+    "DescribingHandler",
     "ForeignOriginHandler",
     "Handler",
     "LiveHandler",

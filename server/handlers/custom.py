@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,9 +43,12 @@ class CustomHandler(Handler):
     principal may. database: its methods `read` and `write` run work on a connection, as the owner: rules
     do not apply, and with `row_security` statements run with the server's own role. engine: it has the catalog and the
     settings. finish_document: sends bytes as a JSON:API document.
+    openapi: the paths of the route in the OpenAPI document, `{"/reports/{year}": {"get": {...}}}`. Without it the
+    document does not contain the route.
     """
 
     database: Any
+    openapi: Mapping[str, Any] = {}
     _context: Context | None = None
 
     @property

@@ -42,12 +42,10 @@ from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.answers import Objects, set_pointer
 from server.execution.batches import MOST_TOGETHER
 from server.handlers.writing import Target, WritingHandler
-from server.http.negotiation import ATOMIC, MEDIA_TYPE
+from server.http.negotiation import ATOMIC, EXTENDED
 
 KINDS = {"add": "create", "update": "update", "remove": "delete"}
 """What each operation is in the audit log."""
-
-EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):

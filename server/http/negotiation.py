@@ -16,6 +16,8 @@ from server.errors import NotAcceptable, UnsupportedMediaType
 
 MEDIA_TYPE = "application/vnd.api+json"
 ATOMIC = "https://jsonapi.org/ext/atomic"
+EXTENDED = f'{MEDIA_TYPE};ext="{ATOMIC}"'
+"""The media type with the extension of atomic operations."""
 
 _PARAMETER = re.compile(r';\s*([!#$%&\'*+.^_`|~0-9A-Za-z-]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^\s;,"]*))?\s*')
 _QUOTED_PAIR = re.compile(r"\\(.)")

@@ -91,6 +91,18 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
         About(FRONT, metavar="NAMES", check=checks.allowed_hosts),
     ] = None
+    openapi: Annotated[
+        bool, Meta(description="Answer /-/openapi.json, a description of the API in OpenAPI 3.1."), About(FRONT)
+    ] = True
+    docs_page: Annotated[
+        bool, Meta(description="Answer /-/docs, a page that shows this description; it needs openapi."), About(FRONT)
+    ] = True
+    api_title: Annotated[
+        Text, Meta(description="The title of the API in its description."), About(FRONT, metavar="TEXT")
+    ] = "JSON:API"
+    api_version: Annotated[
+        Text, Meta(description="The version of the API in its description."), About(FRONT, metavar="TEXT")
+    ] = "1.0"
     compression: Annotated[
         Literal["off", "gzip"],
         Meta(

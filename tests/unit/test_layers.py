@@ -50,7 +50,8 @@ FOLDERS: dict[str, set[str]] = {
     "authentication": {"http", "limits", "settings"},
     "postgres": {"limits", "observing", "settings"},
     "execution": {"postgres"},
-    "handlers": {"authentication", "execution", "http", "limits", "observing", "postgres"},
+    "describing": {"http"},
+    "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres"},
     "explaining": {"authentication", "console", "execution", "http", "observing", "postgres", "schema", "settings"},
     "inspecting": {"schema", "settings"},
     "startup": {

@@ -27,6 +27,7 @@ NAMES = {None: "", JSON_API: "json:api", ATOMIC_OPERATIONS: "atomic", ANY: "any"
         (Shape.READY, ALL, None, ["GET||"]),
         (Shape.METRICS, ALL, None, ["GET||"]),
         (Shape.PROTECTED_RESOURCE, ALL, None, ["GET||"]),
+        *((shape, ALL, None, ["GET||"]) for shape in (Shape.OPENAPI, Shape.DOCS, Shape.DOCS_FILE)),
         (Shape.COLLECTION, ALL, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
         (Shape.COLLECTION, {"list"}, None, [f"GET|{MANY}|", f"POST|{ONE}|json:api"]),
         (Shape.COLLECTION, UNREAD, None, [f"POST|{ONE}|json:api"]),
@@ -74,6 +75,7 @@ def test_methods(shape: Shape, declared: set[str], is_to_many: bool | None, rows
 def test_media_types_of_answers() -> None:
     answers = {shape: {one.name for row in rows for one in row.answers} for shape, rows in TABLE.items()}
     others = {Shape.METRICS: {TEXT, OPENMETRICS}, Shape.CUSTOM: {"*/*"}, Shape.PROTECTED_RESOURCE: {"*/*"}}
+    others |= {Shape.OPENAPI: {"application/json"}, Shape.DOCS: {"text/html"}, Shape.DOCS_FILE: {"*/*"}}
     assert answers == {shape: others.get(shape, {JSON_API.name}) for shape in Shape}
     extended = {shape for shape, rows in TABLE.items() for row in rows if ATOMIC_OPERATIONS in row.answers}
     assert extended == {Shape.OPERATIONS}

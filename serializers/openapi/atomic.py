@@ -1,0 +1,84 @@
+"""Describes the documents of atomic operations, in the form of the extension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from querybuild.declarations.resource import Resource, ToOne
+from querybuild.declarations.values import JsonSchema
+from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.documents import INCLUDED, SENT_ID, VERSION, example_document, linkage, linkage_part
+from serializers.operations import MEMBER
+
+OPERATIONS, RESULTS = "JsonApi.Operations", "JsonApi.Results"
+_MODES = {"add": "add", "replace": "update", "remove": "remove"}
+"""The operation of each method of a relationship."""
+
+
+def atomic_schemas(contract: Contract, max_operations: int) -> Schemas:
+    """Return the components of requests and answers."""
+    kinds = _operations(contract)
+    if not kinds:
+        return {}
+    listed: JsonSchema = {"type": "array", "minItems": 1, "maxItems": max_operations, "items": {"anyOf": kinds}}
+    result: JsonSchema = {"type": "object", "properties": {"data": {"anyOf": [ref(INCLUDED), {"type": "null"}]}}}
+    results = {"jsonapi": ref(VERSION), "atomic:results": {"type": "array", "items": result}}
+    return {
+        OPERATIONS: {
+            "type": "object",
+            "description": "A resource that an operation adds may have a `lid`; later operations refer to it by that.",
+            "properties": {MEMBER: listed},
+            "required": [MEMBER],
+        },
+        RESULTS: {"type": "object", "properties": results, "required": ["atomic:results"]},
+    }
+
+
+def has_operations(contract: Contract) -> bool:
+    """Return whether atomic operations may write anything."""
+    return bool(_operations(contract))
+
+
+def _operations(contract: Contract) -> list[JsonSchema]:
+    """Return the schemas of single operations."""
+    written = [resource for resource in contract.catalog if resource.in_operations]
+    found = []
+    for op, method, member, part in (
+        ("add", "create", "data", "new"),
+        ("update", "update", "data", "changed"),
+        ("remove", "delete", "ref", "target"),
+    ):
+        kinds = [ref(component(one.type, part)) for one in written if method in one.methods]
+        if kinds:
+            found.append(_operation([op], {member: {"anyOf": kinds}}))
+    return found + [one for resource in written if "update" in resource.methods for one in _linkage(resource)]
+
+
+def _linkage(resource: Resource) -> Iterator[JsonSchema]:
+    """Yield the operations on relationships. Those with the same operations and targets are one."""
+    alike: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for one in resource.relationships:
+        is_fixed = isinstance(one, ToOne) and not one.updatable
+        methods = [method for method in _MODES if method in one.methods and (one.is_to_many or method == "replace")]
+        if methods and not is_fixed:
+            ops = tuple([_MODES[method] for method in methods])
+            alike.setdefault((one.target, linkage_part(one), ops), []).append(one.name)
+    for (target, part, ops), names in alike.items():
+        members = {"type": {"const": resource.type}, "id": SENT_ID, "relationship": {"enum": names}}
+        named = {"type": "object", "properties": members, "required": list(members)}
+        yield _operation(list(ops), {"ref": named, "data": linkage(target, part)})
+
+
+def _operation(ops: list[str], members: JsonSchema) -> JsonSchema:
+    properties = {"op": {"enum": ops}} | members
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def example_operations(contract: Contract) -> dict[str, Any] | None:
+    """Return an example of a request, or None if no resource can be added."""
+    for resource in contract.catalog:
+        if resource.in_operations and "create" in resource.methods:
+            data = example_document(resource, contract, on_create=True)["data"]
+            return {MEMBER: [{"op": "add", "data": data}]}
+    return None

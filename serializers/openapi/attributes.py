@@ -1,0 +1,180 @@
+"""Describes the values of attributes: as they are shown, as they may be written, and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from querybuild.declarations.attributes import Limit
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.types import ColumnType
+from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
+from serializers.openapi.contract import Contract, Schemas, ref
+
+JSON_VALUE = "JsonApi.Value"
+_SHAPES = "#/components/schemas/Shape.{name}"
+NOT_NULL = ["boolean", "number", "string", "array", "object"]
+
+VALUE_SCHEMAS: Schemas = {
+    JSON_VALUE: {
+        "description": "JSON that PostgreSQL can store: its texts and names do not contain U+0000.",
+        "anyOf": [
+            {"type": ["boolean", "number", "null"]},
+            {"type": "string", "pattern": WITHOUT_NUL},
+            {"type": "array", "items": ref(JSON_VALUE)},
+            {"type": "object", "propertyNames": {"pattern": WITHOUT_NUL}, "additionalProperties": ref(JSON_VALUE)},
+        ],
+    }
+}
+
+_EXAMPLES: dict[str, Any] = {
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+    "date": "2024-05-31",
+    "date-time": "2024-05-31T23:59:59Z",
+    "decimal": "19.99",
+}
+_EXAMPLES_OF_TYPES: dict[str, Any] = {
+    "boolean": True,
+    "integer": 1,
+    "number": 1.5,
+    "string": "text",
+    "array": [],
+    "object": {},
+}
+
+
+def shown_schema(attribute: Attribute, contract: Contract, resource: Resource) -> JsonSchema:
+    """Return the schema of an attribute in an answer."""
+    schema = attribute.type.schema
+    if attribute.shape is not None:
+        schema = _shape_schema(attribute.shape)
+    found = nullable(schema) if attribute.nullable else schema
+    is_written = any(
+        attribute in contract.written_attributes(resource, on_create=on_create) for on_create in (True, False)
+    )
+    return _described(found, attribute) | ({} if is_written else {"readOnly": True})
+
+
+def written_schema(attribute: Attribute, contract: Contract, resource: Resource) -> JsonSchema:
+    """Return the schema of an attribute in a request."""
+    if attribute.shape is not None:
+        schema = _storable(_shape_schema(attribute.shape))
+    else:
+        limit = contract.column_limits.get((resource.type, attribute.name), Limit())
+        schema = _bounded(value_schema(attribute.type), attribute, limit)
+    if attribute.nullable and schema != ref(JSON_VALUE):
+        schema = nullable(schema)
+    elif not attribute.nullable and schema == ref(JSON_VALUE):
+        schema = schema | {"type": NOT_NULL}
+    found = _described(schema, attribute)
+    return found if attribute.readable else found | {"writeOnly": True}
+
+
+def value_schema(column_type: ColumnType) -> JsonSchema:
+    """Return the schema of the values that a type accepts."""
+    found = column_type.schema if column_type.written_schema is None else column_type.written_schema
+    return found or ref(JSON_VALUE)
+
+
+def shape_schemas(contract: Contract) -> Schemas:
+    """Return the components of the shapes of JSON attributes."""
+    attributes = [one for resource in contract.catalog for one in resource.attributes if not one.is_hidden]
+    shapes = [one.shape for one in attributes if one.shape is not None]
+    _, components = msgspec.json.schema_components(shapes, ref_template=_SHAPES)
+    return {f"Shape.{name}": _storable(schema) for name, schema in components.items()}
+
+
+def _shape_schema(shape: Any) -> JsonSchema:
+    [schema], _ = msgspec.json.schema_components([shape], ref_template=_SHAPES)
+    return schema
+
+
+def _storable(schema: Any) -> Any:
+    """Return a schema of msgspec for the texts that PostgreSQL can hold."""
+    if isinstance(schema, list):
+        return [_storable(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _storable(value) for name, value in schema.items()}
+    if found == {}:
+        return ref(JSON_VALUE)
+    if found.get("type") == "string" and not found.keys() & {"pattern", "format"}:
+        found["pattern"] = WITHOUT_NUL
+    if found.get("type") == "object" and "propertyNames" not in found and "properties" not in found:
+        found["propertyNames"] = {"pattern": WITHOUT_NUL}
+    return found
+
+
+def _bounded(schema: JsonSchema, attribute: Attribute, limit: Limit) -> JsonSchema:
+    """Add the bounds of the declaration and of the column."""
+    found = dict(schema)
+    lengths = [one for one in (attribute.max_length, limit.characters) if one is not None]
+    if attribute.type.is_text:
+        found |= _if_set(minLength=attribute.min_length, maxLength=min(lengths, default=None))
+        found |= {} if attribute.pattern is None else {"pattern": f"^(?:{attribute.pattern})$"}
+    elif attribute.type.element is not None:
+        found |= _if_set(minItems=attribute.min_length, maxItems=attribute.max_length)
+        if limit.characters is not None:
+            found["items"] = found["items"] | {"maxLength": limit.characters}
+    elif "number" in found.get("type", ()) or found.get("type") == "integer":
+        low, high = attribute.minimum, attribute.maximum
+        if limit.digits is not None:
+            bound = Decimal(1).scaleb(limit.digits - limit.scale) - Decimal(1).scaleb(-limit.scale)
+            low, high = -bound if low is None else low, bound if high is None else high
+        found |= _if_set(minimum=_number(low), maximum=_number(high))
+        if (low, high) != (None, None) and "pattern" in found:
+            # A schema cannot bound the number in a text.
+            found = {name: value for name, value in found.items() if name != "pattern"} | {"type": "number"}
+    return found
+
+
+def _if_set(**members: Any) -> JsonSchema:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _number(bound: Any) -> Any:
+    if isinstance(bound, Decimal):
+        return int(bound) if bound == bound.to_integral_value() else float(bound)
+    return bound
+
+
+def _described(schema: JsonSchema, attribute: Attribute) -> JsonSchema:
+    lines = [attribute.description] if attribute.description else []
+    if attribute.type.schema.get("format", "").startswith("date"):
+        low, high = attribute.minimum, attribute.maximum
+        lines += [f"Not before {low}."] * (low is not None) + [f"Not after {high}."] * (high is not None)
+    return schema | {"description": " ".join(lines)} if lines else schema
+
+
+def examples(attributes: Iterable[Attribute], contract: Contract, resource: Resource) -> dict[str, Any]:
+    """Return an example of the attributes of a request, without those whose values cannot be known."""
+    found: dict[str, Any] = {}
+    for attribute in attributes:
+        if attribute.pattern is None and not (attribute.shape and attribute.required):
+            value = example(written_schema(attribute, contract, resource))
+            if value is not None:
+                found[attribute.name] = value
+    return found
+
+
+def example(schema: JsonSchema) -> Any:
+    """Return a value that fits a schema of an attribute, or None if none is known."""
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "examples" in schema:
+        return schema["examples"][0]
+    if schema.get("format") in _EXAMPLES:
+        return _EXAMPLES[schema["format"]]
+    if schema.get("pattern") not in (None, WITHOUT_NUL) or kinds[0] is None:
+        return None
+    value = _EXAMPLES_OF_TYPES[kinds[0]]
+    if kinds[0] == "string":
+        return (value * (schema.get("minLength", 0) // len(value) + 1))[: schema.get("maxLength", 1000)]
+    if kinds[0] in ("integer", "number"):
+        return min(max(value, schema.get("minimum", value)), schema.get("maximum", value))
+    return None if "minItems" in schema or "required" in schema else value

@@ -1,0 +1,269 @@
+"""Describes the documents of resources: those of answers, and those that requests send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne
+from querybuild.declarations.values import JsonSchema, nullable
+from serializers.openapi.attributes import (
+    VALUE_SCHEMAS,
+    example,
+    examples,
+    shape_schemas,
+    shown_schema,
+    value_schema,
+    written_schema,
+)
+from serializers.openapi.contract import Contract, Schemas, component, ref
+
+VERSION, LINKS, META, INCLUDED = "JsonApi.Version", "JsonApi.Links", "JsonApi.Meta", "JsonApi.Included"
+ERRORS, MESSAGE, ROOT, DOCUMENT = "JsonApi.Errors", "JsonApi.Message", "JsonApi.Root", "JsonApi.Document"
+
+TO_MANY, TO_ONE, REQUIRED = "to_many", "to_one", "required"
+"""The components of a resource for requests that send linkage to it. The last one must not be empty."""
+
+SENT_ID: JsonSchema = {"type": ["string", "integer"]}
+"""An id in a request, where a number is accepted as its digits."""
+
+TEXT: JsonSchema = {"type": "string"}
+
+
+def _object(properties: JsonSchema, required: Iterable[str] = ()) -> JsonSchema:
+    needed = list(required)
+    return {"type": "object", "properties": properties} | ({"required": needed} if needed else {})
+
+
+_COUNT: JsonSchema = {"type": "integer", "minimum": 0}
+
+SHARED: Schemas = {
+    VERSION: _object({"version": {"const": "1.0"}}, ["version"]),
+    LINKS: {"type": "object", "additionalProperties": {"type": "string"}},
+    META: _object(
+        {
+            "count": _COUNT | {"description": "The resources of this page."},
+            "total": _COUNT | {"description": "All resources that match, if they were counted."},
+            "totalPages": _COUNT,
+            "totalEstimated": {"type": "boolean", "description": "Whether the total is an estimate."},
+            "message": TEXT,
+        }
+    ),
+    DOCUMENT: _object(
+        {
+            "jsonapi": ref(VERSION),
+            "included": {"type": "array", "items": ref(INCLUDED)},
+            "links": ref(LINKS),
+            "meta": ref(META),
+        },
+        ["jsonapi"],
+    ),
+    MESSAGE: _object(
+        {"jsonapi": ref(VERSION), "meta": {"type": "object", "additionalProperties": TEXT}}, ["jsonapi", "meta"]
+    ),
+    ROOT: _object(
+        {"jsonapi": ref(VERSION), "links": ref(LINKS), "meta": {"type": "object"}}, ["jsonapi", "links", "meta"]
+    ),
+    ERRORS: _object(
+        {
+            "jsonapi": ref(VERSION),
+            "errors": {
+                "type": "array",
+                "minItems": 1,
+                "items": _object(
+                    {
+                        "id": TEXT | {"description": "The id of the request, and a number."},
+                        "status": TEXT | {"pattern": "^[45][0-9]{2}$"},
+                        "code": TEXT | {"description": "A stable name of the error."},
+                        "title": TEXT,
+                        "detail": TEXT | {"description": "What was wrong, and what to do."},
+                        "source": _object(
+                            {
+                                "pointer": TEXT | {"description": "A JSON pointer into the document of the request."},
+                                "parameter": TEXT | {"description": "The name of a query parameter."},
+                                "header": TEXT | {"description": "The name of a request header."},
+                            }
+                        ),
+                        "status_code": {"type": "integer"},
+                        "meta": {"type": "object", "additionalProperties": TEXT},
+                    },
+                    ["id", "status", "code", "title", "detail"],
+                ),
+            },
+        },
+        ["jsonapi", "errors"],
+    ),
+    **VALUE_SCHEMAS,
+}
+"""The components that do not depend on declarations."""
+
+
+def document_schemas(contract: Contract) -> Schemas:
+    """Return the components of all documents."""
+    found = SHARED | shape_schemas(contract)
+    found[INCLUDED] = {"anyOf": [ref(component(one.type)) for one in contract.catalog]}
+    for resource in contract.catalog:
+        found |= dict(_of_resource(resource, contract))
+    return found
+
+
+def _of_resource(resource: Resource, contract: Contract) -> Iterator[tuple[str, JsonSchema]]:
+    own, identifier = ref(component(resource.type)), ref(component(resource.type, "identifier"))
+    yield component(resource.type), _resource_object(resource, contract)
+    yield component(resource.type, "identifier"), _identifier(resource, resource.id_type.schema)
+    yield component(resource.type, "document"), _document(own)
+    yield component(resource.type, "related"), _document(_or_null(own))
+    yield component(resource.type, "collection"), _document({"type": "array", "items": own})
+    yield component(resource.type, "one"), _object({"links": ref(LINKS), "data": _or_null(identifier)})
+    many = {"type": "array", "items": identifier}
+    yield component(resource.type, "many"), _object({"links": ref(LINKS), "data": many})
+    yield component(resource.type, "link"), _document(_or_null(identifier))
+    yield component(resource.type, "links"), _document({"type": "array", "items": identifier})
+    yield component(resource.type, "new"), _written(resource, contract, on_create=True)
+    yield component(resource.type, "changed"), _written(resource, contract, on_create=False)
+    both = contract.written_attributes(resource, on_create=True)
+    yield component(resource.type, "attributes"), _attributes(both, resource, contract)
+    for part, data in (("create", "new"), ("update", "changed")):
+        yield component(resource.type, part), _object({"data": ref(component(resource.type, data))}, ["data"])
+    yield component(resource.type, "target"), _identifier(resource, sent_id(resource))
+    for part in (TO_MANY, TO_ONE, REQUIRED):
+        yield component(resource.type, part), _object({"data": linkage(resource.type, part)}, ["data"])
+
+
+def _document(data: JsonSchema) -> JsonSchema:
+    """Return the schema of an answer with this primary data."""
+    return {"allOf": [ref(DOCUMENT), _object({"data": data}, ["data"])]}
+
+
+def _or_null(schema: JsonSchema) -> JsonSchema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _identifier(resource: Resource, id_schema: JsonSchema) -> JsonSchema:
+    return _object({"type": {"const": resource.type}, "id": id_schema}, ["type", "id"])
+
+
+def sent_id(resource: Resource) -> JsonSchema:
+    """Return the schema of the id of a resource in a request."""
+    return resource.id_type.schema | SENT_ID
+
+
+def _resource_object(resource: Resource, contract: Contract) -> JsonSchema:
+    attributes = {one.name: shown_schema(one, contract, resource) for one in resource.readable_attributes}
+    members: JsonSchema = {"type": {"const": resource.type}, "id": resource.id_type.schema}
+    if attributes:
+        members["attributes"] = _object(attributes)
+    if resource.relationships:
+        members["relationships"] = _object({one.name: _shown_linkage(one) for one in resource.relationships})
+    if "detail" in resource.methods:
+        members["links"] = ref(LINKS)
+    found = _object(members, ["type", "id"])
+    return found | {"description": resource.description} if resource.description else found
+
+
+def _shown_linkage(relationship: Relationship) -> JsonSchema:
+    found = ref(component(relationship.target, "many" if relationship.is_to_many else "one"))
+    return found | {"description": relationship.description} if relationship.description else found
+
+
+def linkage(target: str, part: str) -> JsonSchema:
+    """Return the schema of the linkage that a request sends. target: the type of the resources. part: one of TO_MANY,
+    TO_ONE and REQUIRED."""
+    identifier = ref(component(target, "target"))
+    if part == TO_MANY:
+        return {"type": "array", "items": identifier}
+    return _or_null(identifier) if part == TO_ONE else identifier
+
+
+def linkage_part(relationship: Relationship) -> str:
+    """Return which component of the target describes a request that sends linkage."""
+    if isinstance(relationship, ToOne):
+        return TO_ONE if relationship.nullable else REQUIRED
+    return TO_MANY
+
+
+def create_below(resource: Resource, holder: str, contract: Contract) -> JsonSchema:
+    """Return the schema of the document of a POST below an owner. holder: the relationship to the owner, which the path
+    sets."""
+    return _object({"data": _written(resource, contract, on_create=True, without=holder)}, ["data"])
+
+
+def _written(resource: Resource, contract: Contract, *, on_create: bool, without: str = "") -> JsonSchema:
+    """Return the schema of the resource object of a POST or PATCH. without: a relationship that it does not have."""
+    given = contract.set_by_rules(resource)
+    written = [one for one in contract.written_attributes(resource, on_create=on_create) if one.name not in given]
+    linked = contract.written_relationships(resource, on_create=on_create)
+    relationships = [one for one in linked if one.name != without]
+    required = [one.name for one in written if _is_required(one, on_create=on_create)]
+    links = [one.name for one in relationships if on_create and _is_required_link(one) and one.name not in given]
+    members: JsonSchema = {"type": {"const": resource.type}}
+    if not on_create:
+        members["id"] = sent_id(resource)
+    elif resource.client_ids:
+        members["id"] = nullable(sent_id(resource)) | {"description": "Without it the server chooses one."}
+    linkage = {one.name: _sent_linkage(one) for one in relationships}
+    members["attributes"] = _sent_attributes(resource, contract, required, on_create=on_create)
+    if linkage:
+        members["relationships"] = _object(linkage, links) | {"additionalProperties": False}
+    needed = ["type"] + ["id"] * (not on_create) + ["attributes"] * (on_create and bool(required))
+    return _object(members, needed + ["relationships"] * bool(links))
+
+
+def _sent_attributes(resource: Resource, contract: Contract, required: list[str], *, on_create: bool) -> JsonSchema:
+    """Return the schema of the attributes of a request. Creates and updates share it, if they write the same ones."""
+    own, other = (list(contract.written_attributes(resource, on_create=kind)) for kind in (on_create, not on_create))
+    if own != other:
+        return _attributes(own, resource, contract) | ({"required": required} if required else {})
+    shared = ref(component(resource.type, "attributes"))
+    return {"allOf": [shared, {"type": "object", "required": required}]} if required else shared
+
+
+def _attributes(attributes: Iterable[Attribute], resource: Resource, contract: Contract) -> JsonSchema:
+    members = {one.name: written_schema(one, contract, resource) for one in attributes}
+    return _object(members) | {"additionalProperties": False}
+
+
+def _is_required(attribute: Attribute, *, on_create: bool) -> bool:
+    return attribute.required if on_create else attribute.required_on_update
+
+
+def _is_required_link(relationship: Relationship) -> bool:
+    return isinstance(relationship, ToOne) and relationship.is_required
+
+
+def _sent_linkage(relationship: Relationship) -> JsonSchema:
+    found = ref(component(relationship.target, linkage_part(relationship)))
+    return found | {"description": relationship.description} if relationship.description else found
+
+
+def example_document(resource: Resource, contract: Contract, *, on_create: bool, without: str = "") -> dict[str, Any]:
+    """Return an example of the document of a POST or PATCH. without: a relationship that it does not have."""
+    written = list(contract.written_attributes(resource, on_create=on_create))
+    data: dict[str, Any] = {"type": resource.type}
+    if not on_create:
+        data["id"] = example_id(resource)
+        # An update names what it changes.
+        written = [one for one in written if one.required_on_update] or written[:1]
+    data["attributes"] = examples(written, contract, resource)
+    linked = contract.written_relationships(resource, on_create=on_create)
+    required = [one for one in linked if _is_required_link(one) and one.name != without]
+    if on_create and required:
+        data["relationships"] = {
+            one.name: {"data": {"type": one.target, "id": example_id(contract.catalog.target(one))}} for one in required
+        }
+    return {"data": data}
+
+
+def example_linkage(target: Resource, part: str) -> dict[str, Any]:
+    """Return an example of a request that sends linkage. part: which component describes it."""
+    identifier = {"type": target.type, "id": example_id(target)}
+    return {"data": [identifier] if part == TO_MANY else identifier}
+
+
+def example_id(resource: Resource) -> str:
+    """Return an example of an id."""
+    column_type = resource.id_type.column_type
+    if column_type.is_text:
+        return "text"
+    found = example(value_schema(column_type))
+    return "1" if found is None else str(found)

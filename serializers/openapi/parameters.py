@@ -1,0 +1,170 @@
+"""Describes the query parameters of routes, one function for each family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.resource import Relationship, Resource, ToOne
+from querybuild.declarations.types import OPAQUE
+from querybuild.declarations.values import JsonSchema
+from querybuild.parse import TOTALS
+from serializers.openapi.contract import Contract, Schemas, component, ref
+
+MAX_PATHS = 24
+"""How many paths of `include` are listed for a resource."""
+
+_LARGEST = 2**31 - 1
+
+
+def parameters(contract: Contract) -> Schemas:
+    """Return the components of the parameters that several routes have."""
+    found = {"page": _page(contract), "fields": _fields(contract.catalog)}
+    for resource in contract.catalog:
+        for one in resource.relationships:
+            found[component(one.name, "linkage")] = _list_parameter("include", _INCLUDE, [one.name])
+        for family in ("filter", "sort", "include"):
+            found[component(resource.type, family)] = _OF_RESOURCE[family](resource, contract)
+    return found
+
+
+def parameter_refs(accepts: frozenset[str], shown: Resource, linkage: Relationship | None) -> Iterator[JsonSchema]:
+    """Yield the parameters of a route with these families. shown: the type of its primary data, or of the resources
+    that its linkage identifies. linkage: the relationship, if the route is one of linkage."""
+    for family in ("filter", "sort", "page", "include", "fields"):
+        if family not in accepts:
+            continue
+        if family in ("page", "fields"):
+            yield ref(family, "parameters")
+        elif family == "include" and linkage is not None:
+            yield ref(component(linkage.name, "linkage"), "parameters")
+        else:
+            yield ref(component(shown.type, family), "parameters")
+
+
+_INCLUDE = "Related resources, by paths of relationships."
+
+
+def _filter(resource: Resource, contract: Contract) -> JsonSchema:
+    return {
+        "name": "filter",
+        "in": "query",
+        "description": "What resources must meet: filter objects and groups.",
+        "content": {"application/json": {"schema": ref(component(resource.type, "filter")), "example": []}},
+    }
+
+
+def _sort(resource: Resource, contract: Contract) -> JsonSchema:
+    own = [sign + key for key in _sort_keys(resource, contract.catalog) for sign in ("", "-")]
+    paths = [
+        f"{one.name}[.]({'|'.join(_sort_keys(contract.catalog.target(one), contract.catalog))})"
+        for one in resource.relationships
+        if isinstance(one, ToOne) and one.filterable
+    ]
+    text = "Fields to sort by, descending with a minus."
+    found = _list_parameter("sort", text, own)
+    if paths:
+        related = {"type": "string", "pattern": f"^-?({'|'.join(paths)})$"}
+        found["schema"]["items"] = {"anyOf": [found["schema"]["items"], related]}
+    found["schema"]["minItems"] = 1
+    return found
+
+
+def _sort_keys(resource: Resource, catalog: Catalog) -> Iterator[str]:
+    yield "id"
+    for attribute in resource.attributes:
+        family = (attribute.type.element or attribute.type).family
+        if attribute.is_sortable and family not in ("json", "jsonb") and attribute.type is not OPAQUE:
+            yield attribute.name
+
+
+def _include(resource: Resource, contract: Contract) -> JsonSchema:
+    level: list[tuple[tuple[str, ...], Resource]] = [((), resource)]
+    found: list[str] = []
+    for _ in range(contract.limits.max_include_depth):
+        level = [
+            ((*path, one.name), contract.catalog.target(one))
+            for path, owner in level
+            for one in owner.relationships
+            if one.includable
+        ]
+        if found and len(found) + len(level) > MAX_PATHS:
+            break
+        found += [".".join(path) for path, _ in level]
+    return _list_parameter("include", _INCLUDE, found)
+
+
+def _list_parameter(name: str, description: str, items: list[str]) -> JsonSchema:
+    """Return a parameter whose value is a list with commas between."""
+    schema: JsonSchema = {"type": "array", "items": {"type": "string", "enum": items}}
+    if not items:
+        schema = {"type": "array", "items": {"type": "string"}, "maxItems": 0}
+    return {
+        "name": name,
+        "in": "query",
+        "description": description,
+        "style": "form",
+        "explode": False,
+        "schema": schema,
+    }
+
+
+def _page(contract: Contract) -> JsonSchema:
+    """Return the parameter `page`. The families of its keys exclude each other."""
+    limits = contract.limits
+    total = {"type": "string", "enum": list(TOTALS), "description": "How meta.total is counted."}
+    size = {"type": "integer", "minimum": 1, "maximum": limits.max_page_size}
+    number = {"type": "integer", "minimum": 1, "maximum": _LARGEST}
+    offset = {"type": "integer", "minimum": 0, "maximum": _LARGEST}
+    cursor = {
+        "type": "string",
+        "const": "",
+        "description": "The first page by cursor. `links.next` and `links.prev` of the answer lead to the others.",
+    }
+    kinds = [
+        _keys({"size": size, "number": number, "total": total}),
+        _keys({"limit": size, "offset": offset, "total": total}, ["limit"]),
+        _keys({"after": cursor, "size": size, "total": total}, ["after"]),
+    ]
+    if limits.unpaginated != "off":
+        everything = {"const": 0, "description": "All resources, without pages."}
+        kinds.append(_keys({"size": everything, "total": total}, ["size"]))
+    return {
+        "name": "page",
+        "in": "query",
+        "description": f"A part of the list: `page[size]={limits.page_size}&page[number]=1`.",
+        "style": "deepObject",
+        "explode": True,
+        "schema": {"anyOf": kinds},
+        "example": {"size": limits.page_size},
+    }
+
+
+def _keys(properties: JsonSchema, required: list[str] | None = None) -> JsonSchema:
+    found: JsonSchema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return found | {"required": required} if required else found
+
+
+def _fields(catalog: Catalog) -> JsonSchema:
+    return {
+        "name": "fields",
+        "in": "query",
+        "description": "Which fields to show, for each type: `fields[type]=name,name`.",
+        "style": "deepObject",
+        "explode": True,
+        "schema": _keys({resource.type: _fieldset(resource) for resource in catalog}),
+        "example": {},
+    }
+
+
+def _fieldset(resource: Resource) -> JsonSchema:
+    names = [one.name for one in (*resource.readable_attributes, *resource.relationships)]
+    one = f"({'|'.join(names)})"
+    return {"type": "string", "pattern": f"^({one}(,{one})*)?$" if names else "^$"}
+
+
+_OF_RESOURCE: dict[str, Callable[[Resource, Contract], JsonSchema]] = {
+    "filter": _filter,
+    "sort": _sort,
+    "include": _include,
+}

@@ -1,0 +1,147 @@
+"""Builds the OpenAPI document of a server, as a principal sees it. What comes in: an engine, a context, what custom
+routes say of themselves. What goes out: the document.
+
+A principal sees the routes and fields that exist for it. The document does not contain anything of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.values import JsonSchema
+from querybuild.planning.context import Context
+from querybuild.principal import ANONYMOUS
+from serializers.openapi.atomic import atomic_schemas
+from serializers.openapi.contract import Contract, component, ref
+from serializers.openapi.documents import MESSAGE, ROOT, document_schemas, example_id
+from serializers.openapi.parameters import parameters
+from server.describing.filters import filter_schemas
+from server.describing.operations import Describer, Paths
+from server.describing.responses import HEADERS, Asked, response
+from server.engine import Engine
+from server.http.negotiation import MEDIA_TYPE
+from server.routes import TABLE, Shape
+
+VERSION = "3.1.0"
+
+_FIXED: dict[Shape, tuple[str, str, JsonSchema]] = {
+    Shape.ROOT: ("root", "List the collections", {MEDIA_TYPE: ref(ROOT)}),
+    Shape.LIVE: ("live", "Ask whether the server runs", {MEDIA_TYPE: ref(MESSAGE)}),
+    Shape.READY: ("ready", "Ask whether the server accepts requests", {MEDIA_TYPE: ref(MESSAGE)}),
+    Shape.METRICS: (
+        "metrics",
+        "Read the metrics of the server",
+        {row.name: {"type": "string"} for row in TABLE[Shape.METRICS][0].answers},
+    ),
+    Shape.OPENAPI: ("openapi", "Read this document", {"application/json": {"type": "object"}}),
+}
+"""The routes that do not depend on declarations: the id of the operation, its summary, the schemas of its answer."""
+
+
+_HINTS = """\
+Documents are those of [JSON:API](https://jsonapi.org/format/1.0/).
+
+- `filter` is JSON: a filter object, a group, or a list of them that a resource must meet. Groups, `any` and `has` may
+  be nested deeper than the schemas say. A dotted path (`group.name`) leads to a field of a related resource.
+  `filter[field]=value` and `filter[field][operator]=value` are short forms.
+- `include` and `sort` may have longer paths than those that are listed.
+- Every answer has the header `X-Request-Id`: that of the request, or a new one.
+"""
+"""What the schemas do not say."""
+
+
+def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the document. custom: the paths of custom routes."""
+    settings, catalog = engine.settings, engine.view_of(context).catalog
+    limits = {
+        (resource.type, attribute.name): limit
+        for resource in engine.catalog
+        for attribute in resource.attributes
+        if (limit := engine.schema.limits.get(attribute)) is not None
+    }
+    contract = Contract(catalog, context.access, engine.limits, limits)
+    refused = engine.context_of(ANONYMOUS).access.refused
+    describer = Describer(
+        contract,
+        refused,
+        is_open=engine.is_open,
+        has_bearer=settings.takes_tokens,
+        is_read_only=settings.read_only,
+    )
+    schemas = document_schemas(contract) | filter_schemas(contract)
+    paths: Paths = {}
+    for path, shape in engine.fixed_paths.items():
+        if shape in _FIXED:
+            paths[path] = {"get": _fixed_operation(shape, describer)}
+    paths |= describer.paths()
+    if settings.operations_path:
+        paths |= describer.atomic(settings.operations_path)
+        schemas |= atomic_schemas(contract, settings.max_operations)
+    for described in custom:
+        paths |= described
+    components: dict[str, Any] = {
+        "schemas": schemas | describer.schemas,
+        "parameters": parameters(contract) | {component(one.type, "id"): _id(one) for one in catalog},
+        "headers": HEADERS,
+        "requestBodies": describer.bodies,
+        "responses": describer.answers | describer.refusals.components,
+    }
+    if settings.takes_tokens:
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    return _pruned(
+        {
+            "openapi": VERSION,
+            "info": {"title": settings.api_title, "version": settings.api_version, "description": _HINTS},
+            "servers": [{"url": engine.base_url or "/"}],
+            "tags": [_tag(resource) for resource in catalog],
+            "paths": paths,
+            "components": components,
+        }
+    )
+
+
+def _pruned(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without the components that nothing refers to."""
+    components, found, pending = document["components"], set[str](), [document["paths"]]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list):
+            pending += one
+        elif isinstance(one, dict):
+            pending += one.values()
+            name = one.get("$ref")
+            if isinstance(name, str) and name not in found:
+                found.add(name)
+                _, _, kind, part = name.split("/")
+                pending.append(components[kind][part])
+    kept = {
+        kind: {name: one for name, one in some.items() if f"#/components/{kind}/{name}" in found}
+        for kind, some in components.items()
+        if kind != "securitySchemes"
+    }
+    return document | {"components": components | kept}
+
+
+def _fixed_operation(shape: Shape, describer: Describer) -> JsonSchema:
+    name, summary, content = _FIXED[shape]
+    [row] = TABLE[shape]
+    headers = ["ETag", "Cache-Control"] if shape is Shape.OPENAPI else []
+    done = {"200": response(200, content, headers)}
+    if shape is Shape.OPENAPI:
+        done["304"] = response(304, {}, headers)
+    asked = Asked(row, has_id=False, is_open=describer.is_open, uses_database=shape is Shape.READY)
+    found = done if shape is Shape.LIVE else done | describer.refusals.of(asked)
+    operation: JsonSchema = {"operationId": name, "summary": summary, "tags": ["server"], "responses": found}
+    return operation | describer.security(has_public=shape is not Shape.METRICS)
+
+
+def _tag(resource: Resource) -> JsonSchema:
+    found = {"name": resource.type}
+    return found | {"description": resource.description} if resource.description else found
+
+
+def _id(resource: Resource) -> JsonSchema:
+    schema = resource.id_type.schema
+    return {"name": "id", "in": "path", "required": True, "schema": schema, "example": example_id(resource)}

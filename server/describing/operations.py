@@ -1,0 +1,242 @@
+"""Describes the operations of the routes: the rows of the route table, for each declaration. Methods, parameters and
+media types come from there; here are only the names of operations, their documents, and what they need of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from querybuild.declarations.access import Action
+from querybuild.declarations.resource import Relationship, Resource, ToOne
+from querybuild.declarations.values import JsonSchema
+from serializers.links import quote_segment
+from serializers.openapi.atomic import OPERATIONS, RESULTS, example_operations, has_operations
+from serializers.openapi.contract import Contract, Schemas, component, ref
+from serializers.openapi.documents import (
+    MESSAGE,
+    create_below,
+    example_document,
+    example_linkage,
+    linkage_part,
+)
+from serializers.openapi.parameters import parameter_refs
+from server.describing.responses import Asked, Refusals, response
+from server.http.negotiation import EXTENDED, MEDIA_TYPE
+from server.routes import TABLE, Method, Shape
+
+Paths = dict[str, JsonSchema]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a row of the route table does with resources.
+
+    name: the last part of the operation's id. summary: with {type} for the type of the resource, {name} for the
+    relationship and {target} for its type. action: what a rule must allow. of_target: whether it is about the resource
+    at the other end of the relationship. answer: the document of the answer, a part of a component, or "" for a
+    message. sends: the document of the request. needs: the method that the relationship must have.
+    """
+
+    name: str
+    summary: str
+    action: Action
+    answer: str = ""
+    sends: str = ""
+    of_target: bool = False
+    needs: str | None = None
+
+
+KINDS: dict[tuple[Shape, str, bool | None], Kind] = {
+    (Shape.COLLECTION, "GET", None): Kind("list", "List {type} resources", "read", "collection"),
+    (Shape.COLLECTION, "POST", None): Kind("create", "Create a {type}", "create", "document", "create"),
+    (Shape.RESOURCE, "GET", None): Kind("detail", "Read a {type}", "read", "document"),
+    (Shape.RESOURCE, "PATCH", None): Kind("update", "Update a {type}", "update", "document", "update"),
+    (Shape.RESOURCE, "DELETE", None): Kind("delete", "Delete a {type}", "delete"),
+    (Shape.RELATED, "GET", True): Kind("list", "List {name}", "read", "collection", of_target=True),
+    (Shape.RELATED, "GET", False): Kind("detail", "Read {name}", "read", "related", of_target=True),
+    (Shape.RELATED, "POST", True): Kind(
+        "create", "Create a {target} in {name}", "create", "document", "create", of_target=True, needs="add"
+    ),
+    (Shape.RELATED, "PATCH", False): Kind("update", "Update {name}", "update", "document", "update", of_target=True),
+    (Shape.RELATED, "DELETE", False): Kind("delete", "Delete {name}", "delete", of_target=True),
+    (Shape.RELATIONSHIP, "GET", True): Kind("linkage", "Read the links of {name}", "read", "links"),
+    (Shape.RELATIONSHIP, "GET", False): Kind("linkage", "Read the links of {name}", "read", "link"),
+    (Shape.RELATIONSHIP, "POST", True): Kind("add", "Add links to {name}", "update", "", "linkage", needs="add"),
+    (Shape.RELATIONSHIP, "PATCH", True): Kind(
+        "replace", "Replace the links of {name}", "update", "links", "linkage", needs="replace"
+    ),
+    (Shape.RELATIONSHIP, "PATCH", False): Kind(
+        "replace", "Replace the link of {name}", "update", "link", "linkage", needs="replace"
+    ),
+    (Shape.RELATIONSHIP, "DELETE", True): Kind(
+        "remove", "Remove links from {name}", "update", "", "linkage", needs="remove"
+    ),
+}
+_DECLARED = {"create", "update", "delete"}
+"""Operations that the declaration of their resource must allow."""
+
+
+class Place(msgspec.Struct, frozen=True, eq=False):
+    """A route of the declarations."""
+
+    shape: Shape
+    path: str
+    resource: Resource
+    relationship: Relationship | None = None
+
+
+class Describer:
+    """Describes the operations of a contract. refused: the types and actions that need credentials. is_open: whether
+    everybody may do everything. has_bearer: whether bearer tokens are credentials. is_read_only: whether the server
+    refuses all writes. bodies, answers, schemas: the components that the operations refer to."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        refused: frozenset[tuple[str, Action]],
+        *,
+        is_open: bool,
+        has_bearer: bool,
+        is_read_only: bool,
+    ) -> None:
+        self.contract = contract
+        self.is_open = is_open
+        self.refused = refused
+        self.has_bearer = has_bearer
+        self.is_read_only = is_read_only
+        self.bodies: Schemas = {}
+        self.answers: Schemas = {}
+        self.schemas: Schemas = {}
+        self.refusals = Refusals()
+
+    def paths(self) -> Paths:
+        """Return the paths of all resources."""
+        found: Paths = {}
+        for resource in self.contract.catalog:
+            for place in _places(resource):
+                operations = self._operations(place)
+                if operations:
+                    ids = [] if place.shape is Shape.COLLECTION else [ref(component(resource.type, "id"), "parameters")]
+                    found[place.path] = ({"parameters": ids} if ids else {}) | operations
+        return found
+
+    def atomic(self, path: str) -> Paths:
+        """Return the path of atomic operations, if they may write anything."""
+        if self.is_read_only or not has_operations(self.contract):
+            return {}
+        [row] = TABLE[Shape.OPERATIONS]
+        example = example_operations(self.contract)
+        done = {"200": response(200, {EXTENDED: ref(RESULTS)}), "204": response(204, {})}
+        found = done | self.refusals.of(Asked(row, has_id=True, is_open=self.is_open, is_atomic=True))
+        body = {"schema": ref(OPERATIONS)} | ({} if example is None else {"example": example})
+        operation: JsonSchema = {
+            "operationId": "operations",
+            "summary": "Write several resources, all or none",
+            "tags": ["operations"],
+            "requestBody": {"required": True, "content": {EXTENDED: body}},
+            "responses": found,
+        }
+        return {path: {"post": operation | self.security(has_public=True)}}
+
+    def security(self, *, has_public: bool) -> JsonSchema:
+        """Return which credentials an operation takes. has_public: whether it needs none."""
+        if not self.has_bearer:
+            return {}
+        return {"security": [{}, {"bearer": []}] if has_public else [{"bearer": []}]}
+
+    def _operations(self, place: Place) -> JsonSchema:
+        found: JsonSchema = {}
+        relationship = place.relationship
+        declared = place.resource.methods if relationship is None else relationship.methods
+        is_to_many = None if relationship is None else relationship.is_to_many
+        for row in TABLE[place.shape]:
+            if self.is_read_only and row.name != "GET":
+                continue
+            if row.is_to_many in (None, is_to_many) and (row.needs is None or row.needs in declared):
+                kind = KINDS[place.shape, row.name, row.is_to_many]
+                subject = self._subject(place, kind)
+                if self._is_allowed(kind, subject, relationship):
+                    found[row.name.lower()] = self._operation(place, row, kind, subject)
+        return found
+
+    def _is_allowed(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> bool:
+        """Return whether the declarations allow an operation."""
+        if kind.name in _DECLARED and kind.name not in subject.methods:
+            return False
+        if kind.needs is None or relationship is None:
+            return True
+        is_fixed = isinstance(relationship, ToOne) and not relationship.updatable
+        return kind.needs in relationship.methods and not is_fixed
+
+    def _subject(self, place: Place, kind: Kind) -> Resource:
+        if place.relationship is None or not kind.of_target:
+            return place.resource
+        return self.contract.catalog.target(place.relationship)
+
+    def _operation(self, place: Place, row: Method, kind: Kind, subject: Resource) -> JsonSchema:
+        resource, relationship = place.resource, place.relationship
+        shown = subject if relationship is None else self.contract.catalog.target(relationship)
+        linkage = relationship if place.shape is Shape.RELATIONSHIP else None
+        name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
+        found: JsonSchema = {
+            "operationId": ".".join(filter(None, (resource.type, name, kind.name))),
+            "summary": kind.summary.format(type=resource.type, name=name, target=target),
+            "tags": [resource.type],
+        }
+        if relationship is not None and relationship.description:
+            found["description"] = relationship.description
+        parameters = list(parameter_refs(row.accepts, shown, linkage))
+        if parameters:
+            found["parameters"] = parameters
+        if kind.sends:
+            found["requestBody"] = ref(self._body(kind, subject, relationship), "requestBodies")
+        asked = Asked(row, has_id=place.shape is not Shape.COLLECTION, is_open=self.is_open)
+        found["responses"] = self._done(kind, shown) | self.refusals.of(asked)
+        return found | self.security(has_public=(subject.type, kind.action) not in self.refused)
+
+    def _body(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> str:
+        """Return the component of the body."""
+        if kind.sends == "linkage":
+            assert relationship is not None
+            subject, part = self.contract.catalog.target(relationship), linkage_part(relationship)
+            example = example_linkage(subject, part)
+        else:
+            part = kind.sends
+            holder = self._holder(relationship) if part == "create" else ""
+            example = example_document(subject, self.contract, on_create=part == "create", without=holder)
+            if holder:
+                part = f"create.{component(holder)}"
+                self.schemas[component(subject.type, part)] = create_below(subject, holder, self.contract)
+        name = component(subject.type, part)
+        content = {MEDIA_TYPE: {"schema": ref(name), "example": example}}
+        self.bodies.setdefault(name, {"required": True, "content": content})
+        return name
+
+    def _holder(self, relationship: Relationship | None) -> str:
+        """Return the name of the relationship that must be sent on create, if the path of a create below an owner sets
+        it. Otherwise return ""."""
+        other = None if relationship is None else self.contract.catalog.other_side(relationship)
+        return other.name if isinstance(other, ToOne) and other.is_required else ""
+
+    def _done(self, kind: Kind, shown: Resource) -> JsonSchema:
+        """Return the answers without errors."""
+        status = 201 if kind.name == "create" else 200
+        name = component(shown.type, "created" if status == 201 else kind.answer) if kind.answer else MESSAGE
+        document = ref(component(shown.type, kind.answer)) if kind.answer else ref(MESSAGE)
+        headers = ["Location"] if status == 201 and "detail" in shown.methods else []
+        self.answers.setdefault(name, response(status, {MEDIA_TYPE: document}, headers))
+        found = {str(status): ref(name, "responses")}
+        # The rows that are written may be rows that may not be read.
+        if kind.action == "update" and kind.answer and not self.is_open:
+            found["204"] = response(204, {})
+        return found
+
+
+def _places(resource: Resource) -> Iterator[Place]:
+    own = f"{resource.path}/{{id}}"
+    yield Place(Shape.COLLECTION, resource.path, resource)
+    yield Place(Shape.RESOURCE, own, resource)
+    for one in resource.relationships:
+        yield Place(Shape.RELATED, f"{own}/{quote_segment(one.name)}", resource, one)
+        yield Place(Shape.RELATIONSHIP, f"{own}/relationships/{quote_segment(one.name)}", resource, one)

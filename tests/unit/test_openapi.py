@@ -1,0 +1,261 @@
+"""The OpenAPI document: it is valid, small, and says of each field and route what the server does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from querybuild.declarations.operators import operator_names
+from querybuild.principal import ANONYMOUS, Principal
+from server.describing.document import describe
+from server.describing.operations import KINDS
+from server.engine import Engine
+from server.resources import built_in
+from server.routes import TABLE, Shape, methods_of
+from server.schema.live_schema import LiveSchema
+from server.settings import Settings
+from tests.http.test_field_rights import FIELDS, HR, staff
+from waterspout import (
+    DATE,
+    INT,
+    JSONB,
+    NUMERIC,
+    TEXT,
+    TIMESTAMPTZ,
+    UUID,
+    Allow,
+    Attribute,
+    Catalog,
+    CustomHandler,
+    Id,
+    Resource,
+    ToMany,
+    ToOne,
+    array,
+    enum,
+)
+
+
+class Point(msgspec.Struct):
+    x: int
+    y: int = 0
+
+
+THING = Resource(
+    "größe",
+    "/things",
+    "things",
+    (
+        Attribute("name", TEXT, required=True, min_length=1, max_length=9, description="What it is called."),
+        Attribute("secret", TEXT, readable=False, nullable=True),
+        Attribute("made", TIMESTAMPTZ, creatable=False, updatable=False),
+        Attribute("once", DATE, updatable=False, nullable=True),
+        Attribute("why", TEXT, required_on_update=True),
+        Attribute("kind", enum("a", "b"), nullable=True),
+        Attribute("price", NUMERIC, nullable=True),
+        Attribute("sizes", array(INT)),
+        Attribute("at", JSONB, shape=Point, nullable=True),
+        Attribute("more", JSONB),
+    ),
+    (
+        ToOne("parent", "größe", nullable=False, description="What it is a part of."),
+        ToOne("maker", "größe", updatable=False),
+        ToMany("parts", "größe", foreign_key="parent_id"),
+    ),
+    id=Id("id", UUID),
+    client_ids=True,
+    description="Things of all kinds.",
+)
+
+
+def described(catalog: Catalog, who: Principal = ANONYMOUS, custom: Any = (), **settings: Any) -> dict[str, Any]:
+    engine = Engine(Settings(**settings), catalog, LiveSchema())
+    # As a client reads it.
+    found: dict[str, Any] = json.loads(msgspec.json.encode(describe(engine, engine.context_of(who), custom)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return described(Catalog([THING]), api_title="Things", public_url="https://example.org/api")
+
+
+def schema(document: dict[str, Any], part: str) -> dict[str, Any]:
+    found: dict[str, Any] = document["components"]["schemas"][f"gr.f6..df.e{part}"]
+    return found
+
+
+def accepts(document: dict[str, Any], part: str, value: Any) -> bool:
+    name = f"gr.f6..df.e{part}"
+    whole = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+    return jsonschema_rs.Draft202012Validator(whole, validate_formats=True).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "settings"),
+    [
+        (built_in(), {}),
+        (Catalog([THING]), {"auth_secret_file": "secret", "auth_audience": "us"}),
+        (Catalog([staff("staff")]), {"read_only": True, "operations_path": "", "docs_page": False}),
+        (Catalog([Resource("bare", "/bare", "bare", methods=frozenset())]), {"admin_port": 1}),
+    ],
+)
+def test_it_is_valid(catalog: Catalog, settings: dict[str, Any], tmp_path: Any) -> None:
+    if "auth_secret_file" in settings:
+        (tmp_path / "secret").write_text("s" * 32)
+        settings = settings | {"auth_secret_file": tmp_path / "secret"}
+    OpenAPIV31SpecValidator(described(catalog, **settings)).validate()
+
+
+def test_every_route_of_the_table_is_described() -> None:
+    of_resources = (Shape.COLLECTION, Shape.RESOURCE, Shape.RELATED, Shape.RELATIONSHIP)
+    assert set(KINDS) == {(shape, row.name, row.is_to_many) for shape in of_resources for row in TABLE[shape]}
+    paths = described(built_in())["paths"]
+    for shape in (Shape.ROOT, Shape.LIVE, Shape.READY, Shape.METRICS, Shape.OPENAPI, Shape.OPERATIONS):
+        rows = {name.lower() for name in methods_of(shape)} - {"head", "options"}
+        assert set(paths[str(shape)]) == rows
+
+
+def test_operations_are_those_that_the_declarations_allow(document: dict[str, Any]) -> None:
+    limited = msgspec.structs.replace(
+        THING,
+        methods=frozenset({"list", "update"}),
+        in_operations=False,
+        relationships=(ToMany("parts", THING.type, foreign_key="parent_id", methods=frozenset({"read", "add"})),),
+    )
+    found = described(Catalog([limited]), admin_port=1, openapi=False)["paths"]
+    shown = {path: sorted(set(item) - {"parameters"}) for path, item in found.items()}
+    assert shown == {
+        "/": ["get"],
+        "/things": ["get"],
+        "/things/{id}": ["patch"],
+        "/things/{id}/parts": ["get"],
+        "/things/{id}/relationships/parts": ["get", "post"],
+    }
+    assert set(document["paths"]["/things/{id}/relationships/maker"]) == {"parameters", "get"}
+    assert all(set(item) <= {"parameters", "get"} for item in described(built_in(), read_only=True)["paths"].values())
+
+
+def test_fields_are_told_apart(document: dict[str, Any]) -> None:
+    shown = schema(document, "")["properties"]["attributes"]["properties"]
+    assert "secret" not in shown
+    assert {name for name, one in shown.items() if one.get("readOnly")} == {"made"}
+    assert shown["kind"] == {"type": ["string", "null"], "enum": ["a", "b", None]}
+    assert shown["name"] == {"type": "string", "description": "What it is called."}
+    created = schema(document, ".new")["properties"]
+    assert set(created["attributes"]["properties"]) == {*shown, "secret"} - {"made"}
+    assert created["attributes"]["required"] == ["name"]
+    assert created["relationships"]["required"] == ["parent"]
+    assert created["attributes"]["properties"]["secret"]["writeOnly"]
+    changed = schema(document, ".changed")["properties"]
+    assert set(changed["attributes"]["properties"]) == {*shown, "secret"} - {"made", "once"}
+    assert changed["attributes"]["required"] == ["why"]
+    assert set(changed["relationships"]["properties"]) == {"parent", "parts"}
+    assert document["tags"] == [{"name": "größe", "description": "Things of all kinds."}]
+    assert document["info"]["title"] == "Things"
+    assert document["servers"] == [{"url": "https://example.org/api"}]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fits"),
+    [
+        ({}, True),
+        ({"name": "x" * 9, "secret": None, "kind": "a", "price": "1.5", "sizes": [1, None]}, True),
+        ({"price": 1.5, "at": {"x": 1}, "more": {"a": [None, "b"]}, "once": "2024-05-31"}, True),
+        *(({"name": name}, False) for name in ("", "x" * 10, "a\0b", None, 5)),
+        ({"made": "2024-05-31T00:00:00Z"}, False),
+        ({"unknown": 1}, False),
+        ({"at": {"x": "1"}}, False),
+        ({"more": None}, False),
+        ({"more": {"a\0": 1}}, False),
+        ({"sizes": [2**31]}, False),
+        ({"kind": "c"}, False),
+    ],
+)
+def test_the_document_of_a_create(document: dict[str, Any], attributes: dict[str, Any], fits: bool) -> None:
+    link = {"parent": {"data": {"type": "größe", "id": "123e4567-e89b-12d3-a456-426614174000"}}}
+    data = {"type": "größe", "attributes": {"name": "x"} | attributes, "relationships": link}
+    assert accepts(document, ".create", {"data": data}) is fits
+    assert not accepts(document, ".create", {"data": data | {"relationships": {}}})
+    assert not accepts(document, ".create", {"data": data | {"relationships": {"parent": {"data": None}}}})
+
+
+def test_examples_fit_their_schemas(document: dict[str, Any]) -> None:
+    for whole in (document, described(built_in())):
+        for body in whole["components"]["requestBodies"].values():
+            [content] = body["content"].values()
+            schemas = content["schema"] | {"components": whole["components"]}
+            jsonschema_rs.Draft202012Validator(schemas, validate_formats=True).validate(content["example"])
+
+
+def test_filters_have_the_operators_of_each_attribute() -> None:
+    document = described(built_in())
+    schemas = document["components"]["schemas"]
+    for resource in built_in():
+        found: dict[str, set[str]] = {}
+        for one in schemas[f"{resource.type}.comparison"]["anyOf"]:
+            if "allOf" in one:
+                kinds = schemas[one["allOf"][0]["$ref"].rpartition("/")[2]]["anyOf"]
+                for name in one["allOf"][1]["properties"]["name"]["enum"]:
+                    found.setdefault(name, set()).update(
+                        op for kind in kinds for op in kind["properties"]["op"]["enum"]
+                    )
+        for attribute in resource.attributes:
+            assert found[attribute.name] - {"in"} == set(operator_names(attribute)), attribute.name
+
+
+def test_it_shows_what_the_principal_may_see() -> None:
+    """The document of who may not read a field is that of declarations without it."""
+    ann, eve = Principal(subject="ann"), Principal(subject="eve", roles=frozenset({"hr"}))
+    # `twice` is for everybody, and cannot be declared without `salary`.
+    whole = Catalog([staff("staff", "twice")])
+    assert described(whole) == described(Catalog([staff("staff", "twice", "salary", "pin", "boss", "team")]))
+    for_ann, for_eve = described(whole, ann), described(whole, eve)
+    shown = for_ann["components"]["schemas"]["staff.attributes"]["properties"]
+    assert set(shown) == {"name", "pin"}
+    assert shown["pin"]["writeOnly"]
+    assert "salary" not in json.dumps(for_ann)
+    assert set(for_eve["components"]["schemas"]["staff"]["properties"]["attributes"]["properties"]) == {
+        name for name, field in FIELDS.items() if isinstance(field, Attribute) and name != "twice"
+    }
+    assert "/staff/{id}/team" in for_eve["paths"]
+
+
+def test_operations_that_need_a_token_say_so(tmp_path: Any) -> None:
+    (tmp_path / "secret").write_text("s" * 32)
+    catalog = Catalog([Resource("a", "/a", "a", access=(Allow(HR, "update"), Allow(lambda _: True, "read")))])
+    document = described(catalog, auth_secret_file=tmp_path / "secret", auth_audience="us")
+    assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer"}}
+    assert document["paths"]["/a"]["get"]["security"] == [{}, {"bearer": []}]
+    assert document["paths"]["/a/{id}"]["patch"]["security"] == [{"bearer": []}]
+    refusal = document["paths"]["/a"]["get"]["responses"]["4XX"]["$ref"].rpartition("/")[2]
+    assert "- 401: unauthenticated" in document["components"]["responses"][refusal]["description"]
+    assert "security" not in described(catalog)["paths"]["/a"]["get"]
+
+
+def test_custom_routes_that_describe_themselves() -> None:
+    path = {"get": {"operationId": "report", "responses": {"200": {"description": "A report."}}}}
+
+    class Report(CustomHandler):
+        openapi = {"/reports/{year}": path}  # noqa: RUF012 - as users write it
+
+    assert described(built_in(), custom=[Report.openapi, CustomHandler.openapi])["paths"]["/reports/{year}"] == path
+
+
+def test_a_hundred_resources_are_less_than_two_megabytes() -> None:
+    def resource(number: int) -> Resource:
+        types = (TEXT, INT, NUMERIC, DATE, TIMESTAMPTZ, TEXT, INT, enum("a", "b", f"c{number % 10}"))
+        attributes = [Attribute(f"attribute_{index}", one, nullable=True) for index, one in enumerate(types)]
+        parent = ToOne("parent", f"resource_{(number + 1) % 100}")
+        children = ToMany("children", f"resource_{(number - 1) % 100}", foreign_key="parent_id")
+        name = f"resource_{number}"
+        return Resource(name, f"/{name}", name, tuple(attributes), (parent, children))
+
+    document = described(Catalog([resource(number) for number in range(100)]))
+    OpenAPIV31SpecValidator(document)
+    assert len(json.dumps(document, separators=(",", ":"))) < 2_000_000
