@@ -130,7 +130,10 @@ CASES: dict[str, Case] = {
     ),
     "DATEMULTIRANGE": multiranges("{[2024-06-01,2024-06-08)}", "{[2024-07-01,)}", "2024-06-07", "{[2024-06-31,)}"),
     "CITEXT": Case(
-        "Anna", "bob", "", (("eq", "ANNA", ["1"]), ("like", "NN", ["1"]), ("in", ["anna", "BOB"], ["1", "2"]))
+        "Anna", "bob", "", (
+            *(("eq", "ANNA", ["1"]), ("like", "NN", ["1"]), ("in", ["anna", "BOB"], ["1", "2"]), ("lt", "BOB", ["1"])),
+            *(("match", "^AN", ["1"]), ("startswith", "AN", ["1"]), ("endswith", "OB", ["2"]), ("notlike", "N", ["2"])),
+        ),
     ),
     "HSTORE": Case(
         '"a"=>"1", "b"=>NULL', '"c"=>"2"', "a=>", (("contains", "a=>1", ["1"]), ("has_key", "c", ["2"]))
@@ -347,6 +350,9 @@ async def test_operators(typed: tuple[Api, list[str]]) -> None:
             assert (answer.status, answer.ids) == (200, ["1"]), name
             answer = await api.filter("/things", [{"name": one, "op": "eq", "field": one}])
             assert (answer.status, answer.ids) == (200, ["1", "2"]), name
+    for op in ("like", "ilike", "startswith", "endswith", "notlike") if "CITEXT" in names else ():
+        answer = await api.filter("/things", [{"name": "citext", "op": op, "field": "citext"}])
+        assert (answer.status, answer.ids) == (200, [] if op == "notlike" else ["1", "2"]), op
     if "INT4RANGE" in names:
         assert (await api.get("/things?filter[int4range][contains]=4")).ids == ["1"]
         assert (await api.get("/things?filter[int4range][contains]=[8,8]")).ids == ["2"]
