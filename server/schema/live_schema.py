@@ -22,11 +22,11 @@ from querybuild.errors import listed, quoted
 from querybuild.planning.counting import Reference, References
 from querybuild.planning.plan import ReadPlan, node_of
 from querybuild.sql.select import compile_read
+from server.schema.live_constants import constant_faults
 from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
 from server.schema.live_keys import columns_of_others, id_faults, missing, nullability_faults, type_faults
 from server.schema.live_limits import Limits, read_limits, rule_faults
-from server.schema.live_patterns import pattern_faults
 from server.schema.live_relations import with_relations
 from server.schema.live_roles import find_role_faults, policy_warnings
 from server.schema.live_tables import (
@@ -156,7 +156,7 @@ async def read_live_schema(
         if functions:
             catalog = Catalog([*catalog, *functions])
     limits = await read_limits(connection, catalog, found)
-    faults = faults or rule_faults(catalog, limits) or await pattern_faults(connection, catalog)
+    faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)
     return LiveSchema(
         faults=tuple(faults),

@@ -280,6 +280,40 @@ async def test_types_that_this_postgresql_cannot_serve(shop_cluster: Cluster) ->
     await connection.close()
 
 
+async def test_constants_of_rules_are_checked(database_url: str) -> None:
+    """Without this, every request that the rule is for would fail."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        "CREATE TABLE things (id bigint PRIMARY KEY, address inet, nights daterange, parent_id int8)"
+    )
+    attributes = (
+        Attribute("address", waterspout.INET, nullable=True),
+        Attribute("nights", waterspout.DATERANGE, nullable=True),
+    )
+    for rows, fault in (
+        ([{"name": "address", "op": "contained_in", "val": "10.0.0.0/8"}], None),
+        ([{"name": "address", "op": "in_", "val": ["10.0.0.1", "10.0.0.300"]}], "10.0.0.300"),
+        ([{"or": [{"name": "parent.nights", "op": "contains", "val": "[2024-02-31,)"}]}], "[2024-02-31,)"),
+        ([{"name": "parent", "op": "has", "val": [{"name": "address", "op": "eq", "val": "x"}]}], "x"),
+        ([{"name": "nights", "op": "contains", "val": "2024-02-29"}], None),
+    ):
+        thing = Resource(
+            "thing",
+            "/things",
+            "things",
+            attributes=attributes,
+            relationships=(waterspout.ToOne("parent", "thing"),),
+            methods=frozenset({"list"}),
+            access=(waterspout.Allow(waterspout.ANYONE, "read", rows=rows),),
+        )
+        faults = (await read_live_schema(connection, Catalog([thing]))).faults
+        where = "resource “thing”: rule 1 (anyone): `rows`"
+        assert [one.partition(" is refused: ")[0] for one in faults] == (
+            [f"{where}: the value “{fault}”"] if fault else []
+        )
+    await connection.close()
+
+
 @pytest.fixture
 def words(serve: Serve, database_url: str) -> Api:
     on_server(

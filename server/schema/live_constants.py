@@ -1,0 +1,105 @@
+"""Asks PostgreSQL whether the constants in rules are valid that only PostgreSQL can check: patterns, and values of
+types such as inet. Those of a filter are not asked about, because their request is answered with PostgreSQL's error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import asyncpg
+import msgspec
+from pypika.terms import Parameter
+
+from querybuild.declarations.access import audience_name
+from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.operators import OperatorRow, find_operator
+from querybuild.declarations.resource import Resource
+from querybuild.declarations.types import ColumnType
+from querybuild.errors import quoted
+from querybuild.filters import RELATION_OPERATORS
+from querybuild.planning.criteria import comes_from_principal
+
+_ERRORS = (
+    asyncpg.DataError,
+    # A pattern that is too complex, and an invalid value of the extensions ltree and hstore.
+    asyncpg.InternalServerError,
+    asyncpg.PostgresSyntaxError,
+)
+
+
+class _Constant(msgspec.Struct, frozen=True):
+    """A constant. sql: an expression that fails if $1 is invalid. what: the value, in words."""
+
+    sql: str
+    value: Any
+    what: str
+
+
+async def constant_faults(connection: asyncpg.Connection[Any], catalog: Catalog) -> list[str]:
+    """Return a message for each constant in a rule that PostgreSQL refuses. Without it, every request that the rule is
+    for would fail."""
+    faults: list[str] = []
+    for where, one in _all_constants(catalog):
+        try:
+            await connection.fetchval(f"SELECT {one.sql}", one.value)
+        except _ERRORS as error:
+            faults.append(f"{where}: {one.what} is refused: {error}")
+    return faults
+
+
+def _all_constants(catalog: Catalog) -> Iterator[tuple[str, _Constant]]:
+    """Yield where each constant is, and the constant."""
+    for resource in catalog:
+        for number, allow in enumerate(resource.access, 1):
+            where = f"resource {quoted(resource.type)}: rule {number} ({audience_name(allow.to)}): "
+            for name in ("rows", "check"):
+                for constant in _constants(getattr(allow, name), resource, catalog):
+                    yield f"{where}`{name}`", constant
+
+
+def _constants(rows: object, resource: Resource, catalog: Catalog) -> Iterator[_Constant]:
+    """Yield the constants of a filter, at any depth."""
+    if isinstance(rows, list | tuple):
+        for item in rows:
+            yield from _constants(item, resource, catalog)
+    elif isinstance(rows, Mapping) and rows.get("op") is None:
+        for item in rows.values():
+            yield from _constants(item, resource, catalog)
+    elif isinstance(rows, Mapping):
+        *steps, last = str(rows.get("name")).split(".")
+        op, val = str(rows.get("op")), rows.get("val")
+        is_relation = op in RELATION_OPERATORS
+        target = _target(resource, [*steps, last] if is_relation else steps, catalog)
+        if target is not None and is_relation:
+            yield from _constants(val, target, catalog)
+        elif target is not None and val is not None and not comes_from_principal(val):
+            yield from _compared(target, last, op, val)
+
+
+def _target(resource: Resource, path: list[str], catalog: Catalog) -> Resource | None:
+    """Return the resource at the end of a path of relationships."""
+    for name in path:
+        relationship = resource.relationship(name)
+        if relationship is None:
+            return None
+        resource = catalog.target(relationship)
+    return resource
+
+
+def _compared(resource: Resource, name: str, op: str, val: Any) -> Iterator[_Constant]:
+    """Yield the constant that an attribute is compared with. Its form was checked with the rule."""
+    attribute = resource.attribute(name)
+    row = None if attribute is None else find_operator(attribute, op)
+    if attribute is None or not isinstance(row, OperatorRow):
+        return
+    if op == "match":
+        yield _Constant("'' ~ $1", val, f"the pattern {quoted(val)}")
+        return
+    value_type: ColumnType = row.value_type_of(attribute)
+    if row.is_text or not value_type.is_checked_by_database:
+        return
+    for item in val if row.arity != "one" and isinstance(val, list | tuple) else (val,):
+        bound = value_type.bound
+        assert bound is not None
+        sql = bound(Parameter("$1")).get_sql(quote_char='"')
+        yield _Constant(sql, value_type.from_json(item), f"the value {quoted(str(item))}")
