@@ -17,13 +17,20 @@ from server.inspecting.catalog.model import Database, Table
 from server.inspecting.catalog.reading import read_database
 from server.inspecting.catalog.view_keys import with_view_keys
 from server.inspecting.declaration.resources import declare
+from server.inspecting.fitting import without
 from server.inspecting.hints import load_hints
 from server.inspecting.inspected import Inspection
 from server.inspecting.text.module import python_module
+from server.postgres.row_security.roles import roles_of
 from server.schema import index_advisor
+from server.schema.live_schema import read_live_schema
 from server.settings import Settings, StartError
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+ROUNDS = 3
+"""What is left out may be the target of a relationship whose fault comes first."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -44,7 +51,17 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         raise StartError("no table of the database is chosen: check --schema, --only, --skip and the hints")
     if settings.has_row_security:
         database = _with_privileges(database)
-    return declare(await with_view_keys(connection, database), hints)
+    found = declare(await with_view_keys(connection, database), hints)
+    for _ in range(ROUNDS if found.inspected else 0):
+        schema = await read_live_schema(
+            connection, _catalog(found), is_read_only=settings.read_only, roles=roles_of(settings)
+        )
+        if not schema.faults:
+            break
+        found = without(found, schema.faults)
+        if not found.inspected:
+            break
+    return found
 
 
 def _with_privileges(database: Database) -> Database:

@@ -163,7 +163,10 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
         "readable_id int REFERENCES readable)",
         "CREATE TABLE closed (id int PRIMARY KEY)",
         "CREATE TABLE keyed (id serial PRIMARY KEY, name text)",
-        "GRANT SELECT ON readable TO clerk",
+        "CREATE FUNCTION secret() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "REVOKE EXECUTE ON FUNCTION secret() FROM PUBLIC",
+        "CREATE VIEW secrets AS SELECT id, secret() AS secret FROM readable",
+        "GRANT SELECT ON readable, secrets TO clerk",
         "GRANT SELECT (id, shown, fixed, readable_id), INSERT (shown, fixed), UPDATE (shown) ON partly TO clerk",
         "GRANT DELETE ON partly TO clerk",
         "GRANT USAGE ON SEQUENCE partly_id_seq TO clerk",
@@ -198,6 +201,7 @@ def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:
     }
     assert [(one.full_name, one.reason) for one in found.not_served] == [
         ("closed", "the role may not read its key: GRANT SELECT (“id”)"),
+        ("secrets", "it cannot be read: permission denied for function secret"),
     ]
 
 

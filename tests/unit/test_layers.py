@@ -53,7 +53,7 @@ FOLDERS: dict[str, set[str]] = {
     "describing": {"http"},
     "handlers": {"authentication", "describing", "execution", "http", "limits", "observing", "postgres"},
     "explaining": {"authentication", "console", "execution", "http", "observing", "postgres", "schema", "settings"},
-    "inspecting": {"schema", "settings"},
+    "inspecting": {"postgres", "schema", "settings"},
     "startup": {
         *("authentication", "console", "embedded", "handlers", "inspecting", "postgres", "resources", "schema"),
         "settings",

@@ -1,0 +1,71 @@
+"""Leaves out what does not fit the live tables, so that the server starts with every inspected database.
+
+The declarations come from the same catalog, so there should be nothing. But a view may call a function that the role
+may not execute, or the operators of a type may be out of the search path.
+It must not know: settings, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from querybuild.declarations.resource import Attribute
+from querybuild.errors import quoted
+from server.inspecting.inspected import Field, Inspected, Inspection, NotServed
+
+
+def without(found: Inspection, faults: Sequence[str]) -> Inspection:
+    """Return the inspection without the fields and resources that faults of `read_live_schema` name.
+
+    A fault is `resource “film”: attribute “title”: ...`, or `resource “film”: ...` if it is about the resource itself.
+    """
+    kept, dropped = [], {}
+    for one in found.inspected:
+        start = f"resource {quoted(one.resource.type)}: "
+        own = [fault.removeprefix(start) for fault in faults if fault.startswith(start)]
+        by_field = {field: [fault for fault in own if fault.startswith(_label(field))] for field in one.fields}
+        others = [fault for fault in own if not any(fault in some for some in by_field.values())]
+        if others:
+            dropped[one.resource.type] = NotServed(one.table.full_name, others[0])
+        else:
+            kept.append(_without_fields(one, {field: some[0] for field, some in by_field.items() if some}))
+    missing = {kind: f"refers to {one.full_name}, which is not served" for kind, one in dropped.items()}
+    return msgspec.structs.replace(
+        found,
+        inspected=tuple([_without_targets(one, missing) for one in kept]),
+        not_served=tuple(sorted((*found.not_served, *dropped.values()), key=lambda one: one.full_name)),
+    )
+
+
+def _label(field: Field) -> str:
+    kind = "attribute" if isinstance(field.declaration, Attribute) else "relationship"
+    return f"{kind} {quoted(field.declaration.name)}: "
+
+
+def _without_fields(one: Inspected, faults: dict[Field, str]) -> Inspected:
+    return _filtered(one, lambda field: faults.get(field, ""), one.unstated)
+
+
+def _without_targets(one: Inspected, missing: dict[str, str]) -> Inspected:
+    def reason(field: Field) -> str:
+        target = None if isinstance(field.declaration, Attribute) else field.declaration.target
+        return f"{quoted(field.declaration.name)} {missing[target]}" if target in missing else ""
+
+    return _filtered(one, reason, one.unstated)
+
+
+def _filtered(one: Inspected, reason: Callable[[Field], str], unstated: tuple[str, ...]) -> Inspected:
+    """Return a resource without the fields that have a reason, which becomes a comment."""
+    reasons = [text for field in one.fields if (text := reason(field))]
+    if not reasons:
+        return one
+    fields = tuple([field for field in one.fields if not reason(field)])
+    declared = [field.declaration for field in fields]
+    resource = msgspec.structs.replace(
+        one.resource,
+        attributes=tuple([field for field in declared if isinstance(field, Attribute)]),
+        relationships=tuple([field for field in declared if not isinstance(field, Attribute)]),
+    )
+    return msgspec.structs.replace(one, resource=resource, fields=fields, unstated=(*unstated, *reasons))
