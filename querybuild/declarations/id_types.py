@@ -116,7 +116,8 @@ def _trimmed(column: Term) -> Term:
 
 def _iso(column: Term) -> Term:
     # A cast depends on the setting DateStyle.
-    return Template("to_json({})#>>'{{}}'", column)
+    # In parentheses: as an operator it would not bind closer than the || between the parts of an id.
+    return Template("(to_json({})#>>'{{}}')", column)
 
 
 def _spelled(

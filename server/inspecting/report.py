@@ -16,6 +16,7 @@ from server.inspecting.catalog.choosing import Choice
 from server.inspecting.catalog.model import Database, Table
 from server.inspecting.catalog.reading import read_database
 from server.inspecting.catalog.view_keys import with_view_keys
+from server.inspecting.declaration.identity import is_id_type
 from server.inspecting.declaration.resources import declare
 from server.inspecting.fitting import without
 from server.inspecting.hints import load_hints
@@ -51,7 +52,7 @@ async def inspect_database(connection: Connection, settings: Settings, choice: C
         raise StartError("no table of the database is chosen: check --schema, --only, --skip and the hints")
     if settings.has_row_security:
         database = _with_privileges(database)
-    found = declare(await with_view_keys(connection, database), hints)
+    found = declare(await with_view_keys(connection, database, is_id_type), hints)
     for _ in range(ROUNDS if found.inspected else 0):
         schema = await read_live_schema(
             connection, _catalog(found), is_read_only=settings.read_only, roles=roles_of(settings)

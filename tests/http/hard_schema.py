@@ -10,7 +10,9 @@ from waterspout import (
     INT,
     JSONB,
     NUMERIC,
+    SMALLINT,
     TEXT,
+    TIMESTAMPTZ,
     UUID,
     Attribute,
     Id,
@@ -81,7 +83,10 @@ GROWN_PERSON = Resource(
     "/grown_people",
     "grown_people",
     id=Id("number", INT),
-    attributes=(Attribute("name", TEXT, nullable=True),),
+    attributes=(
+        Attribute("name", TEXT, nullable=True),
+        Attribute("same", TEXT, nullable=True, creatable=False, updatable=False),
+    ),
 )
 
 HOME_TOWN = Resource(
@@ -105,6 +110,23 @@ INTEREST = Resource(
     relationships=(
         ToOne("person", "person", nullable=False),
         ToOne("category", "category", nullable=False),
+    ),
+)
+
+MOOD = Resource(
+    "mood",
+    "/moods",
+    "moods",
+    id=Id("mood", enum("happy", "so so", 'it\'s "bad"')),
+    client_ids=True,
+    attributes=(Attribute("meaning", TEXT, nullable=True),),
+    relationships=(
+        ToMany(
+            "prices",
+            "price",
+            foreign_key="mood",
+            methods=frozenset({"read", "add"}),
+        ),
     ),
 )
 
@@ -179,7 +201,25 @@ PERSON = Resource(
             through=Link("shelf_keepers", "person_id", ("building", "number")),
         ),
         ToMany("to_people", "person", through=Link("friends", "from_id", "to_id")),
+        ToMany("visits", "visit", foreign_key="person_id"),
     ),
+)
+
+PRICE = Resource(
+    "price",
+    "/prices",
+    "prices",
+    id=Id(
+        columns=("item", "day", "size", "mood"),
+        types=(SMALLINT, DATE, CHAR, enum("happy", "so so", 'it\'s "bad"')),
+    ),
+    attributes=(
+        Attribute("item", SMALLINT, required=True, updatable=False),
+        Attribute("day", DATE, required=True, updatable=False),
+        Attribute("size", CHAR, required=True, max_length=2, updatable=False),
+        Attribute("amount", NUMERIC, nullable=True),
+    ),
+    relationships=(ToOne("mood", "mood", column="mood", nullable=False),),
 )
 
 PROFILE = Resource(
@@ -301,6 +341,15 @@ SHELF_KEEPER = Resource(
     ),
 )
 
+VISIT = Resource(
+    "visit",
+    "/visits",
+    "visits",
+    id=Id("id", BIGINT, unique=True),
+    attributes=(Attribute("at", TIMESTAMPTZ, required=True),),
+    relationships=(ToOne("person", "person"),),
+)
+
 日本 = Resource(
     "日本",
     "/u65e5u672c",
@@ -329,15 +378,18 @@ RESOURCES = [
     GROWN_PERSON,
     HOME_TOWN,
     INTEREST,
+    MOOD,
     ORDER,
     ORDER_STATUS,
     PERSON,
+    PRICE,
     PROFILE,
     SALES_DEPT_ORDER,
     SAMPLE,
     SHELF,
     SHELF_BOARD,
     SHELF_KEEPER,
+    VISIT,
     日本,
 ]
 

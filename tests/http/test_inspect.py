@@ -41,7 +41,7 @@ orders: the column “🙂” is called “column_13”: it has no letter and no
 orders: the column “_” is called “column_14”: it has no letter and no digit
 people: the relationship through interests is called “categories_through_interests”: another field has this name
 日本: the column “id” is called “日本_id”: the name is reserved
-17 resources of the database “hard”; 1 link tables; 4 not served; 2 left out
+20 resources of the database “hard”; 1 link tables; 4 not served; 3 left out
 """
 
 
@@ -107,7 +107,7 @@ async def test_every_resource_is_listed_with_everything_it_refers_to(
         include = quote(",".join(one.name for one in resource.relationships))
         answer = await api.get(f"{quote(resource.path)}?page[size]=0&include={include}")
         assert answer.status == 200, (resource.type, answer.body)
-        assert answer.ids == await ids_of(hard_url, resource)
+        assert sorted(answer.ids) == sorted(await ids_of(hard_url, resource))
         names = {one.name for one in (*resource.attributes, *resource.relationships)}
         for one in answer.document["data"]:
             assert {*one.get("attributes", {}), *one.get("relationships", {})} == names
@@ -119,7 +119,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         'schemas = ["public"]\nskip = ["sam*"]\n[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
         'names = { people = "count" }\n[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
     )
-    code, text, remarks = inspect(hard_url, "--only", "p*", "--only", "names", "--skip", "prof*", "--hints", str(hints))
+    code, text, remarks = inspect(hard_url, "--only", "pe*", "--only", "names", "--skip", "prof*", "--hints", str(hints))
     assert code == 0
     assert '    "first_name",\n    "/who",\n    "names",\n    id=Id("name", TEXT, unique=True),\n' in text
     assert 'Attribute("count", BIGINT, column="people", nullable=True)' in text
@@ -128,7 +128,7 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         "the hints name the table “persons”, which is not inspected.",
         "people: the hint about “boss” fits no column and no field",
         "people: the hint about “categories” fits no column and no field",
-        "2 resources of the database “hard”; 20 left out",
+        "2 resources of the database “hard”; 24 left out",
     ]
 
 

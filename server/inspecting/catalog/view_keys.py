@@ -7,13 +7,13 @@ It must not know: resources, names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import asyncpg
 import msgspec
 
-from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table
+from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
 from server.schema.live_tables import quote_ident
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
@@ -22,13 +22,16 @@ LOOK_SECONDS = 5
 """How long the rows of a view are looked at."""
 
 
-async def with_view_keys(connection: Connection, database: Database) -> Database:
-    """Return the database with the keys of its views. Reads rows of those whose keys no constraint guarantees."""
+async def with_view_keys(connection: Connection, database: Database, is_id: Callable[[Type], bool]) -> Database:
+    """Return the database with the keys of its views, and of partitioned tables whose primary key is no id. Reads rows
+    of those whose keys no constraint guarantees. is_id: whether a column of a type can be part of an id."""
     by_oid = {table.oid: table for table in database.tables}
     for table in database.tables:
         # In the order of creation a view comes after what it shows, except after CREATE OR REPLACE VIEW.
         if table.kind in VIEWS and table.is_populated:
             by_oid[table.oid] = await _with_key(connection, table, by_oid)
+        elif table.kind == "p":
+            by_oid[table.oid] = await _with_part_of_key(connection, table, is_id)
     return msgspec.structs.replace(database, tables=tuple([by_oid[table.oid] for table in database.tables]))
 
 
@@ -44,6 +47,18 @@ async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Tabl
         if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
             return msgspec.structs.replace(table, shown_key=columns)
     return table
+
+
+async def _with_part_of_key(connection: Connection, table: Table, is_id: Callable[[Type], bool]) -> Table:
+    """Return a partitioned table with the part of its primary key that is unique alone: the other parts are only there
+    because PostgreSQL has no unique index without the partition key."""
+    parts = [table.column(name) for name in table.primary_key]
+    numbered = [part for part in parts if part.has_default and part.type.name in ("int2", "int4", "int8")]
+    if all(is_id(part.type) for part in parts) or len(numbered) != 1:
+        return table
+    columns = (numbered[0].name,)
+    is_unique = numbered[0].may_select and await _is_unique(connection, table, columns)
+    return msgspec.structs.replace(table, shown_key=columns) if is_unique else table
 
 
 _Shown = dict[int, dict[str, str]]

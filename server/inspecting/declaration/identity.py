@@ -14,7 +14,7 @@ from querybuild.declarations.id_types import ID_TYPES
 from querybuild.declarations.resource import Id
 from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, quoted
-from server.inspecting.catalog.model import VIEWS, Table
+from server.inspecting.catalog.model import VIEWS, Table, Type
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.hints import TableHints
 
@@ -38,6 +38,8 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     if not table.is_populated:
         return f"it has no rows yet: REFRESH MATERIALIZED VIEW {table.full_name}"
     columns = hints.id_columns or table.key
+    if table.shown_key and not hints.id_columns and not all(is_id_type(table.column(name).type) for name in columns):
+        columns = table.shown_key
     known = {column.name: column for column in table.columns}
     if unknown := [name for name in columns if name not in known]:
         return f"the hints name its id {listed(map(quoted, unknown))}, and it has no such column"
@@ -46,8 +48,8 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     if denied := [name for name in columns if not known[name].may_select]:
         return f"the role may not read its key: GRANT SELECT ({listed(map(quoted, denied))})"
     types = [column_type_of(known[name].type) for name in columns]
-    for name, column_type in zip(columns, types, strict=True):
-        if column_type not in ID_TYPES or (known[name].type.name == "citext" and "citext" not in _strict(column_type)):
+    for name in columns:
+        if not is_id_type(known[name].type):
             return (
                 f"its key {quoted(name)} is {known[name].type.shown}, which no id can have: name another key in the "
                 "hints, or add one"
@@ -55,9 +57,9 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
     return Identity(columns, _id(table, columns, types))
 
 
-def _strict(column_type: ColumnType) -> tuple[str, ...]:
-    # TEXT takes citext as an attribute, and not as an id: two spellings would be one id.
-    return () if column_type.sql_names[0] == "text" else column_type.sql_names
+def is_id_type(found: Type) -> bool:
+    """Return whether a column of a type can be part of an id."""
+    return bool(found.labels) or column_type_of(found) in ID_TYPES
 
 
 def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
@@ -68,9 +70,16 @@ def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
             arguments["types"] = tuple(types)
     else:
         arguments |= {"column": columns[0], "type": types[0]}
-    if table.has_children or (table.kind in VIEWS and not table.shows_rows_once):
+    if not _is_enforced(table, columns):
         arguments["unique"] = True
     return Id(**arguments)
+
+
+def _is_enforced(table: Table, columns: tuple[str, ...]) -> bool:
+    """Return whether a constraint keeps these columns unique, of the table or of the one that a view shows."""
+    if table.kind in VIEWS:
+        return table.shows_rows_once and columns == table.shown_key
+    return not table.has_children and any(set(unique) <= set(columns) for unique in table.unique)
 
 
 def _no_key(table: Table) -> str:
@@ -94,5 +103,5 @@ def quoted_key(name: str) -> str:
 
 
 def _first(table: Table) -> str:
-    known = [column.name for column in table.columns if column_type_of(column.type) in ID_TYPES]
+    known = [column.name for column in table.columns if is_id_type(column.type)]
     return (known or [table.columns[0].name])[0]

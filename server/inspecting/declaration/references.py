@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from querybuild.declarations.types import ColumnType
 from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import ForeignKey, Table
 from server.inspecting.declaration.column_types import column_type_of
@@ -103,15 +102,10 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
     theirs = {column.name: column for column in target.table.columns}
     for name, reference in zip(key.columns, key.references, strict=True):
         own, other = known[name].type, theirs[reference].type
-        if own.name not in _alike(column_type_of(other)) or (
-            "citext" in (own.name, other.name) and own.name != other.name
-        ):
+        is_alike = own.labels == other.labels if other.labels else own.name in column_type_of(other).sql_names
+        if not is_alike:
             return f"{quoted(name)} is {own.shown}, and what it refers to is {other.shown}: make both of one type"
     return None
-
-
-def _alike(column_type: ColumnType) -> tuple[str, ...]:
-    return column_type.sql_names
 
 
 def links_of(tables: Mapping[int, Table], served: Mapping[int, Served]) -> list[Ends]:
