@@ -119,7 +119,8 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
         'schemas = ["public"]\nskip = ["sam*"]\n[tables.names]\nid = "name"\ntype = "first_name"\npath = "/who"\n'
         'names = { people = "count" }\n[tables.people]\nnames = { boss = "x", categories = "led" }\n[tables.persons]\n'
     )
-    code, text, remarks = inspect(hard_url, "--only", "pe*", "--only", "names", "--skip", "prof*", "--hints", str(hints))
+    only = ("--only", "pe*", "--only", "names")
+    code, text, remarks = inspect(hard_url, *only, "--skip", "prof*", "--hints", str(hints))
     assert code == 0
     assert '    "first_name",\n    "/who",\n    "names",\n    id=Id("name", TEXT, unique=True),\n' in text
     assert 'Attribute("count", BIGINT, column="people", nullable=True)' in text
