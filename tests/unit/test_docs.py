@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import runpy
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -247,13 +248,21 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield page, target
 
 
-@pytest.mark.parametrize(("page", "target"), [pytest.param(*link, id=f"{link[0].name}-{link[1]}") for link in links()])
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    return frozenset(map(slug, headings(page)))
+
+
+LINKS = list(links())
+
+
+@pytest.mark.parametrize(("page", "target"), [pytest.param(*link, id=f"{link[0].name}-{link[1]}") for link in LINKS])
 def test_link(page: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (page.parent / path).resolve() if path else page
     assert found.exists()
     if anchor:
-        assert anchor in [slug(heading) for heading in headings(found)]
+        assert anchor in anchors(found)
 
 
 def test_the_site_has_every_page_once() -> None:
@@ -269,7 +278,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
         page = waiting.pop()
         if page not in reached:
             reached.add(page)
-            targets = [(page.parent / target.partition("#")[0]).resolve() for found, target in links() if found == page]
+            targets = [(page.parent / target.partition("#")[0]).resolve() for found, target in LINKS if found == page]
             waiting += [target for target in targets if target.suffix == ".md"]
     assert [page.name for page in PAGES if page not in reached] == []
 
