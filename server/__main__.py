@@ -20,7 +20,7 @@ import click
 from server.console import completion, exit_codes
 from server.console.commands import CONTEXT, Example, Group, Program, SettingOption, SettingsCommand, print_error
 from server.settings import CONFIG_VARIABLE, SETTINGS, SettingsError, StartError
-from server.settings.groups import ACCESS, LIMITS, LISTS, Setting
+from server.settings.groups import ACCESS, FRONT, LIMITS, LISTS, Setting
 from server.settings.loading import CONFIG_FLAG, Loaded, as_toml, load
 
 log = logging.getLogger("server")
@@ -46,6 +46,11 @@ OF_READS = [
     or setting.name in ("path_prefix", "statement_timeout_seconds")
 ]
 """The settings of commands, and those that a read depends on."""
+
+OF_DOCUMENT = [
+    setting for setting in SETTINGS if setting in OF_READS or setting.group == FRONT or setting.name == "read_only"
+]
+"""Those that the OpenAPI document depends on, too."""
 
 
 def _command(
@@ -317,10 +322,11 @@ MAIN_COMMANDS = (
     _command(
         "openapi",
         _runs("openapi"),
-        "Print the OpenAPI document of the declarations.",
-        flags=SETTINGS,
+        "Print the OpenAPI document of the declarations. It needs no database.",
+        flags=OF_DOCUMENT,
         examples=[
             Example("waterspout openapi --resources shop.py > openapi.json", "What /-/openapi.json answers."),
+            Example("waterspout openapi --public-url https://api.example.org", "With the address of the server in it."),
         ],
     ),
     migrate,
