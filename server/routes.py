@@ -248,7 +248,7 @@ def _below(path: str, resource: Resource, segments: list[str]) -> Route | None:
 
 def route_not_found(sent_path: str, catalog: Catalog, settings: Settings) -> RouteNotFound:
     """Return the error for a path without a route."""
-    listed = [resource.path for resource in catalog if "list" in resource.methods]
+    listed = [resource.path for resource in catalog if "list" in resource.methods] + list(catalog.functions_by_path)
     found = [settings.path_prefix + one for one in (*listed, settings.operations_path) if one]
     known = [one for one in found if one.count("/") >= sent_path.rstrip("/").count("/")]
     return RouteNotFound(f"There is nothing at {quoted(sent_path)}.{nearest(sent_path, known)}")

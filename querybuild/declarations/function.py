@@ -31,11 +31,12 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 
 class Signature(msgspec.Struct, frozen=True):
     """The function of the database that a declaration means. types: by the name of each argument, its SQL type.
-    is_scalar: whether it returns ids and not rows. is_void: whether it returns nothing."""
+    is_scalar: whether it returns ids and not rows. is_void: whether it returns nothing. oid: of the function."""
 
     types: Mapping[str, str] = {}
     is_scalar: bool = False
     is_void: bool = False
+    oid: int = 0
 
 
 class Function(msgspec.Struct, frozen=True, eq=False):

@@ -19,7 +19,7 @@ from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
 from serializers.pointers import member_pointer
 from server.engine import PreparedRead, ReadShape
-from server.errors import AuditFailed
+from server.errors import AuditFailed, MissingPrivilege
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, run_read
 from server.execution.refusals import call_answer
@@ -29,6 +29,7 @@ from server.postgres.connection import Connection
 
 Result = TypeVar("Result")
 META = "/meta"
+_MAY_EXECUTE = "SELECT has_function_privilege($1::int8::oid, 'EXECUTE')"
 
 
 class Called(msgspec.Struct, frozen=True, eq=False):
@@ -114,7 +115,18 @@ class FunctionHandler(AuditedHandler):
     def _plan_value(self, sent: SentCall, _: list[ApiError]) -> Called:
         return Called(sent, None)
 
+    async def _check_privilege(self) -> None:
+        """Check that the role of the request may execute the function. PostgreSQL only does it when it plans, if it
+        inlines the function, and may keep the plan for other roles. Raises MissingPrivilege."""
+        if self.database.role is None:
+            return
+        oid = self.function.signature.oid
+        work = self.database.read(lambda one: one.fetchval(_MAY_EXECUTE, oid), is_snapshot=False)
+        if await self.cancel_scope.run(work) is False:
+            raise MissingPrivilege("The role of the request may not execute the function.")
+
     async def _read_rows(self, called: Called) -> ReadResult:
+        await self._check_privilege()
         assert called.reading is not None
         return await self._refusing(self._execute_read(called.reading))
 
@@ -123,6 +135,7 @@ class FunctionHandler(AuditedHandler):
         await self._refusing(self._encode_read(called.reading, result, {}))
 
     async def _read_value(self, called: Called) -> str | None:
+        await self._check_privilege()
         work = self.database.read_unknown(partial(self._fetch_value, called), is_snapshot=False)
         return await self._refusing(self.cancel_scope.run(work))
 
@@ -134,6 +147,7 @@ class FunctionHandler(AuditedHandler):
 
     async def _write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         """Run a call in a transaction, and record it once it has been committed."""
+        await self._check_privilege()
         result = await self._refusing(
             self.cancel_scope.run(self.database.write(work, committing=self.cancel_scope.shield)), META
         )

@@ -6,7 +6,7 @@ It must not know: requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
@@ -20,7 +20,7 @@ from server.schema.live_tables import TYPE_NAME, quote_ident
 
 _BASE = f"(SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = %s)"
 _FUNCTIONS = f"""
-SELECT p.provolatile::text AS volatility, p.prokind::text AS kind, p.proretset AS is_set,
+SELECT p.oid::int8 AS oid, p.provolatile::text AS volatility, p.prokind::text AS kind, p.proretset AS is_set,
        p.provariadic <> 0 AS is_variadic, p.pronargdefaults AS defaults, n.nspname AS schema,
        coalesce(p.proargnames, '{{}}') AS all_names, p.proargmodes::text[] AS modes,
        ARRAY(SELECT format_type(u.type, NULL) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY u(type, place)
@@ -37,6 +37,10 @@ ORDER BY p.oid
 """
 _TYPE_OF = f"SELECT {_BASE % '$1::oid'}"
 _KINDS = {"a": "an aggregate", "w": "a window function", "p": "a procedure"}
+
+
+Prepare = Callable[[str], Awaitable[Sequence[asyncpg.Attribute]]]
+"""Prepares a statement with a role that requests have, and returns its columns. Raises asyncpg's errors."""
 
 
 class _Overload(msgspec.Struct, frozen=True):
@@ -72,7 +76,7 @@ class _Overload(msgspec.Struct, frozen=True):
 
 
 async def read_functions(
-    connection: asyncpg.Connection[Any], catalog: Catalog, *, has_roles: bool
+    connection: asyncpg.Connection[Any], catalog: Catalog, prepare: Prepare, *, has_roles: bool
 ) -> tuple[tuple[Function, ...], list[str]]:
     """Return the functions with their signatures, and the faults. has_roles: whether requests run with other roles, so
     that the privileges of this one do not matter."""
@@ -85,7 +89,7 @@ async def read_functions(
             own += _kind_faults(function, chosen.facts, has_roles=has_roles)
             functions.append(msgspec.structs.replace(function, signature=_signature(function, chosen)))
             if not own:
-                own += await _result_faults(connection, functions[-1], catalog)
+                own += await _result_faults(connection, functions[-1], catalog, prepare)
         faults += [f"function {quoted(function.name)}: {fault}" for fault in own]
     return tuple(functions), faults
 
@@ -123,7 +127,8 @@ def _where(function: Function) -> str:
 def _signature(function: Function, chosen: _Overload) -> Signature:
     types = {one.name: chosen.sql_types.get(one.column_name, "") for one in function.arguments}
     facts = chosen.facts
-    return Signature(types, is_scalar=not facts["has_columns"], is_void=facts["returned"] == "void")
+    is_void = facts["returned"] == "void"
+    return Signature(types, is_scalar=not facts["has_columns"], is_void=is_void, oid=facts["oid"])
 
 
 def _kind_faults(function: Function, facts: asyncpg.Record, *, has_roles: bool) -> Iterator[str]:
@@ -144,18 +149,20 @@ def _kind_faults(function: Function, facts: asyncpg.Record, *, has_roles: bool) 
         yield f"the role {quoted(facts['role'])} may not execute it: {grant}"
 
 
-async def _result_faults(connection: asyncpg.Connection[Any], function: Function, catalog: Catalog) -> list[str]:
+async def _result_faults(
+    connection: asyncpg.Connection[Any], function: Function, catalog: Catalog, prepare: Prepare
+) -> list[str]:
     """Prepare a call with all arguments, and return the fault of what it returns."""
     call = Call(function, tuple([one.name for one in function.arguments]))
     resource = catalog.by_type.get(function.returns)
     statement = compile_value(call) if resource is None else compile_ids(call, resource.id.key)
     try:
-        prepared = await connection.prepare(statement.sql)
+        columns = await prepare(statement.sql)
     except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError, asyncpg.DataError) as error:
         return [f"it cannot be called: {error.args[0]}"]
     if resource is None or resource.id.key.is_composite:
         return []
-    found = await connection.fetchval(_TYPE_OF, prepared.get_attributes()[0].type.oid)
+    found = await connection.fetchval(_TYPE_OF, columns[0].type.oid)
     if found in resource.id.type.sql_names:
         return []
     what = f"the ids of type {quoted(resource.type)} are {resource.id.type.name}"

@@ -147,7 +147,9 @@ async def read_live_schema(
             own += await value_faults(connection, resource, table)
         # A faulty column would also make the read fail, and its own message is better.
         faults += own or await _read_faults(reader, resource)
-    functions, wrong = await read_functions(connection, catalog, has_roles=bool(roles))
+    functions, wrong = await read_functions(
+        connection, catalog, lambda sql: reader.prepare(sql, is_explained=False), has_roles=bool(roles)
+    )
     faults += wrong
     if not faults:
         catalog = await with_live_types(connection, catalog, lambda *which: _type_of(reader, *which))

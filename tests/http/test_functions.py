@@ -12,6 +12,7 @@ from tornado.ioloop import IOLoop
 
 from server.schema.live_schema import read_live_schema
 from tests.conftest import on_server
+from tests.http import supabase
 from tests.http.conftest import Api, Start
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
@@ -475,3 +476,34 @@ def test_faults_of_declarations() -> None:
         "function “e”: `arguments` must be a tuple of Attribute, not tuple of int",
         "function “f”: its path “/f” is that of another function: declare another",
     ]
+
+
+async def test_functions_run_with_the_role_of_the_request(open_shop: supabase.Open, shop_url: str) -> None:
+    """What a SECURITY DEFINER function returns is read with this role, too."""
+    connection = await asyncpg.connect(shop_url)
+    try:
+        await connection.execute("""
+            CREATE FUNCTION all_posts() RETURNS SETOF posts LANGUAGE sql STABLE SECURITY DEFINER
+                AS $$ SELECT * FROM posts $$;
+            CREATE FUNCTION who() RETURNS text LANGUAGE sql STABLE AS $$ SELECT current_user || auth.uid() $$;
+            CREATE FUNCTION publish(title text) RETURNS SETOF posts LANGUAGE sql
+                AS $$ INSERT INTO posts (title, published) VALUES (title, true) RETURNING * $$;
+            REVOKE EXECUTE ON FUNCTION who() FROM PUBLIC; GRANT EXECUTE ON FUNCTION who() TO authenticated;
+        """)
+    finally:
+        await connection.close()
+    title = Attribute("title", TEXT, required=True)
+    functions = (
+        Function("all_posts", returns="post"),
+        Function("who"),
+        Function("publish", method="POST", arguments=(title,), returns="post"),
+    )
+    shop = await open_shop(catalog=Catalog([*supabase.CATALOG, *functions]))
+    for sub, ids in supabase.POSTS.items():
+        assert (await shop.get(sub, "/all-posts")).ids == ids
+    assert (await shop.get(supabase.ANN, "/who")).document["meta"] == {"result": f"authenticated{supabase.ANN}"}
+    assert (await shop.get(None, "/who")).status == 401
+    # PostgreSQL checks the privilege when it plans a function that it inlines, and keeps the plan for other roles.
+    assert (await shop.get(supabase.ANN, "/who")).status == 200
+    for sub, status in ((supabase.ANN, 200), (None, 401)):
+        assert (await shop.request(sub, "POST", "/publish", {"meta": {"title": f"by {sub}"}})).status == status
