@@ -18,7 +18,6 @@ from querybuild.declarations.faults.relationship_faults import FILLED_AND_REQUIR
 from querybuild.declarations.faults.rule_faults import key_faults, rule_faults
 from querybuild.declarations.function import Function, function_faults, invalid_path, split_functions
 from querybuild.declarations.hooks import Hooks, accepts_arguments, is_async
-from querybuild.declarations.keys import referring
 from querybuild.declarations.resource import (
     RESOURCE_METHODS,
     Attribute,
@@ -33,6 +32,7 @@ from querybuild.declarations.resource import (
     link_of,
     own_key_of,
     part_attributes,
+    referring_key,
 )
 from querybuild.declarations.types import is_bound_of
 from querybuild.errors import listed, nearest, quoted
@@ -51,6 +51,15 @@ class CatalogError(ValueError):
 
 def _is_same(one: Link | None, other: Link | None) -> bool:
     return one is not None and other is not None and msgspec.structs.astuple(one) == msgspec.structs.astuple(other)
+
+
+def _refer_alike(one: Relationship, other: Relationship) -> bool:
+    return one.referenced_columns == other.referenced_columns
+
+
+def _may_be_unknown(key: Attribute) -> bool:
+    """Return whether a comparison of the columns of a key may be false or null where one of the id is the other."""
+    return isinstance(key, KeyAttribute) and (key.nullable or key.key.referenced is not None)
 
 
 class Catalog:
@@ -73,14 +82,14 @@ class Catalog:
         self._ids = {resource.type: id_attribute(resource, resource.id.key, False) for resource in self}
         self._parts = {resource.type: part_attributes(resource.id.key) for resource in self}
         self._keys = {
-            own: id_attribute(self.target(own), referring(own.own_columns, self.target(own).id.key), own.nullable)
+            own: id_attribute(self.target(own), referring_key(own, own.own_columns, self.target(own)), own.nullable)
             for resource in self
             for relationship in resource.relationships
             if (own := own_key_of(relationship)) is not None
         }
 
         self._exact_keys = {
-            own: msgspec.structs.replace(one, is_split=False) if isinstance(one, KeyAttribute) and one.nullable else one
+            own: msgspec.structs.replace(one, is_split=False) if _may_be_unknown(one) else one
             for own, one in self._keys.items()
         }
         self._lock_ranks = {resource.type: rank for rank, resource in enumerate(_referenced_first(self))}
@@ -136,7 +145,7 @@ class Catalog:
         columns = relationship.foreign_columns
         for other in self._declared[relationship.target].relationships if columns else ():
             own = own_key_of(other)
-            if own is not None and own.own_columns == columns:
+            if own is not None and own.own_columns == columns and _refer_alike(own, relationship):
                 return own
         return None
 
@@ -153,7 +162,7 @@ class Catalog:
         return [
             one.name
             for one in self._declared[own.target].relationships
-            if one.foreign_columns == own.own_columns and one.target == resource.type
+            if one.foreign_columns == own.own_columns and one.target == resource.type and _refer_alike(one, own)
         ]
 
     def inverse(self, relationship: Relationship) -> Relationship:
@@ -174,7 +183,7 @@ class Catalog:
         return "update" in target.methods and any(
             other.target == resource.type and other.methods & REMOVING_METHODS
             for other in target.relationships
-            if other.foreign_columns == own.own_columns
+            if other.foreign_columns == own.own_columns and _refer_alike(other, own)
         )
 
     def emptied_columns(self, resource: Resource, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -349,7 +358,7 @@ def _identifiers(resource: Resource) -> Iterator[str]:
         own, link = own_key_of(relationship), link_of(relationship)
         if own is not None:
             yield from own.own_columns
-        yield from relationship.foreign_columns
+        yield from (*relationship.foreign_columns, *relationship.referenced_columns)
         if link is not None:
             yield from (link.table, *link.source_columns, *link.target_columns)
 

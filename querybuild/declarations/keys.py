@@ -23,11 +23,25 @@ _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
 _ESCAPED, _SPECIAL = re.compile(r"\\(.)", re.DOTALL), re.compile(r"([\\,])")
 
 
+class Referenced(msgspec.Struct, frozen=True):
+    """The unique columns of another table that a key refers to instead of the id. id: the id of that table."""
+
+    table: str
+    schema: str | None
+    id: Key
+    columns: tuple[str, ...]
+
+
 class Key(msgspec.Struct, frozen=True):
-    """The columns of an id, or those that refer to one, in the order of its parts. types: those of the parts."""
+    """The columns of an id, or those that refer to a row, in the order of its id. Its value is always an id.
+
+    types: those of the parts of the id. referenced: set if the columns do not have the id, but other unique values of
+    the row. Then the types are not known.
+    """
 
     columns: tuple[str, ...]
     types: tuple[ColumnType, ...]
+    referenced: Referenced | None = None
 
     @property
     def is_composite(self) -> bool:
@@ -37,7 +51,7 @@ class Key(msgspec.Struct, frozen=True):
     @property
     def is_text(self) -> bool:
         """Whether its value in Python is a text, which SQL converts."""
-        return len(self.columns) > 1 or has_text_value(self.types[0])
+        return len(self.columns) > 1 or (self.referenced is None and has_text_value(self.types[0]))
 
 
 def has_text_value(column_type: ColumnType) -> bool:

@@ -14,7 +14,7 @@ from pypika.terms import Criterion, Term
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
 from querybuild.declarations.id_types import ID_TYPES, IdType, add_enum, text_of
-from querybuild.declarations.keys import Key, composite_type
+from querybuild.declarations.keys import Key, Referenced, composite_type, referring
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -209,6 +209,8 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     columns: instead, the columns with the parts of its id. If one of them is null, the relationship is empty.
     foreign_key: instead, the unique column of the other table with the id of this resource: the reverse side of a
     one-to-one. A tuple for an id with several parts.
+    references: the unique columns of the other table that its own columns refer to, if they are not the id. With
+    `foreign_key`, the unique columns of the own table.
     nullable: whether it may be empty.
     required: whether it must be sent on create (default: if it is not nullable).
     filled: whether a trigger fills its column if it is not sent: one that is NOT NULL without a default.
@@ -223,6 +225,7 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
     target: str
     column: str = ""
     foreign_key: Names = ""
+    references: Names = ""
     nullable: bool = True
     required: bool | None = None
     filled: bool = False
@@ -256,6 +259,11 @@ class ToOne(msgspec.Struct, frozen=True, eq=False):
         return _columns(self.foreign_key)
 
     @property
+    def referenced_columns(self) -> tuple[str, ...]:
+        """The columns that its key refers to, if they are not the id."""
+        return _columns(self.references)
+
+    @property
     def is_required(self) -> bool:
         """Whether it must be sent on create."""
         return self.is_own_key and (not (self.nullable or self.filled) if self.required is None else self.required)
@@ -265,6 +273,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     """A relationship to any number of resources of the type `target`.
 
     foreign_key: the column of the other table with the id of this resource. A tuple for an id with several parts.
+    references: the unique columns of the own table that these refer to, if they are not the id.
     through: instead, a link table.
     methods, includable, filterable, read_by, write_by, description: as for ToOne.
     """
@@ -272,6 +281,7 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
     name: str
     target: str
     foreign_key: Names = ""
+    references: Names = ""
     through: Link | None = None
     methods: frozenset[str] = RELATIONSHIP_METHODS
     includable: bool = True
@@ -295,6 +305,11 @@ class ToMany(msgspec.Struct, frozen=True, eq=False):
         """The names of its columns in the other table, if the key is there."""
         return _columns(self.foreign_key)
 
+    @property
+    def referenced_columns(self) -> tuple[str, ...]:
+        """The columns that its key refers to, if they are not the id."""
+        return _columns(self.references)
+
 
 Relationship = ToOne | ToMany
 
@@ -302,6 +317,20 @@ Relationship = ToOne | ToMany
 def own_key_of(relationship: Relationship) -> ToOne | None:
     """Return the relationship if its key is in the resource's own row, otherwise None."""
     return relationship if isinstance(relationship, ToOne) and relationship.is_own_key else None
+
+
+def referenced_key(relationship: Relationship, referenced: Resource) -> Key:
+    """Return the key of the rows that a relationship refers to: the id, or other unique columns."""
+    columns = relationship.referenced_columns
+    return Key(columns, ()) if columns else referenced.id.key
+
+
+def referring_key(relationship: Relationship, columns: tuple[str, ...], referenced: Resource) -> Key:
+    """Return the key of the columns that refer to the rows of a resource. Its value is the id of such a row."""
+    unique = relationship.referenced_columns
+    if not unique:
+        return referring(columns, referenced.id.key)
+    return Key(columns, (), Referenced(referenced.table, referenced.schema, referenced.id.key, unique))
 
 
 def link_of(relationship: Relationship) -> Link | None:
@@ -389,6 +418,9 @@ def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
         return id_type.read(value) if isinstance(value, str) else text_of(value, id_type)
 
     column_type = msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read)
-    if key.is_composite:
+    if key.referenced is not None and key.referenced.id.is_text:
+        # The text of the id is looked up, so nothing is converted to the type of its column.
+        column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)
+    if key.is_composite or key.referenced is not None:
         return KeyAttribute("id", column_type, nullable=nullable, key=key)
     return Attribute("id", column_type, column=key.columns[0], nullable=nullable)

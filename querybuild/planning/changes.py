@@ -14,8 +14,16 @@ import msgspec
 from querybuild.declarations.attributes import NO_CHECKS, Checks, read_attribute
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.json_texts import dump_json
-from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.keys import Key
+from querybuild.declarations.resource import (
+    Attribute,
+    Relationship,
+    Resource,
+    ToOne,
+    link_of,
+    own_key_of,
+    referring_key,
+)
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import (
     ApiError,
@@ -47,6 +55,7 @@ from querybuild.planning.writes.linkage import (
 from querybuild.planning.writes.shared_columns import (
     Agreement,
     agree,
+    assigned_key,
     differing,
     disagreement,
     is_in_id,
@@ -398,7 +407,9 @@ class _WritePlanner:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(null_refused(own, linkage.pointer, on_create=self.on_create))
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
-            self._assign_key(own, slot, rows if rows.criteria else None)
+            # A key that refers to other columns than the id is looked up, so its row must be there.
+            facts = {"owner": self._locked_owner(own), "target": rows if rows.criteria or own.references else None}
+            self._assignments += assigned_key(own, slot, self.values[slot], self.resource, self.catalog, **facts)
         else:
             slot = self.slot(list(ids), linkage.pointer)
             self.item_pointers[slot] = tuple(ids.values())
@@ -418,15 +429,6 @@ class _WritePlanner:
                 emptied=emptied,
             )
             self._links.append(in_lock_order(link, self.catalog))
-
-    def _assign_key(self, own: ToOne, slot: int, allowed: Rows | None) -> None:
-        """Assign the id of a related resource to the columns of a to-one."""
-        key = key_of_target(own, self.catalog)
-        assignments = key_assignments(key, slot, owner=self._locked_owner(own), target=allowed)
-        if self.values[slot] is None:
-            emptied = self.catalog.emptied_columns(self.resource, key.columns)
-            assignments = [one for one in assignments if one.column in emptied]
-        self._assignments += assignments
 
     def _locked_owner(self, own: ToOne) -> Rows | None:
         """Return the rows of the other side of a to-one, if a write there may remove the link."""
@@ -467,7 +469,8 @@ class _WritePlanner:
         if link_of(relationship) is not None:
             self._links.append(self._through(relationship, owner))
         elif holder is None or holder.name not in self.change.relationships:
-            self._assignments += key_assignments(referring(relationship.foreign_columns, parent.id.key), slot)
+            key = referring_key(relationship, relationship.foreign_columns, parent)
+            self._assignments += key_assignments(key, slot)
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
         return self._owner_row(parent, slot, has_links=link_of(relationship) is not None)

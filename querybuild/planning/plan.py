@@ -238,9 +238,10 @@ class Node(msgspec.Struct, frozen=True):
         """Each key with its target."""
         return zip(self.keys, self.targets or (None,) * len(self.keys), strict=True)
 
-    def position_of_key(self, relationship: ToOne) -> int:
-        """Return the position of the key of a relationship in a row."""
-        return 1 + len(self.read) + [key.columns for key in self.keys].index(relationship.own_columns)
+    def position_of_key(self, branch: Branch) -> int:
+        """Return the position of the key of a branch in a row."""
+        assert branch.node.rows.pair is not None
+        return 1 + len(self.read) + self.keys.index(branch.node.rows.pair[0])
 
     @property
     def width(self) -> int:

@@ -12,8 +12,7 @@ import msgspec
 from querybuild.cursors import decode_cursor, list_name, mark_of
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Returned
-from querybuild.declarations.keys import referring
-from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of
+from querybuild.declarations.resource import Attribute, Relationship, Resource, own_key_of, referring_key
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, FieldsError, IncludeError, PageError, listed, nearest, quoted
 from querybuild.filters import AskedFilter, asked_filters, vals_of
@@ -404,7 +403,7 @@ class _ReadPlanner:
                 related = self._branch_rows(relationship, rows, is_joined=False)
                 branches.append(Branch(relationship, node_of(related), False))
         keys = {
-            referring(own.own_columns, self.catalog.target(own).id.key): branch.relationship
+            referring_key(own, own.own_columns, self.catalog.target(own)): branch.relationship
             for branch in branches
             if (own := own_key_of(branch.relationship)) is not None
         }

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from querybuild.declarations.resource import own_key_of
 from querybuild.planning.plan import Branch, Node, ReadPlan, sources_of
 
 MAX_COLUMNS = 1600
@@ -24,8 +23,7 @@ Row = Any
 def key_position(node: Node, branch: Branch) -> int:
     """Return the position of the branch's key in a parent's row. It is the id of the parent, if the parent's row does
     not contain the key."""
-    own = own_key_of(branch.relationship)
-    return 0 if own is None else node.position_of_key(own)
+    return node.position_of_key(branch) if branch.relationship.is_own_key else 0
 
 
 def branch_keys(node: Node, branch: Branch, rows: Sequence[Row]) -> list[Any]:

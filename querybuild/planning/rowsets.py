@@ -14,7 +14,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import referring
-from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of
+from querybuild.declarations.resource import Relationship, Resource, link_of, own_key_of, referenced_key, referring_key
 from querybuild.planning.context import NO_CRITERIA, Context
 from querybuild.planning.plan import (
     ColumnRef,
@@ -104,9 +104,10 @@ def open_related(
         far = referring(link.target_columns, target.id.key), target.id.key
         return open_rows(target, alias, context, parent, through=LinkRows(link, aliases[0], near, far))
     if own is None:
-        pair = resource.id.key, referring(relationship.foreign_columns, resource.id.key)
+        theirs = referring_key(relationship, relationship.foreign_columns, resource)
+        pair = referenced_key(relationship, resource), theirs
     else:
-        pair = referring(own.own_columns, target.id.key), target.id.key
+        pair = referring_key(own, own.own_columns, target), referenced_key(own, target)
     return open_rows(target, alias, context, parent, pair)
 
 

@@ -62,7 +62,8 @@ class SortPlanner:
                 self._refuse_sort(key, name, resource, relationship)
                 return ()
             # A key of several columns may be null in part. Its target's id is null then.
-            has_key = len(relationship.own_columns) == 1 and self.conditions.holds_id(relationship)
+            is_id = len(relationship.own_columns) == 1 and not relationship.references
+            has_key = is_id and self.conditions.holds_id(relationship)
             is_nullable = is_nullable or relationship.nullable or not has_key
             if names[position + 1 :] == ["id"] and has_key:
                 return [OrderKey(ColumnRef(alias, self.catalog.key_of(relationship)), key.is_descending, is_nullable)]

@@ -10,6 +10,12 @@ compared, so that an index can be used, and joined where it is selected. It is n
     ("t0"."order_id","t0"."line_no")=(CAST(split_part($1,',',1) AS int4),CAST(split_part($1,',',2) AS int4))
     SELECT CAST("t0"."order_id" AS TEXT)||','||CAST("t0"."line_no" AS TEXT)
 
+The columns of a key may refer to other unique columns than the id. Its value is the id all the same, and each is looked
+up by the other:
+
+    "t0"."country_code"=(SELECT "its row"."code" FROM "countries" "its row" WHERE "its row"."id"=$1)
+    SELECT (SELECT "its row"."id" AS "its id" FROM "countries" "its row" WHERE "its row"."code"="t0"."country_code")
+
 It must not know: values.
 """
 
@@ -17,14 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pypika import Field, Table
 from pypika.terms import Criterion, Term
 
 from querybuild.declarations.id_types import ID_TYPES, cast_name
-from querybuild.declarations.keys import Key
+from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.terms import Template, equals_any, escaped_braces
 from querybuild.declarations.types import ColumnType
+
+REFERENCED = "its row"
+"""The alias of the row that a key refers to by other columns than the id. No table has such a name."""
 
 ColumnOf = Callable[[str], Term]
 """Returns the term of a column, by its name."""
@@ -42,6 +52,10 @@ def columns_of(alias: str) -> ColumnOf:
 
 def shown_key(of: ColumnOf, key: Key) -> Term:
     """Return the key as it is selected: `"t0"."id"`, or the text of its columns."""
+    if key.referenced is not None:
+        found, by = key.referenced, _by_columns(of, key)
+        shown = Template('{} AS "its id"', shown_key(columns_of(REFERENCED), found.id))
+        return _looked_up([shown], found, by)
     if not key.is_composite:
         return _id_text(of(key.columns[0]), key.types[0]) if key.is_text else of(key.columns[0])
     texts = [_shown_part(of(name), one) for name, one in zip(key.columns, key.types, strict=True)]
@@ -63,6 +77,10 @@ def key_value(parameter: Term, key: Key) -> Term:
 
 def key_parts(parameter: Term, key: Key) -> list[Term]:
     """Return the value of each column of a key."""
+    if key.referenced is not None:
+        found = key.referenced
+        by = is_key(columns_of(REFERENCED), found.id, parameter)
+        return [_looked_up([column(REFERENCED, name)], found, by) for name in found.columns]
     if not key.is_composite:
         return [Template(f"CAST(CAST({{}} AS TEXT) AS {_cast(key.types[0])})", parameter) if key.is_text else parameter]
     has_text = any(one.is_text for one in key.types)
@@ -71,6 +89,10 @@ def key_parts(parameter: Term, key: Key) -> list[Term]:
 
 def key_values(array: Term, key: Key) -> Term:
     """Return what ANY and ALL take for an array of values: `$1`, or a SELECT of the parts of each."""
+    if key.referenced is not None:
+        found = key.referenced
+        by = is_any_key(columns_of(REFERENCED), found.id, array)
+        return _select([column(REFERENCED, name) for name in found.columns], found, by)
     if not key.is_composite:
         return Template(f"CAST(CAST({{}} AS TEXT[]) AS {_cast(key.types[0])}[])", array) if key.is_text else array
     parts = key_parts(Template('"k"'), key)
@@ -116,6 +138,31 @@ def equal_keys(near: ColumnOf, far: ColumnOf, pair: tuple[Key, Key]) -> Criterio
     names = zip(pair[0].columns, pair[1].columns, strict=True)
     equal = [Template("{}={}", far(theirs), near(own)) for own, theirs in names]
     return Template(" AND ".join(["{}"] * len(equal)), *equal)
+
+
+def _by_columns(of: ColumnOf, key: Key) -> Criterion:
+    assert key.referenced is not None
+    near, far = Key(key.columns, ()), Key(key.referenced.columns, ())
+    return equal_keys(lambda name: _Qualified("{}", of(name)), columns_of(REFERENCED), (near, far))
+
+
+class _Qualified(Template):
+    """A column with the name of its table, even in statements that write: the other table may have such a column."""
+
+    def get_sql(self, **kwargs: Any) -> str:
+        """Return the SQL, as PyPika calls it."""
+        return super().get_sql(**{**kwargs, "with_namespace": True})
+
+
+def _looked_up(terms: list[Term], found: Referenced, by: Criterion) -> Term:
+    """Return `(SELECT "its row"."id" FROM "countries" "its row" WHERE "its row"."code"="t0"."country_code")`."""
+    return Template("({})", _select(terms, found, by))
+
+
+def _select(terms: list[Term], found: Referenced, by: Criterion) -> Term:
+    rows = escaped_braces(Table(found.table, schema=found.schema, alias=REFERENCED).get_sql(quote_char='"'))
+    listed = ",".join(["{}"] * len(terms))
+    return Template(f"SELECT {listed} FROM {rows} WHERE {{}}", *terms, by)
 
 
 def _row(terms: list[Term]) -> Term:

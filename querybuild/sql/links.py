@@ -12,7 +12,7 @@ from pypika import PostgreSQLQuery
 from pypika.terms import ExistsCriterion, NullValue
 
 from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import Link, link_of
+from querybuild.declarations.resource import Link, link_of, referring_key
 from querybuild.declarations.terms import Template
 from querybuild.planning.plan import LinkWrite, LockStrength, Slot, Statement
 from querybuild.sql.binds import Binds
@@ -121,7 +121,7 @@ def _attach(link: LinkWrite) -> Statement:
 
 def _key_of(link: LinkWrite) -> Key:
     """Return the columns of the related rows that refer to the owner."""
-    return referring(link.relationship.foreign_columns, link.resource.id.key)
+    return referring_key(link.relationship, link.relationship.foreign_columns, link.resource)
 
 
 def _through(link: LinkWrite, through: Link) -> LinkStatements:

@@ -301,7 +301,7 @@ def _related(branch: Branch, keys: Term, binds: Binds) -> QueryBuilder:
     query = from_rows(rows, binds)
     if rows.through is not None:
         query = join_links(query, rows)
-    alias, key = _far_key(rows)
+    alias, key = _far_key(branch)
     return query.where(is_any_key(columns_of(alias), key, keys))
 
 
@@ -310,23 +310,24 @@ def _branch_columns(branch: Branch, binds: Binds) -> list[Term]:
     own = list(columns(branch.node, rows.alias, binds))
     if branch.relationship.is_own_key:
         return own
-    alias, key = _far_key(rows)
+    alias, key = _far_key(branch)
     return [*own, shown_key(columns_of(alias), key)]
 
 
-def _far_key(rows: Rows) -> tuple[str, Key]:
-    """Return the key of the related rows, or of their link table, that equals the key of a parent, with its alias."""
+def _far_key(branch: Branch) -> tuple[str, Key]:
+    """Return the key of the related rows, or of their link table, whose values are the keys of the parents, with its
+    alias."""
+    rows = branch.node.rows
     if rows.through is not None:
         return rows.through.alias, rows.through.near[1]
     assert rows.pair is not None
-    return rows.alias, rows.pair[1]
+    return rows.alias, rows.resource.id.key if branch.relationship.is_own_key else rows.pair[1]
 
 
-def _near_key(rows: Rows, parents: Rows) -> Term:
-    """Return the key of the parents that equals the key of the related rows."""
-    pair = rows.pair if rows.through is None else rows.through.near
-    assert pair is not None
-    return shown_key(columns_of(parents.alias), pair[0])
+def _near_key(branch: Branch, parents: Rows) -> Term:
+    """Return the key of the parents whose values are those of the related rows."""
+    pair = branch.node.rows.pair if branch.relationship.is_own_key else None
+    return shown_key(columns_of(parents.alias), parents.resource.id.key if pair is None else pair[0])
 
 
 def _shown_id(node: Node) -> Term:
@@ -374,7 +375,7 @@ def _add_parts(node: Node, rows: QueryBuilder, parts: list[QueryBuilder], binds:
     for branch in node.branches:
         if not branch.needs_rows:
             continue
-        keys = Template("ARRAY{}", rows.select(_near_key(branch.node.rows, node.rows)))
+        keys = Template("ARRAY{}", rows.select(_near_key(branch, node.rows)))
         related = _related(branch, keys, binds)
         parts.append(related.select(_numbered(_id_columns(branch.node)), *_branch_columns(branch, binds)))
         _add_parts(branch.node, related, parts, binds)

@@ -7,8 +7,8 @@ from typing import Any
 
 from asyncpg import exceptions as pg
 
-from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import own_key_of
+from querybuild.declarations.keys import Key
+from querybuild.declarations.resource import own_key_of, referring_key
 from querybuild.errors import resource_not_found
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LockStrength, Rows, Statement, Values
@@ -81,10 +81,10 @@ async def lock_related(
     if own is None:
         if await locked(owners, id_key, row_id, LockStrength.UPDATE) is None:
             raise missing
-        key = referring(related.relationship.foreign_columns, id_key)
+        key = referring_key(related.relationship, related.relationship.foreign_columns, owners.resource)
         found = await locked(targets, key, row_id, strength)
         return None if found is None else found[0]
-    shown = (referring(own.own_columns, targets.resource.id.key),)
+    shown = (referring_key(own, own.own_columns, targets.resource),)
     read = await locked(owners, id_key, row_id, None, shown)
     if read is None:
         raise missing

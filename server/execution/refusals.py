@@ -14,7 +14,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from querybuild.declarations.operators import all_names
-from querybuild.declarations.resource import Resource, own_key_of
+from querybuild.declarations.resource import Resource, link_of, own_key_of
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError, AttributeFault, RelatedNotFound, RequiredLink, listed, quoted, related_not_found
 from querybuild.filters import AskedFilter, placed
@@ -207,6 +207,9 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
         case pg.UniqueViolationError():
             what = f"this value already: {names}" if fields else "values already that must be unique"
             return Conflict(f"Another {plan.resource.type} has {what}.", pointer=pointer)
+        case pg.ForeignKeyViolationError() if _is_referred_to(error, write, engine):
+            detail = f"This {plan.resource.type} is still referred to by other resources: change these first."
+            return Conflict(detail, pointer=write.pointer)
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
             return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
@@ -221,6 +224,16 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return AttributeFault(f"{names} has a value that the database does not allow.", pointer=pointer)
         case _:
             return Conflict(f"{names} is in conflict with another resource.", pointer=pointer)
+
+
+def _is_referred_to(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine) -> bool:
+    """Return whether a key in the rows of another resource refers to a column that the write changes."""
+    related = [link.target for link in write.plan.links]
+    written = [write.plan.resource, *related]
+    is_link_table = any(link_of(link.relationship) is not None for link in write.plan.links)
+    return (
+        write.plan.kind == "update" and not is_link_table and not any(_is_about(error, one, engine) for one in written)
+    )
 
 
 def _domain_fields(domain: str, write: PlannedWrite, engine: Engine) -> list[tuple[str, str]]:

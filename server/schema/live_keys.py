@@ -21,6 +21,25 @@ def type_faults(names: tuple[str, ...], table_name: str, table: Table, reference
         yield from _key_column_faults(name, table_name, table, part_type)
 
 
+def reference_faults(
+    names: tuple[str, ...], table: Table, referenced: Table | None, referenced_names: tuple[str, ...]
+) -> Iterator[str]:
+    """Return the faults of a key that refers to other columns than the id. referenced: the table of these."""
+    if referenced is None:
+        return
+    for name, other in zip(names, referenced_names, strict=True):
+        column, unique = table.columns.get(name), referenced.columns.get(other)
+        if column is None:
+            yield from missing(name, table.name, table.columns)
+        if unique is None:
+            yield from missing(other, referenced.name, referenced.columns)
+        if column is not None and unique is not None and column.type != unique.type:
+            refers = f"it refers to {quoted(other)}, which is {unique.type}"
+            yield f"its column {quoted(name)} is {column.type}, and {refers}"
+    if referenced.may_repeat(*referenced_names):
+        yield f"the table {quoted(referenced.name)} has no unique index on {listed(referenced_names)}"
+
+
 def _key_column_faults(name: str, table_name: str, table: Table, id_type: ColumnType) -> Iterator[str]:
     column = table.columns.get(name)
     if column is None:

@@ -25,7 +25,14 @@ from querybuild.sql.select import compile_read
 from server.schema.live_constants import constant_faults
 from server.schema.live_functions import read_functions
 from server.schema.live_ids import UnenforcedKeys, find_unenforced_keys, format_warnings
-from server.schema.live_keys import columns_of_others, id_faults, missing, nullability_faults, type_faults
+from server.schema.live_keys import (
+    columns_of_others,
+    id_faults,
+    missing,
+    nullability_faults,
+    reference_faults,
+    type_faults,
+)
 from server.schema.live_limits import Limits, read_limits, rule_faults
 from server.schema.live_relations import with_relations
 from server.schema.live_roles import find_role_faults, policy_warnings
@@ -177,7 +184,7 @@ def _declared_references(catalog: Catalog) -> Iterator[Reference]:
     """Return the relationships whose keys are in the target's rows."""
     for resource in catalog:
         for relationship in resource.relationships:
-            if relationship.foreign_key:
+            if relationship.foreign_key and not relationship.references:
                 yield Reference(catalog.target(relationship), relationship.foreign_columns, resource)
 
 
@@ -271,13 +278,21 @@ def _relationship_faults(
     elif isinstance(relationship, ToOne) and relationship.is_own_key:
         own = found[resource.schema, resource.table]
         if own is not None:
-            yield from type_faults(relationship.own_columns, resource.table, own, target)
+            if relationship.references:
+                theirs = found[target.schema, target.table]
+                yield from reference_faults(relationship.own_columns, own, theirs, relationship.referenced_columns)
+            else:
+                yield from type_faults(relationship.own_columns, resource.table, own, target)
             yield from nullability_faults(relationship, own.columns)
     else:
         theirs = found[target.schema, target.table]
         if theirs is not None:
             columns = relationship.foreign_columns
-            yield from type_faults(columns, target.table, theirs, resource)
+            if relationship.references:
+                own = found[resource.schema, resource.table]
+                yield from reference_faults(columns, theirs, own, relationship.referenced_columns)
+            else:
+                yield from type_faults(columns, target.table, theirs, resource)
             if theirs.may_use_schema:
                 yield from read_privileges(theirs, columns)
             if not relationship.is_to_many and theirs.may_repeat(*columns):

@@ -90,11 +90,14 @@ def _column_faults(resource: Resource, relationship: Relationship, target: Resou
         keys = [("`columns`" if own.columns else "`column`", own.own_columns, target)]
     elif link is not None:
         keys = [("`source`", link.source_columns, resource), ("`target`", link.target_columns, target)]
+    if relationship.references and link is not None:
+        yield "`references` is for keys, and a link table has the ids of both sides"
     for name, columns, referenced in keys:
-        expected = referenced.id.key.columns
+        expected = relationship.referenced_columns or referenced.id.key.columns
         if len(columns) != len(expected):
             parts = listed(map(quoted, expected))
-            yield f"the id of {quoted(referenced.type)} is {parts}: give {name} a column for each"
+            what = "`references`" if relationship.references else f"the id of {quoted(referenced.type)}"
+            yield f"{what} is {parts}: give {name} a column for each"
         elif len(set(columns)) < len(columns):
             yield f"a column is declared twice in {name}"
 
@@ -116,6 +119,8 @@ def _unwritable_faults(catalog: Catalog, resource: Resource, relationship: Relat
         and resource.methods & {"create", "update"}
     ):
         yield f"its column {quoted(own.own_columns[0])} is the id, which no write changes: {MAKE_READ_ONLY}"
+    if own is not None and own.references and is_written and set(own.own_columns) & set(resource.id.key.columns):
+        yield f"its key is part of the id, and refers to other columns than an id: {MAKE_READ_ONLY}"
     theirs = [] if target is None else [one for one in relationship.foreign_columns if one in target.id.key.columns]
     if target is not None and theirs and is_written and "update" in target.methods:
         key, advice = listed(map(quoted, theirs)), MAKE_READ_ONLY

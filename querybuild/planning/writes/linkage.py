@@ -50,7 +50,7 @@ def why_fixed(
     if "update" not in holder.methods:
         return f"its key is in resources of type {quoted(holder.type)}, which cannot be updated"
     key = own or catalog.holder(relationship)
-    is_whole = own is not None and change.type is not None and linkage.name_pointer is None
+    is_whole = own is not None and not own.references and change.type is not None and linkage.name_pointer is None
     if key is None or key.updatable or is_whole:
         return ""
     return f"{quoted(key.name)} of resources of type {quoted(holder.type)} is only set on create"

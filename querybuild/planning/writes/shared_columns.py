@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.keys import Key, id_parts, referring
-from querybuild.declarations.resource import Attribute, Resource, ToOne
+from querybuild.declarations.keys import Key, id_parts
+from querybuild.declarations.resource import Attribute, Resource, ToOne, referring_key
 from querybuild.errors import AttributeFault, BodyError, IdConflict, RelationshipFault
 from querybuild.planning.plan import Assignment
 from querybuild.query import Change, Lid
@@ -22,7 +22,7 @@ Agreement = tuple[Assignment, Assignment]
 
 def key_assignments(key: Key, slot: int, **facts: Any) -> list[Assignment]:
     """Return the assignments of the columns of a key. slot: that of its value. facts: other fields of each."""
-    if not key.is_composite:
+    if not key.is_composite and key.referenced is None:
         return [Assignment(key.columns[0], slot, id_type=key.types[0] if key.is_text else None, **facts)]
     return [Assignment(name, slot, key=key, part=part, **facts) for part, name in enumerate(key.columns)]
 
@@ -31,7 +31,19 @@ def key_of_target(target: Attribute | ToOne, catalog: Catalog) -> Key:
     """Return the columns of an attribute, or of a to-one with its key in the row."""
     if isinstance(target, Attribute):
         return Key((target.column_name,), (target.type,))
-    return referring(target.own_columns, catalog.target(target).id.key)
+    return referring_key(target, target.own_columns, catalog.target(target))
+
+
+def assigned_key(
+    own: ToOne, slot: int, value: Any, resource: Resource, catalog: Catalog, **facts: Any
+) -> list[Assignment]:
+    """Return the assignments of the columns of a to-one. If it is emptied, only some of them become null."""
+    key = key_of_target(own, catalog)
+    assignments = key_assignments(key, slot, **facts)
+    if value is not None:
+        return assignments
+    emptied = catalog.emptied_columns(resource, key.columns)
+    return [one for one in assignments if one.column in emptied]
 
 
 def is_value_of(assignment: Assignment, own: ToOne) -> bool:
@@ -63,11 +75,18 @@ def split_shared(
     agreements: list[Agreement] = []
     for one in [*given, *of_id] if on_create else [*of_id, *given]:
         other = first.setdefault(one.column, one)
-        if other is not one and not (one.key is None and other.key is None):
+        if other is not one and _can_agree(one, other):
             agreements.append((other, one))
         elif on_create or one.slot != id_slot:
             kept.append(one)
     return kept, agreements
+
+
+def _can_agree(one: Assignment, other: Assignment) -> bool:
+    """Return whether two assignments of one column are allowed. The columns of a key that refers to other columns than
+    the id are only known to the database."""
+    keys = [assignment.key for assignment in (one, other) if assignment.key is not None]
+    return bool(keys) and all(key.referenced is None for key in keys)
 
 
 def repeated_columns(assignments: Sequence[Assignment], pointers: Sequence[str]) -> Iterator[AttributeFault]:
@@ -94,7 +113,7 @@ def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: S
     for part, one in enumerate(sent):
         if one is None:
             continue
-        if one.key is None and not key.is_composite:
+        if (one.key is None and not key.is_composite) or key.referenced is not None:
             is_same = values[one.slot] == value
         else:
             is_same = _part_of(one, values[one.slot]) == (None if value is None else id_parts(value, key)[part])

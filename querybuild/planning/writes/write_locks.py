@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.keys import Key, referring
-from querybuild.declarations.resource import Relationship, Resource
+from querybuild.declarations.keys import Key
+from querybuild.declarations.resource import Relationship, Resource, referring_key
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.context import Context
 from querybuild.planning.plan import LockStrength, Rows
@@ -33,7 +33,7 @@ def rows_to_lock(write: PlannedWrite) -> Iterator[tuple[Rows, Key, Any, LockStre
         if owner is not None and owner_id is not None and not isinstance(owner_id, Lid):
             yield owner, owner.resource.id.key, owner_id, LockStrength.KEY_SHARE
     for link in plan.links:
-        key = referring(link.relationship.foreign_columns, plan.resource.id.key)
+        key = referring_key(link.relationship, link.relationship.foreign_columns, plan.resource)
         has_key = bool(key.columns)
         strength, related = LockStrength.NO_KEY_UPDATE if has_key else LockStrength.KEY_SHARE, without_rights(link.rows)
         for one in write.values[link.slot] if has_key or link.mode != "remove" else ():
