@@ -130,6 +130,15 @@ MOOD = Resource(
     ),
 )
 
+NAME = Resource(
+    "name",
+    "/names",
+    "names",
+    id=Id("name", TEXT, unique=True),
+    attributes=(Attribute("people", BIGINT, nullable=True),),
+    methods=frozenset({"list", "detail"}),
+)
+
 ORDER = Resource(
     "order",
     "/orders",
@@ -379,6 +388,7 @@ RESOURCES = [
     HOME_TOWN,
     INTEREST,
     MOOD,
+    NAME,
     ORDER,
     ORDER_STATUS,
     PERSON,
@@ -397,10 +407,10 @@ RESOURCES = [
 #
 # grand_cities: it inherits from another table, which shows its rows
 #
-# names: no column of the view is known to be a key: name one in the hints,
-# [tables.names] id = "name"
-#
 # no_column: it has no columns
 #
 # no_key: it has no key: add a primary key, or a unique index over columns that are NOT
 # NULL
+#
+# total: no column of the view is known to be a key: name one in the hints,
+# [tables.total] id = "people"

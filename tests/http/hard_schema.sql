@@ -73,6 +73,7 @@ ALTER TABLE documents ENABLE ROW LEVEL SECURITY;
 CREATE VIEW grown_people AS SELECT id AS number, name, name AS same FROM people WHERE name <> 'child';
 CREATE VIEW home_towns AS SELECT p.id, p.name, c.id AS city FROM people p JOIN cities c ON c.id = p.home_id;
 CREATE VIEW names AS SELECT name, count(*) AS people FROM people GROUP BY name;
+CREATE VIEW total AS SELECT count(*) AS people FROM people;
 CREATE TABLE no_key (a int);
 CREATE TABLE no_column ();
 CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY);

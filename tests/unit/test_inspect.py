@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, TEXT, ColumnType
-from server.inspecting.catalog.view_columns import origins_of
+from server.inspecting.catalog.view_columns import Shown, shown_columns
 from server.inspecting.declaration.conditions import Stated, stated
 from server.inspecting.declaration.naming import constant_of, path_of, plural, singular, snake_case
 from server.inspecting.text.expressions import literal
@@ -124,15 +124,27 @@ def test_literals(text: str, shown: str) -> None:
 
 def test_columns_of_a_view() -> None:
     """Entries of subqueries, hidden entries and expressions are no columns of a table. A name may contain braces."""
-    entry = "{{TARGETENTRY :expr {{VAR :varno 1}} :resno {} :resname {} :resorigtbl {} :resorigcol {} :resjunk {}}}"
-    inner = "{QUERY :targetList (" + entry.format(1, "x", 9, 9, "false") + ") :setOperations <>}"
+    entry = (
+        "{{TARGETENTRY :expr {{VAR :varno 1}} :resno {} :resname {} :ressortgroupref {} :resorigtbl {} :resorigcol {} "
+        ":resjunk {}}}"
+    )
+    inner = "{QUERY :targetList (" + entry.format(1, "x", 1, 9, 9, "false") + ") :groupClause <> :setOperations <>}"
     entries = " ".join(
         entry.format(*one)
-        for one in ((1, "a\\}", 16384, 2, "false"), (2, "b", 0, 0, "false"), (3, "c", 16384, 3, "true"))
+        for one in ((1, "a\\}", 2, 16384, 2, "false"), (2, "b", 1, 0, 0, "false"), (3, "c", 3, 16384, 3, "true"))
     )
-    rule = f"({{QUERY :rtable ({{RANGETBLENTRY :subquery {inner}}}) :targetList ({entries}) :setOperations <>}})"
-    assert origins_of(rule) == {1: (16384, 2)}
-    assert origins_of(rule.removesuffix("<>})") + "{SETOPERATIONSTMT :op 0}})") == {}
+    start = f"({{QUERY :rtable ({{RANGETBLENTRY :subquery {inner}}}) :targetList ({entries}) "
+    group = "{{SORTGROUPCLAUSE :tleSortGroupRef {} :eqop 98}}"
+    origins = {1: (16384, 2)}
+    for clauses, expected in (
+        (":groupClause <> :setOperations <>", Shown(origins)),
+        (f":groupClause ({group.format(2)} {group.format(1)}) :setOperations <>", Shown(origins, (1, 2))),
+        (f":groupClause ({group.format(2)} {group.format(3)}) :setOperations <>", Shown(origins)),
+        (f":groupClause ({group.format(2)}) :groupingSets ({{GROUPINGSET :kind 0}})", Shown(origins)),
+        (f":groupClause <> :distinctClause ({group.format(1)})", Shown(origins, (2,))),
+        (":groupClause <> :setOperations {SETOPERATIONSTMT :op 0}", Shown()),
+    ):
+        assert shown_columns(f"{start}{clauses}}})") == expected
 
 
 def test_a_server_that_does_not_inspect_loads_nothing_for_it() -> None:

@@ -29,7 +29,7 @@ from server.inspecting.catalog.model import (
     Trigger,
     Type,
 )
-from server.inspecting.catalog.view_columns import origins_of
+from server.inspecting.catalog.view_columns import Shown, shown_columns
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -193,12 +193,15 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
     columns = await connection.fetch(_COLUMNS, oids)
     types = await _types(connection, {row["type"] for row in columns})
     denied = {(row["oid"], row["number"]): row["names"] for row in await connection.fetch(_SEQUENCES, oids)}
-    origins = {row["oid"]: origins_of(row["action"]) for row in await connection.fetch(_VIEWS, views)}
+    shown = {row["oid"]: shown_columns(row["action"]) for row in await connection.fetch(_VIEWS, views)}
     for row in columns:
         place = row["oid"], row["number"]
-        origin = origins.get(row["oid"], {}).get(row["number"])
+        view = shown.get(row["oid"], Shown())
+        origin = view.origins.get(row["number"])
         column = _column(row, types, tuple(denied.get(place, ())), origin)
         facts[row["oid"]]["columns"].append(column)
+        if column.number in view.grouped:
+            facts[row["oid"]]["grouped"].append(column.name)
     for row in await connection.fetch(_UNIQUE, oids):
         facts[row["oid"]]["primary" if row["is_primary"] else "unique"].append(tuple(row["columns"]))
     for row in await connection.fetch(_CONSTRAINTS, oids):
@@ -225,6 +228,7 @@ def _table(row: asyncpg.Record, facts: _Facts) -> Table:
         columns=tuple(facts["columns"]),
         primary_key=primary,
         unique=unique,
+        grouped=tuple(facts["grouped"]),
         foreign_keys=tuple(facts["f"]),
         checks=tuple(facts["c"]),
         triggers=tuple(facts["triggers"]),

@@ -1,63 +1,74 @@
-"""Finds the table columns that the columns of a view show, in the text of the view's rule.
+"""Finds what the columns of a view show, in the text of the view's rule.
 
-The rule is a tree of nodes in the form of PostgreSQL's outfuncs.c: `{QUERY ... :targetList ({TARGETENTRY ...} ...) }`.
-Only the entries of the outermost query are columns of the view. They are two levels deep.
+The rule is a tree of nodes in the form of PostgreSQL's outfuncs.c, `({QUERY ... :targetList ({TARGETENTRY ...} ...)})`.
+Only the nodes of the outermost query say something about the columns of the view. They are two levels deep.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
 
 # A backslash escapes the next character, so an escaped brace is part of a name.
-_TOKEN = re.compile(r"\\.|\{TARGETENTRY|[{}]|:(?:resno|resorigtbl|resorigcol) (\d+)|:(resjunk) (true|false)", re.DOTALL)
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
-def origins_of(action: str) -> dict[int, tuple[int, int]]:
-    """Return the origins of a view's columns: by number, the oid of the table and the number of the column there.
+class Shown(msgspec.Struct, frozen=True):
+    """What the columns of a view show, by number.
 
-    A column of UNION is none of a table's: it shows values of several.
+    origins: the oid of a table and the number of the column there. grouped: the columns of GROUP BY or DISTINCT, if the
+    view shows all of them. No two rows have the same values in these.
     """
-    if re.search(r":setOperations \{", _outermost(action)):
-        return {}
-    found: dict[int, tuple[int, int]] = {}
-    for entry in _entries(action):
-        number, table, column, is_junk = entry
-        if table and not is_junk:
-            found[number] = (table, column)
-    return found
+
+    origins: dict[int, tuple[int, int]] = {}
+    grouped: tuple[int, ...] = ()
 
 
-def _outermost(action: str) -> str:
-    """Return the text of the outermost query, without the nodes in it."""
-    depth, start, parts = 0, 0, []
-    for match in re.finditer(r"\\.|[{}]", action, re.DOTALL):
+def shown_columns(action: str) -> Shown:
+    """Read the text of a rule. A column of UNION shows values of several tables, and has no origin."""
+    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    for member, text in _nodes(action):
+        nodes[member].append(text)
+    if "setOperations" in nodes:
+        return Shown()
+    entries = [text for text in nodes["targetList"] if ":resjunk true" not in text]
+    origins = {
+        _number("resno", text): (_number("resorigtbl", text), _number("resorigcol", text))
+        for text in entries
+        if _number("resorigtbl", text)
+    }
+    clauses = nodes["groupClause"] or nodes["distinctClause"]
+    by_reference = {_number("ressortgroupref", text): _number("resno", text) for text in entries}
+    references = [_number("tleSortGroupRef", text) for text in clauses]
+    if "groupingSets" in nodes or not by_reference.keys() >= set(references):
+        return Shown(origins)
+    return Shown(origins, tuple(sorted(by_reference[one] for one in references)))
+
+
+def _number(name: str, text: str) -> int:
+    match = re.search(rf":{name} (\d+)", text)
+    return 0 if match is None else int(match[1])
+
+
+def _nodes(action: str) -> Iterator[tuple[str, str]]:
+    """Yield the member and the text of each node of the outermost query, without the nodes in it."""
+    depth, start, member = 0, 0, ""
+    parts: list[str] = []
+    for match in _BRACES.finditer(action):
+        if match[0] not in "{}":
+            continue
+        text, start = action[start : match.start()], match.end()
+        if depth == 1 and (names := re.findall(r":(\w+) ", text)):
+            member = names[-1]
+        if depth == 2:
+            parts.append(text)
         if match[0] == "{":
-            if depth == 1:
-                parts.append(action[start : match.end()])
             depth += 1
-        elif match[0] == "}":
-            depth -= 1
-            start = match.end()
-    return "".join(parts)
-
-
-def _entries(action: str) -> list[tuple[int, int, int, bool]]:
-    """Return number, table, column and whether it is hidden, of each entry of the outermost target list."""
-    entries: list[tuple[int, int, int, bool]] = []
-    depth, is_entry = 0, False
-    facts: dict[str, str] = {}
-    for match in _TOKEN.finditer(action):
-        text = match[0]
-        if text.startswith("{"):
-            depth += 1
+            parts = [] if depth == 2 else parts
+        else:
             if depth == 2:
-                is_entry, facts = text != "{", {}
-        elif text == "}":
-            if depth == 2 and is_entry and "resno" in facts:
-                numbers = [int(facts[name]) for name in ("resno", "resorigtbl", "resorigcol")]
-                entries.append((numbers[0], numbers[1], numbers[2], facts.get("resjunk") == "true"))
+                yield member, "".join(parts)
             depth -= 1
-        elif depth == 2 and is_entry and text.startswith(":"):
-            name, _, value = text[1:].partition(" ")
-            facts[name] = value
-    return entries

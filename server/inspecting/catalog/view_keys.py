@@ -43,7 +43,7 @@ async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Tabl
         foreign_keys=tuple(_foreign_keys(shown, by_oid)),
     )
     readable = {column.name for column in table.columns if column.may_select}
-    for columns in _candidates(shown, by_oid):
+    for columns in (*([table.grouped] if table.grouped else []), *_candidates(shown, by_oid)):
         if readable.issuperset(columns) and (table.shows_rows_once or await _is_unique(connection, table, columns)):
             return msgspec.structs.replace(table, shown_key=columns)
     return table
