@@ -18,6 +18,7 @@ from serializers.openapi.contract import Contract, component, ref
 from serializers.openapi.documents import MESSAGE, ROOT, document_schemas, example_id
 from serializers.openapi.parameters import parameters
 from server.describing.filters import filter_schemas
+from server.describing.functions import function_paths
 from server.describing.operations import Describer, Paths
 from server.describing.responses import HEADERS, Asked, response
 from server.engine import Engine
@@ -75,7 +76,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
     for path, shape in engine.fixed_paths.items():
         if shape in _FIXED:
             paths[path] = {"get": _fixed_operation(shape, describer)}
-    paths |= describer.paths()
+    paths |= describer.paths() | function_paths(contract, describer, is_closed=engine.has_authentication)
     if settings.operations_path:
         paths |= describer.atomic(settings.operations_path)
         schemas |= atomic_schemas(contract, settings.max_operations)

@@ -8,12 +8,14 @@ from urllib.parse import unquote
 
 import asyncpg
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 from tornado.ioloop import IOLoop
 
 from server.schema.live_schema import read_live_schema
 from tests.conftest import on_server
 from tests.http import supabase
 from tests.http.conftest import Api, Start
+from tests.http.test_openapi import read
 from tests.principals import HEADER, principal, trust_headers
 from waterspout import (
     ANYONE,
@@ -507,3 +509,30 @@ async def test_functions_run_with_the_role_of_the_request(open_shop: supabase.Op
     assert (await shop.get(supabase.ANN, "/who")).status == 200
     for sub, status in ((supabase.ANN, 200), (None, 401)):
         assert (await shop.request(sub, "POST", "/publish", {"meta": {"title": f"by {sub}"}})).status == status
+
+
+async def test_functions_are_described(films: Api) -> None:
+    described = await read(films)
+    OpenAPIV31SpecValidator(described.document).validate()
+    paths = described.document["paths"]
+    assert [one["name"] for one in paths["/films-since"]["get"]["parameters"] if "name" in one] == [
+        "arg_since",
+        "arg_limit",
+    ]
+    assert {path: list(paths[path]) for path in ("/films-since", "/shown", "/add-film")} == {
+        "/films-since": ["get"],
+        "/shown": ["get"],
+        "/add-film": ["post"],
+    }
+    for method, path, document in [
+        ("GET", "/films-since?arg_since=1990", None),
+        ("GET", "/shown?arg_moods=calm,loud", None),
+        ("GET", "/films-since?arg_since=x", None),
+        ("GET", "/half?arg_number=1", None),
+        ("POST", "/add-film", {"meta": {"title": "f", "year": 1}}),
+        ("POST", "/add-film", {"meta": {"title": "f"}}),
+        ("POST", "/copy-films", {"meta": {"n": 1}}),
+    ]:
+        answer = await films.request(method, path, document)
+        operation = paths[path.partition("?")[0]][method.lower()]
+        described.check(operation, answer.status, answer.headers["Content-Type"], answer.document)

@@ -1,0 +1,98 @@
+"""Describes the routes of database functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from querybuild.declarations.access import ANYONE, audiences_of
+from querybuild.declarations.function import ARGUMENT, RESULT, Function
+from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.types import JSON, JSONB
+from querybuild.declarations.values import JsonSchema
+from serializers.openapi.attributes import written_schema
+from serializers.openapi.contract import Contract, component, ref
+from serializers.openapi.parameters import parameter_refs
+from server.describing.operations import Describer, Paths
+from server.describing.responses import Asked, response
+from server.http.negotiation import MEDIA_TYPE
+from server.routes import TABLE, Method, Shape
+
+_NOWHERE = Resource("", "/", "")
+"""The resource of arguments, whose limits only their declarations set."""
+
+_VALUE: JsonSchema = {
+    "type": "object",
+    "required": ["meta"],
+    "properties": {"meta": {"type": "object", "required": [RESULT], "properties": {RESULT: {}}}},
+}
+
+
+def function_paths(contract: Contract, describer: Describer, *, is_closed: bool) -> Paths:
+    """Return the paths of all functions. is_closed: whether a function without `access` is for nobody."""
+    found: Paths = {}
+    for function in contract.catalog.functions:
+        is_for_nobody = function.access is None and is_closed
+        if not is_for_nobody and not (describer.is_read_only and function.method == "POST"):
+            found[function.route_path] = {function.method.lower(): _operation(function, contract, describer)}
+    return found
+
+
+def _operation(function: Function, contract: Contract, describer: Describer) -> JsonSchema:
+    resource, row = contract.catalog.by_type.get(function.returns), _row(function)
+    found: JsonSchema = {
+        "operationId": f"function.{component(function.route_path.removeprefix('/'))}",
+        "summary": f"Call {function.name}",
+        "tags": ["functions" if resource is None else resource.type],
+    }
+    if function.description:
+        found["description"] = function.description
+    parameters = [] if resource is None else list(parameter_refs(row.accepts, resource, None))
+    if function.method == "GET":
+        parameters += [_parameter(argument, contract) for argument in function.arguments]
+    else:
+        found["requestBody"] = _body(function, contract)
+    if parameters:
+        found["parameters"] = parameters
+    document = _VALUE if resource is None else ref(component(resource.type, "collection"))
+    asked = Asked(row, has_id=False, is_open=describer.is_open and function.access is None)
+    found["responses"] = {"200": response(200, {MEDIA_TYPE: document})} | describer.refusals.of(asked)
+    is_readable = resource is None or (resource.type, "read") not in describer.refused
+    is_public = function.access is None or ANYONE in audiences_of(function.access)
+    return found | describer.security(has_public=is_public and is_readable)
+
+
+def _row(function: Function) -> Method:
+    rows = [row for row in TABLE[Shape.FUNCTION] if row.is_to_many == bool(function.returns)]
+    return next(row for row in rows if row.name == function.method)
+
+
+def _parameter(argument: Attribute, contract: Contract) -> JsonSchema:
+    schema = written_schema(argument, contract, _NOWHERE)
+    found: JsonSchema = {"name": f"{ARGUMENT}{argument.name}", "in": "query", "required": argument.required}
+    if argument.type in (JSON, JSONB):
+        return found | {"content": {"application/json": {"schema": schema}}}
+    return found | ({"style": "form", "explode": False} if argument.type.element else {}) | {"schema": schema}
+
+
+def _body(function: Function, contract: Contract) -> JsonSchema:
+    meta = _object(function.arguments, contract)
+    needs = ["meta"] if any(argument.required for argument in function.arguments) else []
+    schema: JsonSchema = {"type": "object", "properties": {"meta": meta}}
+    schema |= {"required": needs} if needs else {}
+    return {"required": bool(needs), "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _object(arguments: tuple[Attribute, ...], contract: Contract) -> JsonSchema:
+    found: JsonSchema = {
+        "type": "object",
+        "properties": {argument.name: written_schema(argument, contract, _NOWHERE) for argument in arguments},
+        "additionalProperties": False,
+    }
+    required = list(_required(arguments))
+    return found | ({"required": required} if required else {})
+
+
+def _required(arguments: tuple[Attribute, ...]) -> Iterator[str]:
+    for argument in arguments:
+        if argument.required:
+            yield argument.name
