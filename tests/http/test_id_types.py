@@ -17,6 +17,7 @@ from tests.http.conftest import Api, Serve
 from tests.http.expected import target
 from tests.http.test_text_types import debian_cluster  # noqa: F401
 from waterspout import (
+    ANYONE,
     BIGINT,
     CHAR,
     CITEXT,
@@ -26,6 +27,7 @@ from waterspout import (
     SMALLINT,
     TEXT,
     UUID,
+    Allow,
     Attribute,
     Catalog,
     Id,
@@ -68,9 +70,13 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=CASES)
+VISIBLE = (Allow(ANYONE, "all", rows=[{"name": "name", "op": "isnot", "val": "hidden"}]),)
+
+
+@pytest.fixture(params=[*CASES, "numeric with rules", "enum with rules"])
 def served(request: pytest.FixtureRequest, serve: Serve) -> tuple[Api, Case]:
-    case = CASES[request.param]
+    case = CASES[request.param.removesuffix(" with rules")]
+    access = VISIBLE if request.param.endswith("with rules") else ()
     is_citext = request.param == "citext"
     cluster: Cluster = request.getfixturevalue("debian_cluster" if is_citext else "shop_cluster")
     on_server(cluster.url(), "DROP DATABASE IF EXISTS ids WITH (FORCE)", "CREATE DATABASE ids")
@@ -94,6 +100,7 @@ def served(request: pytest.FixtureRequest, serve: Serve) -> tuple[Api, Case]:
         "things",
         id=Id(type=case.declared),
         client_ids=True,
+        access=access,
         attributes=(Attribute("name", TEXT, nullable=True),),
         relationships=(
             ToOne("parent", "thing"),
