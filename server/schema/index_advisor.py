@@ -22,6 +22,7 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.texts import CIDR, HSTORE, INET, LTREE, OVERLAPPING, POINT, TSVECTOR
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
 from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
@@ -33,7 +34,14 @@ LONG_TEXT = 600
 """Characters: a btree refuses values of more than about 2,700 bytes."""
 
 Rank = Literal["missing", "consider"]
-Method = Literal["btree", "hash", "gin"]
+Method = Literal["btree", "hash", "gin", "gist"]
+
+_OWN_OPERATORS: dict[ColumnType, tuple[Method, str]] = {
+    **dict.fromkeys((*OVERLAPPING, POINT, LTREE), ("gist", "")),
+    **dict.fromkeys((INET, CIDR), ("gist", "inet_ops")),
+    **dict.fromkeys((HSTORE, TSVECTOR), ("gin", "")),
+}
+"""Type -> the method of an index for its own operators, and the operator class if it is not the default."""
 
 # PostgreSQL has no indexes on virtual generated columns (attgenerated is v). to_regclass fails for a schema that the
 # role may not use.
@@ -205,6 +213,10 @@ def _attribute_indexes(resource: Resource, attribute: Attribute, reason: str) ->
         if attribute.is_filterable and (kind is JSONB or _has_gin(kind.element)):
             operators = "jsonb_path_ops" if kind is JSONB else ""
             yield Wanted("missing", filters, table, (column,), method="gin", operator_class=operators)
+    elif kind in _OWN_OPERATORS:
+        method, operators = _OWN_OPERATORS[kind]
+        if attribute.is_filterable:
+            yield Wanted("consider", filters, table, (column,), method=method, operator_class=operators)
     elif kind in (BOOL, BYTEA, JSON, OPAQUE) or not (kind.has_order and kind.has_equality):
         return
     elif kind.is_text and not kind.choices and not 0 < (attribute.max_length or 0) <= LONG_TEXT:
@@ -239,8 +251,9 @@ def _rank_missing(want: Wanted, table: Table) -> Wanted | None:
 def _serves(index: Index, want: Wanted) -> bool:
     if want.is_unique:
         return index.is_unique and index.is_total and set(index.columns) <= set(want.columns)
-    if want.method == "gin":
-        return index.method == "gin" and index.covers_not_null and want.columns[0] in index.columns
+    if want.method in ("gin", "gist"):
+        methods = ("gin",) if want.method == "gin" else ("gist", "spgist")
+        return index.method in methods and index.covers_not_null and want.columns[0] in index.columns
     if index.columns[0] != want.columns[0] or not index.covers_not_null:
         return False
     if want.descends:

@@ -18,12 +18,16 @@ from waterspout import (
     BOOL,
     BYTEA,
     CHAR,
+    DATERANGE,
+    INET,
     INT,
     INTERVAL,
     JSON,
     JSONB,
     OPAQUE,
+    POINT,
     TEXT,
+    TSVECTOR,
     Attribute,
     Catalog,
     Id,
@@ -41,7 +45,8 @@ CREATE SCHEMA "my shop";
 CREATE TABLE owners (id bigint PRIMARY KEY, name text);
 CREATE TABLE "my shop"."Things" (
     id bigint PRIMARY KEY, owner_id bigint, "Size" int NOT NULL, age int, flag bool, code varchar(10) NOT NULL,
-    colour text NOT NULL, body text, short char(3), words text[], doc jsonb, plain json, raw bytea, place point
+    colour text NOT NULL, body text, short char(3), words text[], doc jsonb, plain json, raw bytea, place point,
+    address inet, nights daterange, found tsvector
 );
 CREATE TABLE owned_things (owner_id bigint, thing_id bigint);
 CREATE VIEW seen AS SELECT * FROM "my shop"."Things";
@@ -180,6 +185,23 @@ CASES: list[tuple[str, list[Resource], list[tuple[str, str]]]] = [
     ("", [thing(Attribute("code", TEXT, max_length=10))], [("consider", by('"code", "id"', "code_id"))]),
     ("", [thing(Attribute("colour", enum("red")))], [("consider", by('"colour", "id"', "colour_id"))]),
     ("", [thing(Attribute("body", TEXT, nullable=True))], [("consider", by('"body"', "body", " USING hash"))]),
+    # the operators of a type
+    (
+        "",
+        [
+            thing(
+                *(Attribute("address", INET, nullable=True), Attribute("nights", DATERANGE, nullable=True)),
+                *(Attribute("place", POINT, nullable=True), Attribute("found", TSVECTOR, nullable=True)),
+            )
+        ],
+        [
+            ("consider", by('"address" inet_ops', "address", " USING gist")),
+            ("consider", by('"nights"', "nights", " USING gist")),
+            ("consider", by('"place"', "place", " USING gist")),
+            ("consider", by('"found"', "found", " USING gin")),
+        ],
+    ),
+    (f"CREATE INDEX ON {THINGS} USING spgist (nights)", [thing(Attribute("nights", DATERANGE, nullable=True))], []),
     (f"CREATE INDEX ON {THINGS} (body)", [thing(Attribute("body", TEXT, nullable=True))], []),
     ("", [thing(Attribute("body", TEXT, nullable=True, filterable=False))], []),
     (
