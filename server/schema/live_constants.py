@@ -8,7 +8,6 @@ from typing import Any
 
 import asyncpg
 import msgspec
-from pypika.terms import Parameter
 
 from querybuild.declarations.access import audience_name
 from querybuild.declarations.catalog import Catalog
@@ -18,6 +17,7 @@ from querybuild.declarations.types import ColumnType
 from querybuild.errors import quoted
 from querybuild.filters import RELATION_OPERATORS
 from querybuild.planning.criteria import comes_from_principal
+from querybuild.sql.binds import Binds
 
 _ERRORS = (
     asyncpg.DataError,
@@ -101,5 +101,5 @@ def _compared(resource: Resource, name: str, op: str, val: Any) -> Iterator[_Con
     for item in val if row.arity != "one" and isinstance(val, list | tuple) else (val,):
         bound = value_type.bound
         assert bound is not None
-        sql = bound(Parameter("$1")).get_sql(quote_char='"')
+        sql = bound(Binds().request(0)).get_sql(quote_char='"')
         yield _Constant(sql, value_type.from_json(item), f"the value {quoted(str(item))}")
