@@ -11,7 +11,7 @@ from tornado.web import HTTPError
 from querybuild.declarations.resource import Resource
 from querybuild.errors import ApiError, ResourceNotFound, Several
 from querybuild.planning.context import Context
-from querybuild.planning.plan import Node
+from querybuild.planning.plan import Node, Statement
 from querybuild.planning.rows import Row, nodes
 from querybuild.planning.rowsets import hides
 from serializers.compound import identifier_encoder
@@ -33,9 +33,16 @@ class Answer(Generic[Result]):
     """Whether the rows that the statements of the writes return are all that the answer needs, and making it cannot
     fail. Then the writes may be committed before it is made."""
 
+    last: Statement | None = None
+    """The statement that reads the answer, if it can be sent with those that write (`read_last`)."""
+
     def shown(self, place: int) -> Node | None:
         """Return the columns that the statement of a write returns. place: the index of the write."""
         return None
+
+    async def read_last(self, connection: Connection, row_id: Any) -> None:
+        """Read what the answer shows of the written row with `last`."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         """Forget the outcomes so far, because the writes begin again."""
@@ -88,6 +95,11 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._node = read.plan.node if is_returned else None
         self._may_be_hidden = bool(context.access.read) and hides(write.resource, context)
         self.is_sure = self._node is not None and not self._node.computed and engine.has_room_for_rows
+        if read.plan.is_linkage and not self._may_be_hidden and _is_one_small_page(read):
+            self.last = read.ready.statements.at_once or read.ready.statements.primary
+
+    async def read_last(self, connection: Connection, row_id: Any) -> None:
+        self._result = row_id, await self._read_result(connection, row_id)
 
     def shown(self, place: int) -> Node | None:
         return self._node
@@ -128,6 +140,14 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
 
     def finish(self) -> tuple[Any, ReadResult | None]:
         return self._result
+
+
+def _is_one_small_page(read: PreparedRead) -> bool:
+    """Return whether linkage that is not empty is read by one statement, and is never too large for an answer."""
+    plan, page, id_type = read.plan, read.page, read.plan.node.resource.id.key.types[0]
+    is_first = page.offset == 0 and plan.rows.keyset is None and page.size > 0
+    is_alone = not (plan.node.branches or plan.includes_primary or plan.total == "estimated")
+    return is_first and is_alone and not id_type.is_text
 
 
 class Objects(Answer[list[bytes | None]]):

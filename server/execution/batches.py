@@ -13,27 +13,37 @@ from typing import Any
 import msgspec
 
 from querybuild.planning.changes import PlannedWrite
-from querybuild.planning.plan import Node, Values
+from querybuild.planning.plan import Node, Statement, Values
 from querybuild.planning.rows import Row
 from querybuild.query import Lid
 from querybuild.sql.modify import Create, WriteStatements
 from serializers.operations import uses_lid
 from server.engine import Engine, PreparedWrite
-from server.execution.arguments import Arguments
+from server.execution.arguments import Arguments, repeated
 from server.execution.outcomes import AbsentRow, Missing, WrittenRow
 from server.postgres.database import PREPARED_STATEMENT_BYTES
+from server.postgres.wire.ahead import as_parameter, has_texts
 
 MOST_TOGETHER = 8
 """How many creates are written by a single statement."""
 
 
 class Single(msgspec.Struct, frozen=True, eq=False):
-    """One statement that does all writes of a request. ends: where the columns of each write end in its row."""
+    """One statement that does all writes of a request, or the last of those that do. ends: where the columns of each
+    write end in its row. before: all of these statements, with values that can be sent ahead."""
 
     sql: str
     values: Sequence[Any]
     writes: Sequence[PlannedWrite]
     ends: Sequence[int]
+    before: Sequence[tuple[str, Sequence[Any]]] = ()
+
+    @property
+    def row_id(self) -> Any:
+        """The id of the row, if there is one write and it is no create."""
+        [write] = self.writes
+        assert write.plan.id_slot is not None
+        return write.values[write.plan.id_slot]
 
     def outcomes(self, row: Row) -> list[WrittenRow]:
         """Return what became of each write. The statement fails if a trigger cancels one. Raises ResourceNotFound if
@@ -69,8 +79,32 @@ def _alone(write: PreparedWrite, shown: Node | None, engine: Engine, context: Va
     planned = write.planned
     if planned is None or planned.has_lids or write.is_hooked or write.resource.hooks.after_commit is not None:
         return None
-    alone = engine.statements.of_write(planned.plan, shown).alone
+    statements = engine.statements.of_write(planned.plan, shown)
+    if statements.at_once:
+        return _at_once(planned, statements.at_once, engine)
+    alone = statements.alone
     return None if alone is None else Single(alone.sql, Arguments(planned.values, context).of(alone), [planned], ())
+
+
+def _at_once(planned: PlannedWrite, statements: Sequence[Statement], engine: Engine) -> Single | None:
+    """Return the statements of a write of a to-many that are sent together, or None if its values have no text, or if
+    an UPDATE of no rows might do something: in a transaction it is left out."""
+    plan, [link] = planned.plan, planned.plan.links
+    wanted = planned.values[link.slot]
+    if not wanted or (link.target.schema, link.target.table) not in engine.schema.quiet:
+        return None
+    assert plan.id_slot is not None
+    row_id = planned.values[plan.id_slot]
+    if not has_texts([row_id, wanted]):
+        return None
+    ids = repeated(wanted)
+    native = Arguments((*planned.values[: link.slot], ids, *planned.values[link.slot + 1 :]))
+    # Each value is encoded once.
+    encoded = Arguments(tuple([as_parameter(value) for value in native.request]))
+    count, row = as_parameter(len(wanted)), as_parameter(row_id)
+    before = [(one.sql, encoded.of(one, keys=count, row=row)) for one in statements]
+    last = native.of(statements[-1], keys=len(wanted), row=row_id)
+    return Single(statements[-1].sql, last, [planned], (), before)
 
 
 def _together(

@@ -26,7 +26,7 @@ from server.execution.batches import Single, single_statement
 from server.execution.outcomes import Missing, WrittenRow
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.transaction import NotAllWritten, Transaction
-from server.postgres.connection import Connection
+from server.postgres.connection import Connection, SendCheck
 from server.postgres.database import Database
 
 log = logging.getLogger("server")
@@ -63,14 +63,20 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
 
         Raises what `Transaction.run` raises.
         """
-        if answer.is_sure:
+        if answer.is_sure or answer.last is not None:
             shown = [answer.shown(place) for place in range(len(writes))]
             single = single_statement(writes, shown, self.engine, self.context.values)
-            outcomes = None if single is None else await self._run_single(single, answer)
+            if single is not None and single.before and self.database.role is not None:
+                # A role belongs to one statement.
+                single = None
+            outcomes = None
+            if single is not None and (answer.is_sure or single.before):
+                outcomes = await self._run_single(single, answer)
             if outcomes is not None:
                 if self.on_commit is not None:
                     self.on_commit([outcome.id for outcome in outcomes])
-                await answer.add(range(len(writes)), outcomes, None)
+                if answer.last is None:
+                    await answer.add(range(len(writes)), outcomes, None)
                 return answer.finish()
         return await self._run_transaction(writes, answer)
 
@@ -110,7 +116,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         has cancelled one, or WITH does not write the table, or it is not known which of several was refused."""
         try:
             row = await self.client.run_statement(
-                self.database.write_statement(lambda connection: self._fetch_single(connection, single))
+                self.database.write_statement(lambda connection: self._fetch_single(connection, single, answer))
             )
             return None if row is None else single.outcomes(row)
         except (ApiError, HTTPError) as error:
@@ -121,15 +127,38 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 return None
             raise
 
-    async def _fetch_single(self, connection: Connection, single: Single) -> asyncpg.Record | None:
+    async def _fetch_single(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
         try:
+            if single.before:
+                return await self._fetch_at_once(connection, single, answer)
             return await connection.fetchrow(single.sql, *single.values)
         except Exception as error:
-            if len(single.writes) > 1:
+            if len(single.writes) > 1 or (single.before and is_refusal(error)):
                 raise
             if isinstance(error, _UNDONE) and not isinstance(error, asyncpg.InvalidCachedStatementError):
                 return None
             raise_as(translate_write_error(error, single.writes[0], self.engine), error)
+
+    async def _fetch_at_once(self, connection: Connection, single: Single, answer: Answer[Result]) -> Row | None:
+        """Send all statements of a write together, with that of the answer."""
+        read = answer.last
+        # Before the first one is sent, because the driver ends a transaction when it asks for unknown types.
+        await connection.describe([sql for sql, _ in single.before] + ([] if read is None else [read.sql]))
+        check = SendCheck(connection)
+        try:
+            for sql, values in single.before if read is not None else single.before[:-1]:
+                await connection.send_ahead(sql, values)
+            if read is None:
+                row: Row | None = await connection.fetchrow(single.sql, *single.values)
+            else:
+                row = (single.row_id,)
+                await answer.read_last(connection, single.row_id)
+        finally:
+            connection.forget_ahead()
+        if check.count_sent() != 1:
+            # The driver has repeated the last statement without the others, because its description was stale.
+            raise asyncpg.InvalidCachedStatementError("a description was stale")
+        return row
 
     async def _run_transaction(
         self,

@@ -108,6 +108,17 @@ class Connection(asyncpg.Connection):
             statement.tag = await self.execute(sql, *values)
         return statement
 
+    async def describe(self, texts: Sequence[str]) -> None:
+        """Have PostgreSQL describe those of the statements that are new."""
+        record_class = self._protocol.get_record_class()
+        for sql in texts:
+            if not self._stmt_cache.has((sql, record_class, False)):
+                await self._get_statement(sql, None)  # type: ignore[attr-defined]  # the stubs leave it out
+
+    def forget_ahead(self) -> None:
+        """Forget the statements that wait, because the next one is not sent."""
+        self._ahead = ()
+
     async def settle(self) -> None:
         """Execute the statements that wait for the next one."""
         if self._ahead and (commands := await self._execute_ahead()):
@@ -318,4 +329,8 @@ class SendCheck:
     @property
     def has_sent(self) -> bool:
         """Whether a statement was sent since then."""
-        return self._protocol is not None and self._protocol.queries_count > self._before
+        return self.count_sent() > 0
+
+    def count_sent(self) -> int:
+        """Return how many statements were sent since then."""
+        return 0 if self._protocol is None else int(self._protocol.queries_count - self._before)

@@ -106,6 +106,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     views: schema and name of a view, as declared -> the columns of tables that it shows.
     references: foreign keys of declared relationships by which counting is faster.
     limits: the limits in the types of columns.
+    quiet: schema and name of the tables, as declared, where an UPDATE of no rows does nothing.
     """
 
     faults: tuple[str, ...] = ()
@@ -117,6 +118,7 @@ class LiveSchema(msgspec.Struct, frozen=True):
     views: Mapping[QualifiedName, ShownColumns] = {}
     references: References = frozenset()
     limits: Limits = {}
+    quiet: frozenset[QualifiedName] = frozenset()
 
 
 async def read_live_schema(
@@ -175,6 +177,7 @@ async def read_live_schema(
         catalog=None if faults else catalog,
         constraints={(row["schema"], row["table"], row["name"]): tuple(row["columns"]) for row in constraints},
         views={name: shown[oid] for name, oid in oids.items() if oid is not None and oid in shown},
+        quiet=frozenset(name for name, table in found.items() if table is not None and table.is_quiet),
         partitions={(row["schema"], row["name"]): (row["of_schema"], row["of_name"]) for row in partitions},
         references=frozenset(one for one in _declared_references(catalog) if _ends(oids, one) in foreign_keys),
     )

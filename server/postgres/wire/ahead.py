@@ -20,14 +20,19 @@ from uuid import UUID
 _HEAD_BYTES = 5
 _LENGTH = Struct("!I").unpack_from
 _EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
-_USUAL_BEGIN = b"2\0\0\0\x04"
-"""BindComplete."""
+_BIND_COMPLETE = b"2\0\0\0\x04"
+_ROW, _COMMAND_COMPLETE, _ERROR = ord("D"), ord("C"), ord("E")
+_ANSWER = frozenset(b"12")
+"""ParseComplete, BindComplete: with DataRow and CommandComplete the answer to a statement."""
 
-_COMMAND_COMPLETE, _ERROR = ord("C"), ord("E")
-_ANSWER = frozenset(b"12D")
-"""ParseComplete, BindComplete, DataRow: with CommandComplete the answer to a statement."""
 
-_SENT_AS_TEXT = frozenset({int, str, UUID})
+class Parameter(bytes):
+    """A value as it is sent. One value may be sent with several statements."""
+
+    __slots__ = ()
+
+
+_SENT_AS_TEXT = frozenset({int, str, UUID, Parameter})
 
 
 class Ahead:
@@ -53,10 +58,14 @@ class Ahead:
 
 def has_texts(values: Sequence[Any]) -> bool:
     """Return whether values can be sent as text: ids, and lists of them."""
-    return all(
-        type(one) in _SENT_AS_TEXT or (type(one) is list and all(type(each) in _SENT_AS_TEXT for each in one))
-        for one in values
-    )
+    kinds = set(map(type, values))
+    if kinds <= _SENT_AS_TEXT:
+        return True
+    return kinds <= _SENT_AS_TEXT | {list} and all(set(map(type, one)) <= _SENT_AS_TEXT for one in _lists(values))
+
+
+def _lists(values: Sequence[Any]) -> list[list[Any]]:
+    return [one for one in values if type(one) is list]
 
 
 def parse_message(sql: str) -> bytes:
@@ -67,10 +76,15 @@ def parse_message(sql: str) -> bytes:
 
 def execute_messages(statement: bytes, values: Sequence[Any]) -> bytes:
     """Return the messages that execute a statement. statement: its name. All values are sent and returned as text."""
-    texts = [(_array(value) if type(value) is list else str(value)).encode() for value in values]
-    sent = b"".join([len(text).to_bytes(4, "big") + text for text in texts])
-    bind = b"\0%b\0\0\0%b%b\0\0" % (statement, len(texts).to_bytes(2, "big"), sent)
+    sent = b"".join([value if type(value) is Parameter else as_parameter(value) for value in values])
+    bind = b"\0%b\0\0\0%b%b\0\0" % (statement, len(values).to_bytes(2, "big"), sent)
     return b"B%b%b%b" % ((4 + len(bind)).to_bytes(4, "big"), bind, _EXECUTE)
+
+
+def as_parameter(value: Any) -> Parameter:
+    """Return a value as it is sent: as text, after its length."""
+    text = (_array_text(value) if type(value) is list else str(value)).encode()
+    return Parameter(len(text).to_bytes(4, "big") + text)
 
 
 @lru_cache(maxsize=16)
@@ -79,14 +93,14 @@ def command_messages(sql: str) -> bytes:
     return parse_message(sql) + execute_messages(b"", ())
 
 
-def _array(values: list[Any]) -> str:
+def _array_text(values: list[Any]) -> str:
     """Return a list as PostgreSQL reads an array (8.15.6). Quotation marks keep commas, and the text NULL."""
-    elements = ",".join([_element(one) if type(one) is str else str(one) for one in values])
-    return f"{{{elements}}}"
+    has_strings = str in set(map(type, values))
+    return f"{{{','.join(map(_element if has_strings else str, values))}}}"
 
 
-def _element(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+def _element(value: Any) -> str:
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -111,12 +125,15 @@ class AheadAnswers:
             data, self._begun = self._begun + data, b""
         kept, begin, size, expected = list[bytes](), 0, len(data), self.expected
         while expected:
-            if data.startswith(_USUAL_BEGIN, begin):
-                begin += len(_USUAL_BEGIN)
-            if begin + _HEAD_BYTES > size or (end := begin + 1 + _LENGTH(data, begin + 1)[0]) > size:
-                self._begun = data[begin:]
-                return b"".join(kept)
-            kind = data[begin]
+            if data.startswith(_BIND_COMPLETE, begin):
+                begin += len(_BIND_COMPLETE)
+            end, kind = begin, _ROW
+            while kind == _ROW:
+                begin = end
+                if begin + _HEAD_BYTES > size or (end := begin + 1 + _LENGTH(data, begin + 1)[0]) > size:
+                    self._begun = data[begin:]
+                    return b"".join(kept)
+                kind = data[begin]
             if kind == _COMMAND_COMPLETE:
                 done = expected.popleft()
                 done.tag = data[begin + _HEAD_BYTES : end - 1].decode()

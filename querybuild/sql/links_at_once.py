@@ -1,0 +1,82 @@
+"""Compiles a write of a to-many whose key is in the related rows, as statements that are sent together. For PostgreSQL
+they are one transaction, in one round trip.
+
+Nobody looks at their results in between. So the last one fails if the result is not what was meant: a related row does
+not exist, or a trigger has changed it. Then nothing is written, and the statements of `links.py` find out what to
+answer. It must not know: values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pypika.terms import NullValue
+
+from querybuild.declarations.keys import referring
+from querybuild.declarations.resource import link_of
+from querybuild.planning.plan import LinkWrite, Statement, WritePlan
+from querybuild.sql.binds import Binds
+from querybuild.sql.clauses import table, update_of
+from querybuild.sql.keys import is_any_key, is_key, is_no_key
+from querybuild.sql.links import KEYS, ROW, LinkStatements
+
+
+def compile_at_once(plan: WritePlan, lock: Statement, links: tuple[LinkStatements, ...]) -> tuple[Statement, ...]:
+    """Return the statements, or none if the write is another one, or depends on rules. lock: locks the written row.
+
+    The row is locked before the related rows, as in `locks.py`. The value of the slot `keys` is the number of related
+    rows that the document names.
+    """
+    if len(plan.links) != 1 or plan.assignments or plan.unchanged or plan.checked or plan.is_limited:
+        return ()
+    [link], [statements] = plan.links, links
+    is_plain = not (link.target.id.key.is_composite or plan.resource.id.key.is_composite or link.checked)
+    if link_of(link.relationship) is not None or not is_plain or statements.lock is None:
+        return ()
+    detach = () if link.mode == "add" else (_detach(link),)
+    attach = () if statements.attach is None else (statements.attach,)
+    return (lock, statements.lock, *detach, *attach, _check(plan, link))
+
+
+def _detach(link: LinkWrite) -> Statement:
+    """Compile `UPDATE "computers" SET "owner_id"=null WHERE "owner_id"=$1 AND "id"<>ALL($2)`, for a removal with
+    `=ANY`."""
+    binds, rows = Binds(), table(link.target)
+    key, id_key = referring(link.relationship.foreign_columns, link.resource.id.key), link.target.id.key
+    query = update_of(rows)
+    for name in link.emptied:
+        query = query.set(rows.field(name), NullValue())
+    query = query.where(is_key(rows.field, key, binds(ROW)))
+    leaves = is_any_key if link.mode == "remove" else is_no_key
+    return Statement(query.where(leaves(rows.field, id_key, binds.request(link.slot))).get_sql(), binds.slots)
+
+
+_IS_DONE = {
+    "replace": "count(*)={count} AND count(*) FILTER (WHERE {named})={count}",
+    "add": "count(*) FILTER (WHERE {named})={count}",
+    "remove": "count(*) FILTER (WHERE {named})=0",
+}
+"""What the rows that are linked to the owner must be, by the mode."""
+
+
+def _check(plan: WritePlan, link: LinkWrite) -> Statement:
+    """Return a statement that returns the id of the written row, and fails if the row is not there or has other links.
+
+    SELECT $1::int8,1/CASE WHEN EXISTS (SELECT FROM "users" WHERE "id"=$1) AND (SELECT count(*)=$3 AND
+    count(*) FILTER (WHERE "id"=ANY($2))=$3 FROM "computers" WHERE "owner_id"=$1) THEN 1 ELSE 0 END
+    """
+    binds, owners, rows = Binds(), table(plan.resource), table(link.target)
+    key, id_key = referring(link.relationship.foreign_columns, link.resource.id.key), link.target.id.key
+    is_linked = _text(is_key(rows.field, key, binds(ROW)))
+    is_owner = _text(is_key(owners.field, plan.resource.id.key, binds(ROW)))
+    named = _text(is_any_key(rows.field, id_key, binds.request(link.slot)))
+    count = "" if link.mode == "remove" else binds(KEYS).get_sql()
+    is_done = _IS_DONE[link.mode].format(named=named, count=count)
+    row = f"{binds(ROW).get_sql()}::{plan.resource.id.key.types[0].sql_names[0]}"
+    there = f"EXISTS (SELECT FROM {_text(owners)} WHERE {is_owner})"
+    done = f"(SELECT {is_done} FROM {_text(rows)} WHERE {is_linked})"
+    return Statement(f"SELECT {row},1/CASE WHEN {there} AND {done} THEN 1 ELSE 0 END", binds.slots)
+
+
+def _text(term: Any) -> str:
+    return str(term.get_sql(quote_char='"'))
