@@ -52,9 +52,9 @@ def _detach(link: LinkWrite) -> Statement:
 
 
 _IS_DONE = {
-    "replace": "count(*)={count} AND count(*) FILTER (WHERE {named})={count}",
-    "add": "count(*) FILTER (WHERE {named})={count}",
-    "remove": "count(*) FILTER (WHERE {named})=0",
+    "replace": "count(*)={count} AND count(*) FILTER (WHERE {named})={count} FROM {rows} WHERE {is_linked}",
+    "add": "count(*)={count} FROM {rows} WHERE {is_linked} AND {named}",
+    "remove": "count(*)=0 FROM {rows} WHERE {is_linked} AND {named}",
 }
 """What the rows that are linked to the owner must be, by the mode."""
 
@@ -71,11 +71,10 @@ def _check(plan: WritePlan, link: LinkWrite) -> Statement:
     is_owner = _text(is_key(owners.field, plan.resource.id.key, binds(ROW)))
     named = _text(is_any_key(rows.field, id_key, binds.request(link.slot)))
     count = "" if link.mode == "remove" else binds(KEYS).get_sql()
-    is_done = _IS_DONE[link.mode].format(named=named, count=count)
+    is_done = _IS_DONE[link.mode].format(named=named, count=count, rows=_text(rows), is_linked=is_linked)
     row = f"{binds(ROW).get_sql()}::{plan.resource.id.key.types[0].sql_names[0]}"
     there = f"EXISTS (SELECT FROM {_text(owners)} WHERE {is_owner})"
-    done = f"(SELECT {is_done} FROM {_text(rows)} WHERE {is_linked})"
-    return Statement(f"SELECT {row},1/CASE WHEN {there} AND {done} THEN 1 ELSE 0 END", binds.slots)
+    return Statement(f"SELECT {row},1/CASE WHEN {there} AND (SELECT {is_done}) THEN 1 ELSE 0 END", binds.slots)
 
 
 def _text(term: Any) -> str:

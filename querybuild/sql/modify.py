@@ -138,7 +138,7 @@ def compile_write(plan: WritePlan, shown: Node | None = None) -> WriteStatements
         links=tuple(compile_link(link) for link in plan.links),
         keeps_row=plan.kind == "delete" and plan.resource.soft_delete,
     )
-    if is_update and statements.lock is not None and not targets:
+    if is_update and statements.lock is not None and not targets and shown is None:
         at_once = compile_at_once(plan, statements.lock, statements.links)
         statements = msgspec.structs.replace(statements, at_once=at_once)
     if row is None or statements.free_ids or statements.keeps_row or _needs_transaction(plan, shown):

@@ -52,6 +52,8 @@ class Single(msgspec.Struct, frozen=True, eq=False):
             return [WrittenRow(row[begin], row[begin:end]) for begin, end in pairwise(self.ends)]
         if row[0] is None:
             raise Missing(AbsentRow(self.writes[0]))
+        if self.before:
+            return [WrittenRow(row[0], None)]
         return [WrittenRow(row[0], row)]
 
 

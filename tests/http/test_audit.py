@@ -70,6 +70,9 @@ def resource(type_name: str, row_id: str | None = None, **attributes: Any) -> An
 
 
 COMPUTER = {"data": [{"type": "computer", "id": "2"}]}
+OWNER = {"data": {"type": "user", "id": "1", "relationships": {"computers": COMPUTER}}}
+"""Written in a transaction of several round trips."""
+
 GROUP_2 = {"data": {"type": "group", "id": "2"}}
 
 
@@ -192,18 +195,19 @@ async def test_a_client_that_goes(audited: Audited) -> None:
     """A statement of its own may have been committed. In a transaction, the rollback is certain."""
     api = audited.api
     await fill(api)
-    for lock, path, body, expected in (
-        ("LOCK TABLE groups", "/groups", GROUP, line("create", "group", None, "outcome_unknown")),
+    for lock, method, path, body, expected in (
+        ("LOCK TABLE groups", "POST", "/groups", GROUP, line("create", "group", None, "outcome_unknown")),
         (
             "LOCK TABLE computers",
-            "/users/1/relationships/computers",
-            json.dumps(COMPUTER).encode(),
-            line("update", "user", "1", "client_gone", relationship="computers"),
+            "PATCH",
+            "/users/1",
+            json.dumps(OWNER).encode(),
+            line("update", "user", "1", "client_gone"),
         ),
     ):
         async with holder(api, lock) as watcher:
             async with connected(api.port) as wire:
-                head = (f"POST {path} HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
+                head = (f"{method} {path} HTTP/1.1", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
                 await wire.send(*head, body=body)
                 await until_waiting(watcher, 1)
             await until(audited.lines, lambda lines, expected=expected: expected in lines)
@@ -222,7 +226,7 @@ async def test_a_write_that_is_committed_after_its_answer(
     await fill(audited.api)
     for statement in SLOW_COMMIT.format(seconds=2.5).split(";\n"):
         await audited.api.sql(statement)
-    assert (await audited.api.patch("/users/1/relationships/computers", COMPUTER)).status == 503
+    assert (await audited.api.patch("/users/1", OWNER)).status == 503
     await until(audited.lines, lambda lines: len(lines) == 2)
     assert [one["outcome"] for one in audited.lines()] == ["outcome_unknown", "done"]
 

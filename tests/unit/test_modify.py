@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import Rows, Slot, Statement, node_of
+from querybuild.query import LinkMode
 from querybuild.sql.modify import Create, WriteStatements, compile_rows, compile_together, compile_write, rows_together
 from server.resources import built_in
 from tests.link_statements import JOINS, LINKS, Join, LinkCase
@@ -48,6 +50,44 @@ def test_links(case: LinkCase) -> None:
     links = [(one.lock, one.detach, one.attach) for one in statements.links]
     expected = [] if case.row is not None else [(case.lock, case.detach, case.attach)]
     assert [tuple(sent(statement, write) for statement in one) for one in links] == expected
+
+
+DETACH = 'UPDATE "corner"."articles" SET "editor_id"=null WHERE "editor_id"=$1 AND '
+ATTACH = 'UPDATE "corner"."articles" SET "editor_id"=$1 WHERE "id"=ANY($2) AND "editor_id" IS DISTINCT FROM $1'
+
+
+@pytest.mark.parametrize(
+    ("mode", "changes", "done"),
+    [
+        (
+            "replace",
+            [f'{DETACH}"id"<>ALL($2)', ATTACH],
+            'count(*)=$3 AND count(*) FILTER (WHERE "id"=ANY($2))=$3 FROM "corner"."articles" WHERE "editor_id"=$1',
+        ),
+        ("add", [ATTACH], 'count(*)=$3 FROM "corner"."articles" WHERE "editor_id"=$1 AND "id"=ANY($2)'),
+        (
+            "remove",
+            [f'{DETACH}"id"=ANY($2)'],
+            'count(*)=0 FROM "corner"."articles" WHERE "editor_id"=$1 AND "id"=ANY($2)',
+        ),
+    ],
+)
+def test_links_at_once(mode: LinkMode, changes: list[str], done: str) -> None:
+    write = link("author", "1", "edited", mode, linkage_of([("article", "a")]))
+    statements = compile_write(write.plan)
+    check = (
+        f'SELECT $1::int4,1/CASE WHEN EXISTS (SELECT FROM "authors" WHERE "author_no"=$1) AND (SELECT {done})'
+        " THEN 1 ELSE 0 END"
+    )
+    assert statements.lock is not None
+    assert statements.links[0].lock is not None
+    locks = [statements.lock.sql, statements.links[0].lock.sql]
+    assert [one.sql for one in statements.at_once] == [*locks, *changes, check]
+
+
+@pytest.mark.parametrize(("name", "target"), [("tags", [("tag", "1")]), ("editor", ("author", "1"))])
+def test_other_links_are_not_written_at_once(name: str, target: Any) -> None:
+    assert compile_write(link("article", "a", name, "replace", linkage_of(target)).plan).at_once == ()
 
 
 def test_a_write_of_links_has_one_shape_for_any_number_of_links() -> None:
