@@ -56,6 +56,17 @@ CITY = Resource(
     ),
 )
 
+COUNTRY = Resource(
+    "country",
+    "/countries",
+    "countries",
+    id=Id("id", INT),
+    attributes=(Attribute("code", CHAR, required=True, max_length=2),),
+    relationships=(
+        ToMany("harbours", "harbour", foreign_key="country_code", references="code"),
+    ),
+)
+
 # The trigger keep runs before a DELETE: if it keeps the row, declare soft_delete=True
 # Row-level security is on: see the setting row_security
 DOCUMENT = Resource(
@@ -86,6 +97,16 @@ GROWN_PERSON = Resource(
     attributes=(
         Attribute("name", TEXT, nullable=True),
         Attribute("same", TEXT, nullable=True, creatable=False, updatable=False),
+    ),
+)
+
+HARBOUR = Resource(
+    "harbour",
+    "/harbours",
+    "harbours",
+    id=Id("id", INT),
+    relationships=(
+        ToOne("country", "country", column="country_code", references="code"),
     ),
 )
 
@@ -382,9 +403,11 @@ VISIT = Resource(
 RESOURCES = [
     CATEGORY,
     CITY,
+    COUNTRY,
     DOCUMENT,
     EVENT,
     GROWN_PERSON,
+    HARBOUR,
     HOME_TOWN,
     INTEREST,
     MOOD,

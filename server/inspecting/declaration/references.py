@@ -14,7 +14,6 @@ from querybuild.errors import listed, quoted
 from server.inspecting.catalog.model import ForeignKey, Table
 from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.identity import Identity
-from server.inspecting.declaration.surface import HAS_REFERENCES
 
 
 class Served(msgspec.Struct, frozen=True, eq=False):
@@ -97,8 +96,6 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
     known = {column.name: column for column in table.columns}
     if denied := [name for name in key.columns if not known[name].may_select]:
         return f"the role may not read it: GRANT SELECT ({', '.join(denied)})"
-    if set(key.references) != set(target.identity.columns) and not HAS_REFERENCES:
-        return f"a relationship needs its id, and this is {listed(map(quoted, key.references))}"
     theirs = {column.name: column for column in target.table.columns}
     for name, reference in zip(key.columns, key.references, strict=True):
         own, other = known[name].type, theirs[reference].type
