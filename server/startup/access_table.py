@@ -16,6 +16,7 @@ from querybuild.declarations.access import (
     audiences_of,
 )
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.function import Function
 from querybuild.declarations.resource import Resource
 from querybuild.errors import listed
 from querybuild.planning.rules import filter_nodes
@@ -26,8 +27,9 @@ OPEN = "all: it has no rules"
 
 
 class AccessRow(msgspec.Struct, frozen=True):
-    """A rule, or the rights of a field. what: the JSON:API type, or type and field. actions: what is allowed. to: for
-    whom. rows: `all`, or the filter that rows meet. check: the filter that written rows meet, if it is another."""
+    """A rule, or the rights of a field or a function. what: the JSON:API type, type and field, or the path of the
+    function. actions: what is allowed. to: for whom. rows: `all`, or the filter that rows meet. check: the filter that
+    written rows meet, if it is another."""
 
     what: str
     actions: tuple[str, ...]
@@ -37,8 +39,12 @@ class AccessRow(msgspec.Struct, frozen=True):
 
 
 def closed_types(catalog: Catalog, *, is_authenticated: bool) -> tuple[str, ...]:
-    """Return the types that nobody may use: they have no rules, and it is known who asks."""
-    return tuple([resource.type for resource in catalog if is_authenticated and not resource.access])
+    """Return the types, and the paths of functions, that nobody may use: they have no rules, and it is known who
+    asks."""
+    if not is_authenticated:
+        return ()
+    types = [resource.type for resource in catalog if not resource.access]
+    return (*types, *[function.route_path for function in catalog.functions if function.access is None])
 
 
 def closed_line(closed: tuple[str, ...]) -> str:
@@ -47,8 +53,19 @@ def closed_line(closed: tuple[str, ...]) -> str:
 
 
 def access_rows(catalog: Catalog, *, is_authenticated: bool) -> tuple[AccessRow, ...]:
-    """Return who may do what with each resource, and with fields that are not for everybody."""
-    return tuple([row for resource in catalog for row in _rows_of(resource, is_authenticated)])
+    """Return who may do what with each resource, and with fields that are not for everybody, and who may call each
+    function."""
+    of_resources = [row for resource in catalog for row in _rows_of(resource, is_authenticated)]
+    return (*of_resources, *[_row_of(function, is_authenticated) for function in catalog.functions])
+
+
+def _row_of(function: Function, is_authenticated: bool) -> AccessRow:
+    if function.access is None and is_authenticated:
+        return AccessRow(function.route_path, (), "nobody", "none: it has no rules")
+    if function.access is None:
+        return AccessRow(function.route_path, ("call",), str(ANYONE), OPEN)
+    rows = f"those of {function.returns}" if function.returns else "all"
+    return AccessRow(function.route_path, ("call",), ", ".join(map(audience_name, audiences_of(function.access))), rows)
 
 
 def _rows_of(resource: Resource, is_authenticated: bool) -> Iterator[AccessRow]:

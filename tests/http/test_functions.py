@@ -12,6 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from tornado.ioloop import IOLoop
 
 from server.schema.live_schema import read_live_schema
+from server.startup.access_table import access_rows, closed_types
 from tests.conftest import on_server
 from tests.http import supabase
 from tests.http.conftest import Api, Start
@@ -377,6 +378,25 @@ async def test_without_access_a_function_is_closed_if_it_is_known_who_asks(films
     for who, status in (({}, 401), (as_ann(), 403)):
         assert (await films.get("/mood-of?arg_mood=calm", **who)).status == status
     assert (await films.get("/one-film", **as_ann())).status == 200
+
+
+def test_who_may_call_is_in_the_table_of_access() -> None:
+    catalog = Catalog([FILM, *FUNCTIONS[:1], *FUNCTIONS[3:5], MAKER])
+    rows = {
+        is_authenticated: [
+            (row.what, row.actions, row.to, row.rows)
+            for row in access_rows(catalog, is_authenticated=is_authenticated)
+            if row.what.startswith("/")
+        ]
+        for is_authenticated in (False, True)
+    }
+    assert rows[False] == [
+        ("/films-since", ("call",), "anyone", "all: it has no rules"),
+        ("/one-film", ("call",), "signed in", "those of film"),
+        ("/shown", ("call",), "anyone", "all: it has no rules"),
+    ]
+    assert [row[2] for row in rows[True]] == ["nobody", "signed in", "nobody"]
+    assert closed_types(catalog, is_authenticated=True) == ("/films-since", "/shown")
 
 
 FAULTS = """
