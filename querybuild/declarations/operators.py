@@ -341,7 +341,9 @@ def _object_or_array(value: Any) -> str:
     raise ValueFault("a JSON object or array")
 
 
-JSONB_CONTAINS = Operator("jsonb_contains", read=_object_or_array, criterion=_contains_json)
+JSONB_CONTAINS = Operator(
+    "jsonb_contains", read=_object_or_array, criterion=_contains_json, schema={"type": ["object", "array"]}
+)
 """`"t0"."meta"@>$1`. Every jsonb attribute has it."""
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
     criterion: takes the attribute, the column, the bound parameter and the operator name. Returns a criterion and a
     list of joins. A join is a (table, criterion) pair. With joins the condition becomes an EXISTS, so that rows are
     never repeated.
+    schema: the JSON Schema of the values that `read` accepts, for the OpenAPI document.
 
     >>> def contains(attribute, column, bound, name):
     ...     return column.contains(bound), []
@@ -45,6 +46,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
     name: str
     read: Callable[[Any], Any]
     criterion: Callable[[Attribute, Term, Term, str], tuple[Criterion, list[Any]]]
+    schema: Mapping[str, Any] = {}
 
 
 class Attribute(msgspec.Struct, frozen=True, eq=False):

@@ -18,15 +18,16 @@ JSON_VALUE = "JsonApi.Value"
 _SHAPES = "#/components/schemas/Shape.{name}"
 NOT_NULL = ["boolean", "number", "string", "array", "object"]
 
+_PARTS: list[JsonSchema] = [
+    {"type": ["boolean", "number", "null"]},
+    {"type": "string", "pattern": WITHOUT_NUL},
+    {"type": "object", "propertyNames": {"pattern": WITHOUT_NUL}, "additionalProperties": ref(JSON_VALUE)},
+]
 VALUE_SCHEMAS: Schemas = {
     JSON_VALUE: {
         "description": "JSON that PostgreSQL can store: its texts and names do not contain U+0000.",
-        "anyOf": [
-            {"type": ["boolean", "number", "null"]},
-            {"type": "string", "pattern": WITHOUT_NUL},
-            {"type": "array", "items": ref(JSON_VALUE)},
-            {"type": "object", "propertyNames": {"pattern": WITHOUT_NUL}, "additionalProperties": ref(JSON_VALUE)},
-        ],
+        # The type of an array that refers to itself is none in TypeScript.
+        "anyOf": [*_PARTS, {"type": "array", "items": {"anyOf": [*_PARTS, {"type": "array"}]}}],
     }
 }
 

@@ -171,7 +171,8 @@ def linkage(target: str, part: str) -> JsonSchema:
     TO_ONE and REQUIRED."""
     identifier = ref(component(target, "target"))
     if part == TO_MANY:
-        return {"type": "array", "items": identifier}
+        # What is removed need not exist, so any id is accepted.
+        return {"type": "array", "items": _object({"type": {"const": target}, "id": SENT_ID}, ["type", "id"])}
     return _or_null(identifier) if part == TO_ONE else identifier
 
 
@@ -215,7 +216,7 @@ def _sent_attributes(resource: Resource, contract: Contract, required: list[str]
     if own != other:
         return _attributes(own, resource, contract) | ({"required": required} if required else {})
     shared = ref(component(resource.type, "attributes"))
-    return {"allOf": [shared, {"type": "object", "required": required}]} if required else shared
+    return {"allOf": [shared], "required": required} if required else shared
 
 
 def _attributes(attributes: Iterable[Attribute], resource: Resource, contract: Contract) -> JsonSchema:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from querybuild.declarations.operators import MAX_PATTERN, OPERATORS, OperatorRow, custom_operators
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
-from serializers.openapi.attributes import value_schema
+from serializers.openapi.attributes import JSON_VALUE, value_schema
 from serializers.openapi.contract import Contract, Schemas, component, ref
 
 _LIKE: JsonSchema = {"type": "string", "pattern": r"^[^%\u0000]*$|^([^\\\u0000]|\\[^\u0000])*$"}
@@ -86,12 +86,14 @@ def _relations(resource: Resource) -> Iterator[JsonSchema]:
 def _operators(attribute: Attribute) -> JsonSchema:
     """Return the schema of the operators of an attribute, with the values that they take."""
     by_val: dict[str, list[str]] = {}
-    customs = sorted({one.name for one in custom_operators(attribute)})
+    customs = {one.name: dict(one.schema) for one in custom_operators(attribute)}
     for row in OPERATORS:
         if row.applies(attribute) and row.name not in customs:
             key = json.dumps(_val(row, attribute))
             by_val.setdefault(key, []).extend((row.name, *row.aliases))
-    kinds = [(names, json.loads(key)) for key, names in by_val.items()] + [([name], {}) for name in customs]
+    kinds = [(names, json.loads(key)) for key, names in by_val.items()] + [
+        ([name], ref(JSON_VALUE) | schema) for name, schema in customs.items()
+    ]
     name: JsonSchema = {"type": "string"}
     found = [_object({"name": name, "op": {"enum": names}, "val": val}) for names, val in kinds]
     rows = [row for row in OPERATORS if row.applies(attribute) and row.on_field is not None]

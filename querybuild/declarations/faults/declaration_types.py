@@ -43,7 +43,9 @@ def _has_type(value: object, type_hint: Any) -> bool:
         )
     if origin is Callable:
         return callable(value)
-    return type_hint is Any or (isinstance(value, type_hint) and not (type_hint is int and isinstance(value, bool)))
+    return type_hint is Any or (
+        isinstance(value, origin or type_hint) and not (type_hint is int and isinstance(value, bool))
+    )
 
 
 def _shown(type_hint: Any) -> str:
