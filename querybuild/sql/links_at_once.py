@@ -30,7 +30,9 @@ def compile_at_once(plan: WritePlan, lock: Statement, links: tuple[LinkStatement
     if len(plan.links) != 1 or plan.assignments or plan.unchanged or plan.checked or plan.is_limited:
         return ()
     [link], [statements] = plan.links, links
-    is_plain = not (link.target.id.key.is_composite or plan.resource.id.key.is_composite or link.checked)
+    # The values of other keys are texts, which are converted or looked up.
+    is_text = link.target.id.key.is_text or plan.resource.id.key.is_text
+    is_plain = not (is_text or link.relationship.references or link.checked)
     if link_of(link.relationship) is not None or not is_plain or statements.lock is None:
         return ()
     detach = () if link.mode == "add" else (_detach(link),)
