@@ -96,12 +96,16 @@ def _indexes(lines: tuple[str, ...]) -> tuple[str, ...]:
 def summary(found: Inspection, database: str) -> str:
     """Return one line about an inspection."""
     counts = [
-        f"{len(found.inspected)} resources of the database {quoted(database)}",
-        f"{found.links} link tables" if found.links else "",
+        f"{_counted(len(found.inspected), 'resource')} of the database {quoted(database)}",
+        _counted(found.links, "link table") if found.links else "",
         f"{len(found.not_served)} not served" if found.not_served else "",
         f"{found.left_out} left out" if found.left_out else "",
     ]
     return "; ".join(filter(None, counts))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 async def inspected_catalog(connection: Connection, settings: Settings) -> tuple[Catalog, Inspection]:

@@ -41,7 +41,7 @@ orders: the column “🙂” is called “column_13”: it has no letter and no
 orders: the column “_” is called “column_14”: it has no letter and no digit
 people: the relationship through interests is called “categories_through_interests”: another field has this name
 日本: the column “id” is called “日本_id”: the name is reserved
-23 resources of the database “hard”; 1 link tables; 4 not served; 3 left out
+23 resources of the database “hard”; 1 link table; 4 not served; 3 left out
 """
 
 

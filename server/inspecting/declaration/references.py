@@ -99,6 +99,8 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
     theirs = {column.name: column for column in target.table.columns}
     for name, reference in zip(key.columns, key.references, strict=True):
         own, other = known[name].type, theirs[reference].type
+        if other.name.endswith("range"):
+            return "a row refers to it for a PERIOD, and relationships compare equal values"
         is_alike = own.labels == other.labels if other.labels else own.name in column_type_of(other).sql_names
         if not is_alike:
             return f"{quoted(name)} is {own.shown}, and what it refers to is {other.shown}: make both of one type"
