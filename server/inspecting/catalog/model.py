@@ -105,7 +105,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     kind: pg_class.relkind. is_default: whether a statement finds it without its schema, because this is `public`.
     primary_key: its columns. unique: the columns of each unique index with all rows, with the primary key. shown_key:
     the columns of a view that show the key of a table, and are unique.
-    grouped: the columns by which a view groups its rows.
+    partial_keys: foreign keys that only some partitions have. grouped: the columns by which a view groups its rows.
     allowed_writes: the bits of the writes that the table and its triggers and rules allow.
     is_guarded: whether row-level security is on. shows_rows_once: whether a view shows each row of one table once.
     """
@@ -120,6 +120,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
     foreign_keys: tuple[ForeignKey, ...]
+    partial_keys: tuple[ForeignKey, ...]
     checks: tuple[Check, ...]
     triggers: tuple[Trigger, ...]
     allowed_writes: int

@@ -135,7 +135,8 @@ ORDER BY c.conrelid, c.conname
 
 # A key that all partitions have, one by one, is as good as one of their table.
 _PARTITION_KEYS = """
-SELECT p.oid, min(p.name) AS name, p.target, p.columns, p.references FROM (
+SELECT p.oid, min(p.name) AS name, p.target, p.columns, p.references,
+       count(*) >= (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = p.oid) AS is_of_all FROM (
     SELECT i.inhparent::int8 AS oid, c.conname::text AS name, c.confrelid::int8 AS target,
            ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k (number, place)
                  JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.number ORDER BY k.place) AS columns,
@@ -145,7 +146,6 @@ SELECT p.oid, min(p.name) AS name, p.target, p.columns, p.references FROM (
     JOIN pg_constraint c ON c.conrelid = i.inhrelid AND c.contype = 'f' AND c.conparentid = 0
     WHERE i.inhparent = ANY($1::oid[])
 ) p GROUP BY p.oid, p.target, p.columns, p.references
-HAVING count(*) >= (SELECT count(*) FROM pg_inherits i WHERE i.inhparent = p.oid)
 ORDER BY p.oid, min(p.name)
 """
 
@@ -214,7 +214,7 @@ async def _facts(connection: Connection, oids: list[int], views: list[int]) -> M
         facts[row["oid"]][row["kind"]].append(one)
     for row in await connection.fetch(_PARTITION_KEYS, oids):
         key = ForeignKey(row["name"], tuple(row["columns"]), row["target"], tuple(row["references"]))
-        facts[row["oid"]]["f"].append(key)
+        facts[row["oid"]]["f" if row["is_of_all"] else "partial"].append(key)
     for row in await connection.fetch(_TRIGGERS, oids):
         facts[row["oid"]]["triggers"].append(_trigger(row))
     return facts
@@ -230,6 +230,7 @@ def _table(row: asyncpg.Record, facts: _Facts) -> Table:
         unique=unique,
         grouped=tuple(facts["grouped"]),
         foreign_keys=tuple(facts["f"]),
+        partial_keys=tuple(facts["partial"]),
         checks=tuple(facts["c"]),
         triggers=tuple(facts["triggers"]),
         allowed_writes=row["allowed_writes"] & ~row["writes_without_returning"],

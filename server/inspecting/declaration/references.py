@@ -81,12 +81,17 @@ def _reference(table: Table, key: ForeignKey, target: Served) -> Reference:
 def unserved_keys(table: Table, served: Mapping[int, Served], names: Mapping[int, str]) -> Iterator[tuple[str, str]]:
     """Yield the first column and a comment for each foreign key that cannot become a relationship. names: of tables, by
     oid."""
+    for key in table.partial_keys:
+        columns, name = listed(map(quoted, key.columns)), names.get(key.target, "a table")
+        yield (
+            key.columns[0],
+            f"{columns} refers to {name} in some partitions only: add the foreign key to the whole table",
+        )
     for key in table.foreign_keys:
         target = served.get(key.target)
         columns = listed(map(quoted, key.columns))
         if target is None:
-            name = names.get(key.target)
-            yield key.columns[0], f"{columns} refers to {name or 'a table'}, which is not served"
+            yield key.columns[0], f"{columns} refers to {names.get(key.target, 'a table')}, which is not served"
         elif (reason := _reason_against(table, key, target)) is not None:
             yield key.columns[0], f"{columns} refers to {target.table.full_name}: {reason}"
 
