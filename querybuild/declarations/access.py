@@ -76,11 +76,15 @@ SIGNED_IN = SignedIn()
 
 
 def has_principal(audience: Audience, principal: Principal) -> bool:
-    """Return whether the audience has the principal. Raises any exception of a function, and TypeError if the function
-    returns no bool: both are faults of custom code, and nothing is allowed then."""
+    """Return whether the audience has the principal. Raises any exception of a function, with a note that names it, and
+    TypeError if the function returns no bool: both are faults of custom code, and nothing is allowed then."""
     if isinstance(audience, Declared):
         return audience.has(principal)
-    found = audience(principal)
+    try:
+        found = audience(principal)
+    except Exception as error:
+        error.add_note(f"raised by the {audience_name(audience)} of a rule")
+        raise
     if found is not True and found is not False:
         raise TypeError(f"the {audience_name(audience)} must return True or False, not {type(found).__name__}")
     return found

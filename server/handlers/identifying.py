@@ -31,6 +31,8 @@ class Identifying(Receiving):
     is_at_work = False
     is_long = False
     client = ""
+    _found: Principal | None = None
+    """The principal, if it was known before the limits were checked."""
     _waits_for_body = False
     principal: Principal = ANONYMOUS
     context: Context
@@ -63,6 +65,7 @@ class Identifying(Receiving):
         with suppress(ApiError):
             found = self.engine.authenticate(self.request)
             if isinstance(found, Principal):
+                self._found = found
                 return principal_key(found, self.client) != self.client
             if asyncio.iscoroutine(found):
                 found.close()
@@ -71,7 +74,7 @@ class Identifying(Receiving):
     def identify(self) -> Awaitable[Principal] | None:
         """Find the principal. Returns an awaitable of it if the issuer has to be asked: then call `take_principal` with
         the result. Raises Unauthenticated, InvalidToken, AuthUnavailable, TooManyRequests."""
-        found = self.engine.authenticate(self.request)
+        found = self._found or self.engine.authenticate(self.request)
         if isinstance(found, Principal):
             self.take_principal(found)
             return None
