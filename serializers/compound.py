@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -24,6 +25,9 @@ _ENCODER = msgspec.json.Encoder()
 
 Linkage = list[bytes]
 """The `data` of one relationship, for each row of a level."""
+
+RESOURCES = 256
+"""For how many resources the functions that write ids are kept."""
 
 
 class Level(msgspec.Struct, gc=False):
@@ -176,6 +180,7 @@ def merge(found: list[Level], step_rows: int) -> Steps[list[Merged]]:
     return list(by_identity.values())
 
 
+@lru_cache(RESOURCES)
 def identifier_encoder(resource: Resource) -> Callable[[Any], bytes]:
     """Return a function that writes a resource identifier object: `{"type":"user","id":"7"}`."""
     head = _identifier_head(resource)
@@ -190,6 +195,7 @@ def _identifier_head(resource: Resource) -> bytes:
     return f'{{"type":{json.dumps(resource.type)},"id":"'.encode()
 
 
+@lru_cache(RESOURCES)
 def id_encoder(resource: Resource) -> Callable[[Sequence[Any]], list[bytes]]:
     """Return a function that writes ids as the content of JSON strings, without the quotes."""
     if has_text_ids(resource):

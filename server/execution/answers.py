@@ -98,8 +98,7 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._node = read.plan.node if is_returned else None
         self._may_be_hidden = bool(context.access.read) and hides(write.resource, context)
         self.is_sure = self._node is not None and not self._node.computed and engine.has_room_for_rows
-        max_rows = engine.settings.max_answer_bytes // LINKAGE_BYTES
-        if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, max_rows):
+        if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
             self.last = read.ready.statements.at_once or read.ready.statements.primary
 
     async def read_last(self, connection: Connection, row_id: Any) -> None:
@@ -146,9 +145,10 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         return self._result
 
 
-def _is_small_page(read: PreparedRead, max_rows: int) -> bool:
+def _is_small_page(read: PreparedRead, engine: Engine) -> bool:
     """Return whether one statement reads linkage that is not empty, and whether its document cannot fail."""
     plan, page, id_type = read.plan, read.page, read.plan.node.resource.id.key.types[0]
+    max_rows = engine.settings.max_answer_bytes // LINKAGE_BYTES
     is_first = page.offset == 0 and plan.rows.keyset is None and 0 < page.size <= max_rows
     is_alone = not (plan.node.branches or plan.includes_primary or plan.total == "estimated")
     return is_first and is_alone and not id_type.is_text and not read.ready.unenforced_keys

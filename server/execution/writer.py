@@ -66,11 +66,9 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
         if answer.is_sure or answer.last is not None:
             shown = [answer.shown(place) for place in range(len(writes))]
             single = single_statement(writes, shown, self.engine, self.context.values)
-            if single is not None and single.before and self.database.role is not None:
-                # A role belongs to one statement.
-                single = None
             outcomes = None
-            if single is not None and (answer.is_sure or single.before):
+            # A role belongs to one statement.
+            if single is not None and (self.database.role is None if single.before else answer.is_sure):
                 outcomes = await self._run_single(single, answer)
             if outcomes is not None:
                 if self.on_commit is not None:

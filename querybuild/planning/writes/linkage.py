@@ -14,6 +14,8 @@ from querybuild.query import Change, LinkageChange, Owner
 def written_relationships(change: Change, resource: Resource, catalog: Catalog) -> tuple[str, ...]:
     """Return the relationships whose linkage the answer to a write shows: those of the document, and the one to the
     owner."""
+    if not change.relationships and change.owner is None:
+        return ()
     to_owner = None if change.owner is None else catalog.other_side(owners_relationship(change.owner, catalog))
     return tuple(
         relationship.name
