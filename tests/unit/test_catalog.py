@@ -257,6 +257,27 @@ RELATIONSHIPS: list[tuple[ToOne | ToMany, str]] = [
     (ToOne("a", "thang"), "its target “thang” is not declared. Did you mean “thing”?"),
     (ToMany("a", "x", foreign_key="y"), "its target “x” is not declared."),
     (ToOne("a", "thing", column="x", foreign_key="y"), "`column` and `foreign_key` exclude each other"),
+    (
+        ToOne("a", "thing", columns=("x", "y")),
+        "the id of “thing” is “id”: give `columns` a column for each",
+    ),
+    (
+        ToMany("a", "thing", foreign_key=("x", "y")),
+        "the id of “thing” is “id”: give `foreign_key` a column for each",
+    ),
+    (
+        ToMany("a", "thing", through=Link("l", source=("a", "b"), target="c")),
+        "the id of “thing” is “id”: give `source` a column for each",
+    ),
+    (ToOne("a", "thing", columns=("x", "x"), references=("b", "c")), "a column is declared twice in `columns`"),
+    (
+        ToOne("a", "thing", column="x", references=("b", "c")),
+        "`references` is “b”, “c”: give `column` a column for each",
+    ),
+    (
+        ToMany("a", "thing", through=Link("l", source="a", target="b"), references="c"),
+        "`references` is for keys, and a link table has the ids of both sides",
+    ),
     (ToMany("a", "thing"), "a to-many has either `foreign_key` or `through`"),
     (
         ToMany("a", "thing", foreign_key="x", through=Link("l", source="a", target="b")),
@@ -446,3 +467,29 @@ def test_a_declared_attribute_wins_over_the_key_of_its_name() -> None:
 def test_ids() -> None:
     found = {id_type: thing(id=Id(type=id_type)).id_type.column_type for id_type in (BIGINT, INT, TEXT)}
     assert found == {BIGINT: BIGINT, INT: INT, TEXT: TEXT}
+
+
+PAIR = ("x", "y")
+IDS: list[tuple[Id, tuple[ToOne | ToMany, ...], str]] = [
+    (Id(columns=("x",)), (), "an id of one column is declared with `column`, not with `columns`"),
+    (Id(columns=PAIR, types=(TEXT,)), (), "its 2 `columns` have 1 `types`"),
+    (Id(columns=("x", "x")), (), "a column is declared twice in its id"),
+    (
+        Id(columns=PAIR),
+        (ToMany("a", "thing", foreign_key=("x", "z")),),
+        "relationship “a”: its key “x” is part of the id of “thing”, which no write changes: declare "
+        'methods=frozenset({"read", "add"}), or only "read"',
+    ),
+    (
+        Id(columns=PAIR),
+        (ToOne("a", "thing", column="x", references="code"),),
+        "relationship “a”: its key is part of the id, and refers to other columns than an id: declare "
+        'methods=frozenset({"read"})',
+    ),
+]
+
+
+@pytest.mark.parametrize(("declared", "relationships", "fault"), IDS, ids=[fault[:50] for *_, fault in IDS])
+def test_ids_of_several_columns(declared: Id, relationships: tuple[ToOne | ToMany, ...], fault: str) -> None:
+    told = faults(Resource("thing", "/things", "things", relationships=relationships, id=declared))
+    assert list(told) == [f"resource “thing”: {fault}"]
