@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.errors import not_allowed, raise_as, related_not_found, resource_not_found
+from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
@@ -106,10 +106,13 @@ class _Sequence:
             if not isinstance(outcome, WrittenRow):
                 return outcome
             row_id, row = outcome.id, outcome.row
-        related = await self._write_links(row_id)
-        if self._locked is not None:
-            await self._connection.settle()
-            self._check_locked()
+        try:
+            related = await self._write_links(row_id)
+        except ApiError:
+            # Whatever is wrong with the links: an answer about the row itself comes first.
+            await self._settle_locked()
+            raise
+        await self._settle_locked()
         # Links may change attributes that SQL computes. Then the row has to be read again.
         return WrittenRow(row_id, None if plan.links else row, related)
 
@@ -141,6 +144,12 @@ class _Sequence:
         locked = await fetch_locked_row(self._connection, lock, self._sent.of(lock))
         unwritten = check_row(self._write, self._statements, locked)
         return check_unchanged(self._write, locked) if unwritten is None else unwritten
+
+    async def _settle_locked(self) -> None:
+        """Execute the statement that locks the row, if it is still waiting for another one. Raises Missing."""
+        if self._locked is not None:
+            await self._connection.settle()
+            self._check_locked()
 
     def _check_locked(self) -> None:
         """Check that there is a row, if the statement that locks it was sent ahead. Raises Missing."""
