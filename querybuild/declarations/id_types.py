@@ -62,10 +62,7 @@ def _integer_id(column_type: ColumnType) -> IdType:
     return IdType(column_type, read, {"type": "string", "pattern": f"^(0|-?[1-9][0-9]{{0,{digits - 1}}})$"})
 
 
-def _text_id(text: str) -> str:
-    # Clients remove the segments `.` and `..` from paths, encoded or not (RFC 3986, 5.2.4).
-    if text in ("", ".", ".."):
-        raise ValueFault("a text, not empty and neither `.` nor `..`")
+def _text(text: str) -> str:
     try:
         json_texts.check_text(text)
     except json_texts.JsonFault as error:
@@ -80,17 +77,34 @@ def _uuid_id(text: str) -> uuid.UUID:
     return number
 
 
-def _char_id(text: str) -> str:
+def _char(text: str) -> str:
     if text.endswith(" "):
         raise ValueFault("a text without blanks at its end")
-    return _text_id(text)
+    return _text(text)
 
 
-def _citext_id(text: str) -> str:
+def _citext(text: str) -> str:
     # PostgreSQL decides what the lower case of other letters is.
     if any("A" <= letter <= "Z" for letter in text):
         raise ValueFault("a text in lower case")
-    return _text_id(text)
+    return _text(text)
+
+
+PARTS: dict[ColumnType, Callable[[str], str]] = {TEXT: _text, CHAR: _char, CITEXT: _citext}
+"""Reads the part of an id with several parts. Unlike an id of one text, it may be empty, `.` or `..`: with its comma it
+is no such segment of a path."""
+
+
+def _text_id(column_type: ColumnType) -> Callable[[str], str]:
+    part = PARTS[column_type]
+
+    def read(text: str) -> str:
+        # Clients remove the segments `.` and `..` from paths, encoded or not (RFC 3986, 5.2.4).
+        if text in ("", ".", ".."):
+            raise ValueFault("a text, not empty and neither `.` nor `..`")
+        return part(text)
+
+    return read
 
 
 def _numeric_id(text: str) -> str:
@@ -137,10 +151,10 @@ def cast_name(column_type: ColumnType) -> str:
 _TEXT_SCHEMA: JsonSchema = TEXT.schema | {"minLength": 1}
 ID_TYPES: dict[ColumnType, IdType] = {
     **{one: _integer_id(one) for one in (BIGINT, INT, SMALLINT)},
-    TEXT: IdType(TEXT, _text_id, _TEXT_SCHEMA),
+    TEXT: IdType(TEXT, _text_id(TEXT), _TEXT_SCHEMA),
     UUID: IdType(UUID, _uuid_id, UUID.schema),
-    CHAR: _spelled(CHAR, _char_id, as_text, _TEXT_SCHEMA | {"pattern": "[^ ]$"}),
-    CITEXT: _spelled(CITEXT, _citext_id, _lower, _TEXT_SCHEMA | {"pattern": "^[^A-Z]+$"}),
+    CHAR: _spelled(CHAR, _text_id(CHAR), as_text, _TEXT_SCHEMA | {"pattern": "[^ ]$"}),
+    CITEXT: _spelled(CITEXT, _text_id(CITEXT), _lower, _TEXT_SCHEMA | {"pattern": "^[^A-Z]+$"}),
     NUMERIC: _spelled(NUMERIC, _numeric_id, _trimmed, {"type": "string", "pattern": f"^({_CANONICAL_NUMERIC})$"}),
     DATE: _spelled(DATE, _date_id, _iso, DATE.schema),
 }

@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations import json_texts
-from querybuild.declarations.id_types import ID_TYPES, IdType
-from querybuild.declarations.types import TEXT, ColumnType
+from querybuild.declarations.id_types import ID_TYPES, PARTS, IdType
+from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault
 
 _PARTS = re.compile(r"(?:^|,)((?:[^\\,]|\\[\\,])*)", re.DOTALL)
@@ -121,18 +120,7 @@ def _reader(types: tuple[ColumnType, ...]) -> Any:
         if parts is None or len(parts) != len(types):
             raise ValueFault(expected)
         for part, one in zip(parts, types, strict=True):
-            if one is TEXT:
-                _check_text(part)
-            else:
-                ID_TYPES[one].read(part)
+            (PARTS.get(one) or ID_TYPES[one].read)(part)
         return str(text)
 
     return read
-
-
-def _check_text(part: str) -> None:
-    # Unlike an id of one text, a part may be empty, `.` or `..`: with its comma it is no such segment of a path.
-    try:
-        json_texts.check_text(part)
-    except json_texts.JsonFault as error:
-        raise ValueFault(f"a text that PostgreSQL can hold ({error})") from error

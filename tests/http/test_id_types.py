@@ -234,6 +234,19 @@ async def test_reads_and_writes(served: tuple[Api, Case]) -> None:
     missing = await api.post("/notes", {"data": {"type": "note", "relationships": {"thing": {"data": ref(third)}}}})
     assert missing.status == 201
     assert (await api.delete(path)).status == 409
+    if case.declared in (CHAR, CITEXT):
+        await check_empty_parts(api)
+
+
+async def check_empty_parts(api: Api) -> None:
+    """A part of an id may be empty, or dots that a path must not have for themselves."""
+    for part in ("", ".", ".."):
+        await api.sql("INSERT INTO things VALUES ($1)", part)
+        answer = await api.post("/pairs", {"data": ref(f"{part},7", "pair")})
+        assert answer.status == 201, (part, answer.body)
+        assert (await api.get(f"/pairs/{part},7")).status == 200, part
+        answer = await api.filter("/pairs", [{"name": "id", "op": "in_", "val": [f"{part},7"]}])
+        assert (answer.status, answer.ids) == (200, [f"{part},7"]), answer.body
 
 
 def escaped(part: str) -> str:
