@@ -126,6 +126,7 @@ PARTS = [
     ),
     # A pooler in transaction mode has no named statements.
     Part(DRIVER, "_get_unique_id", (POOLER,), "the name of a statement, which is made empty"),
+    Part(DRIVER, "_cleanup_stmts", (CONNECTION,), "closes the statements that left the cache, with a Sync"),
     Part(DRIVER, "_get_statement", (CONNECTION, POOLER, ROLES), "the description of a statement, cached or new"),
     Part(
         DRIVER,

@@ -27,9 +27,10 @@ RESET = (
 )
 """DISCARD ALL, without the prepared statements that the driver keeps track of."""
 
-SYNC = "SELECT"
+SYNC = "BEGIN;ROLLBACK"
 """Ends the transaction of a statement that was prepared and then not executed, because its request was cancelled or a
-value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps the locks of the tables."""
+value was refused. asyncpg sends no Sync between the two, so PostgreSQL keeps the locks of the tables. What was sent
+ahead of the statement is rolled back. Without BEGIN, PostgreSQL would log a warning."""
 
 
 ROLLBACK = "ROLLBACK"
@@ -40,7 +41,7 @@ class Connection(asyncpg.Connection):
     custom code has used it, it is fully reset.
 
     _ahead: the statements that are sent with the next one (`wire/ahead.py`). _is_queueing: whether the next command is
-    one of them."""
+    one of them. _is_sending: whether the next one is not executed yet."""
 
     telemetry: Telemetry | None = None
     _meter: Meter
@@ -49,6 +50,7 @@ class Connection(asyncpg.Connection):
     _stmt_cache: Any
     _ahead: tuple[Ahead, ...] = ()
     _is_queueing = False
+    _is_sending = False
     _needs_reset = False
     _is_leaving = False
     must_close = False
@@ -153,6 +155,7 @@ class Connection(asyncpg.Connection):
     async def _send_ahead(self) -> None:
         """Send the statements that wait. Another one must follow at once."""
         ahead, self._ahead = self._ahead, ()
+        self._is_sending = True
         # The cancel request of a statement before must not hit one of these.
         await self._protocol._wait_for_cancellation()
         messages, sent = b"", list[Ahead]()
@@ -189,7 +192,14 @@ class Connection(asyncpg.Connection):
                 await self._send_ahead()
             return await super()._execute(query, *args, **options)  # type: ignore[misc]  # the stubs leave it out
         finally:
+            self._is_sending = False
             self.statement_finished(query, begin)
+
+    async def _cleanup_stmts(self) -> None:
+        """Close the statements that left the cache, but not now if some were sent ahead: what closes them has a Sync,
+        which would commit those."""
+        if not self._is_sending:
+            await super()._cleanup_stmts()  # type: ignore[misc]  # as above
 
     async def _executemany(self, query: str, *args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
@@ -198,6 +208,7 @@ class Connection(asyncpg.Connection):
                 await self._send_ahead()
             return await super()._executemany(query, *args, **options)  # type: ignore[misc]  # as above
         finally:
+            self._is_sending = False
             self.statement_finished(query, begin)
 
     def statement_finished(self, query: str, begin: float) -> None:

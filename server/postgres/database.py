@@ -26,7 +26,7 @@ from server.limits.clients import current_client
 from server.limits.per_worker import has_spare_connection, max_connections_per_client, max_streams_per_worker
 from server.observing import metrics
 from server.observing.telemetry import Telemetry
-from server.postgres.connection import Connection, SendCheck, is_cancel_pending, mark_lost, retire
+from server.postgres.connection import SYNC, Connection, SendCheck, is_cancel_pending, mark_lost, retire
 from server.postgres.driver_errors import (
     GONE,
     LOST,
@@ -177,7 +177,7 @@ class Database:
         finally:
             try:
                 # A statement that was prepared and not executed leaves a transaction open.
-                await self._finish_or_retire(connection, lambda: connection.execute("SELECT"))
+                await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             finally:
                 await self._pool.release(connection)
 
@@ -365,7 +365,7 @@ class Database:
             return
         if not is_known and not is_lost(error, connection):
             if is_refused_by_driver(error) or is_cancel_pending(connection):
-                await self._finish_or_retire(connection, lambda: connection.execute("SELECT"))
+                await self._finish_or_retire(connection, lambda: connection.execute(SYNC))
             return
         mark_lost(connection)
         if await self._pool.retire_all(connection):

@@ -46,6 +46,10 @@ class Recorder(asyncpg.Connection):
         self.calls.append("_executemany")
         return await super()._executemany(*args, **options)  # type: ignore[misc]  # as above
 
+    async def _cleanup_stmts(self) -> None:
+        self.calls.append("_cleanup_stmts")
+        await super()._cleanup_stmts()  # type: ignore[misc]  # as above
+
     def _cleanup(self) -> None:
         self.calls.append("_cleanup")
         super()._cleanup()  # type: ignore[misc]  # as above
@@ -91,6 +95,15 @@ async def statements_are_counted_when_they_are_executed(connection: Any) -> None
         await connection.fetch("SELECT $1::int4", "x")
     counts.append(connection._protocol.queries_count)
     assert [count - counts[0] for count in counts] == [0, 1, 2, 3, 3]
+
+
+@checks(f"{DRIVER}._cleanup_stmts")
+async def statements_that_left_the_cache_are_closed_by_one_method(connection: Any) -> None:
+    connection._stmt_cache.set_max_size(1)
+    for sql in ("SELECT $1::int", "SELECT $1::text"):
+        await connection.fetchval(sql, None)
+        assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements") == 1
+    assert connection.calls.count("_cleanup_stmts") == 3
 
 
 @checks(f"{DRIVER}._cleanup")

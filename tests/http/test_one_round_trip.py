@@ -1,0 +1,50 @@
+"""Statements that are sent in one round trip are one transaction, whatever the driver does in between."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from server.postgres.connection import SYNC
+from server.postgres.database import open_database
+from server.resources import built_in
+from server.settings import Settings
+from tests.http.conftest import Api, Start
+from tests.http.people import create_household, of, select
+
+LINKED = "SELECT id FROM computers WHERE owner_id = 1 ORDER BY id"
+
+
+@pytest.mark.parametrize("room", [1, 3, 5])
+async def test_the_driver_closes_statements_to_make_room(
+    start: Start, database_url: str, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """A Sync in between would commit the removal of links, although their replacement is refused."""
+    monkeypatch.setattr("server.postgres.database.PREPARED_STATEMENTS", room)
+    api = await start(database_url, built_in(), pool_size=1)
+    await create_household(api)
+    await api.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF NEW.owner_id IS NOT NULL THEN RAISE 'no'; END IF; RETURN NEW; END $$"
+    )
+    await api.sql("CREATE TRIGGER refuse BEFORE UPDATE ON computers FOR EACH ROW EXECUTE FUNCTION refuse()")
+    for _ in range(2):
+        answer = await api.patch("/users/1/relationships/computers", {"data": of("computer", "3", "4")})
+        assert (answer.status, await select(api, LINKED)) == (422, [(1,), (2,)])
+
+
+async def test_a_refused_value_rolls_back_what_was_sent_ahead(api: Api) -> None:
+    await create_household(api)
+    database = await open_database(api.database_url, Settings(), 1)
+    update, last = "UPDATE computers SET owner_id = NULL WHERE owner_id = $1", "SELECT $1::int4"
+    try:
+        async with database.connection() as connection:
+            await connection.describe([update, last])
+            await connection.send_ahead(update, [1])
+            with pytest.raises(asyncpg.DataError):
+                await connection.fetchval(last, "x")
+            await connection.execute(SYNC)
+            assert not connection.is_in_transaction()
+            assert await select(api, LINKED) == [(1,), (2,)]
+    finally:
+        await database.close()
