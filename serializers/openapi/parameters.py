@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relationship, Resource, ToOne
-from querybuild.declarations.types import OPAQUE
 from querybuild.declarations.values import JsonSchema
 from querybuild.parse import TOTALS
 from serializers.openapi.contract import Contract, Schemas, component, ref
@@ -73,8 +72,7 @@ def _sort(resource: Resource, contract: Contract) -> JsonSchema:
 def _sort_keys(resource: Resource, catalog: Catalog) -> Iterator[str]:
     yield "id"
     for attribute in resource.attributes:
-        family = (attribute.type.element or attribute.type).family
-        if attribute.is_sortable and family not in ("json", "jsonb") and attribute.type is not OPAQUE:
+        if attribute.is_sortable and attribute.type.has_order:
             yield attribute.name
 
 

@@ -10,7 +10,10 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+import waterspout
 from querybuild.declarations.operators import operator_names
+from querybuild.declarations.types import ColumnType
+from querybuild.errors import ApiError
 from querybuild.principal import ANONYMOUS, Principal
 from server.describing.document import describe
 from server.describing.operations import KINDS
@@ -20,6 +23,7 @@ from server.routes import TABLE, Shape, methods_of
 from server.schema.live_schema import LiveSchema
 from server.settings import Settings
 from tests.http.test_field_rights import FIELDS, HR, staff
+from tests.planning import read_collection
 from waterspout import (
     DATE,
     INT,
@@ -37,6 +41,7 @@ from waterspout import (
     ToMany,
     ToOne,
     array,
+    composite,
     enum,
 )
 
@@ -207,6 +212,24 @@ def test_filters_have_the_operators_of_each_attribute() -> None:
                     )
         for attribute in resource.attributes:
             assert found[attribute.name] - {"in"} == set(operator_names(attribute)), attribute.name
+
+
+def test_sorts_have_the_attributes_that_a_request_may_sort_by() -> None:
+    types = {name.lower(): one for name, one in vars(waterspout).items() if isinstance(one, ColumnType)}
+    types |= {"shapes": array(waterspout.BOX), "sizes": array(INT), "address": composite("address", street=TEXT)}
+    catalog = Catalog([Resource("all", "/all", "all", tuple(Attribute(*one) for one in types.items()))])
+    sort = described(catalog)["components"]["parameters"]["all.sort"]
+
+    def may_sort(name: str) -> bool:
+        try:
+            read_collection("all", f"sort={name}", catalog=catalog)
+        except ApiError:
+            return False
+        return True
+
+    expected = {"id", *filter(may_sort, types)}
+    assert len(expected) > 20
+    assert {name.lstrip("-") for name in sort["schema"]["items"]["enum"]} == expected
 
 
 def test_it_shows_what_the_principal_may_see() -> None:
