@@ -29,10 +29,13 @@ from querybuild.declarations.patterns import check_pattern
 from querybuild.declarations.resource import Attribute, Operator
 from querybuild.declarations.terms import Template, equals_any
 from querybuild.declarations.types import JSONB, TEXT, ColumnType
-from querybuild.declarations.values import ValueFault, json_of
+from querybuild.declarations.values import JsonSchema, ValueFault, json_of
 
 MAX_PATTERN = 200
 """How many characters a regular expression may have."""
+
+_LIKE: JsonSchema = {"type": "string", "pattern": r"^[^%\u0000]*$|^([^\\\u0000]|\\[^\u0000])*$"}
+"""A text without `%`, or a pattern that does not end in a single backslash."""
 
 Arity = Literal["one", "list", "pair"]
 Applies = Callable[[Attribute], bool]
@@ -49,6 +52,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     value_type: the type of the val, if the operator belongs to the type of the attribute.
     prepare: converts the value, after it was converted to its type.
     is_text: whether the column is cast to text.
+    schema: the JSON Schema of the val, if it is not that of its type.
     only_null: which attributes only accept null.
     """
 
@@ -62,6 +66,7 @@ class OperatorRow(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     value_type: Callable[[ColumnType], ColumnType] | None = None
     prepare: Callable[[Any], Any] | None = None
     is_text: bool = False
+    schema: JsonSchema | None = None
     only_null: Applies = lambda _: False
 
     def value_type_of(self, attribute: Attribute) -> ColumnType:
@@ -247,6 +252,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_contained,
         prepare=pattern,
         is_text=True,
+        schema=_LIKE,
     ),
     # "t0"."name" ILIKE $1
     OperatorRow(
@@ -256,6 +262,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_contained_in_lower_case,
         prepare=pattern,
         is_text=True,
+        schema=_LIKE,
     ),
     # "t0"."name" NOT LIKE $1
     OperatorRow(
@@ -265,6 +272,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_negated(_contained),
         prepare=pattern,
         is_text=True,
+        schema=_LIKE,
     ),
     # "t0"."name" NOT ILIKE $1
     OperatorRow(
@@ -274,6 +282,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_negated(_contained_in_lower_case),
         prepare=pattern,
         is_text=True,
+        schema=_LIKE,
     ),
     # "t0"."name" LIKE $1
     OperatorRow(
@@ -300,6 +309,7 @@ OPERATORS: tuple[OperatorRow, ...] = (
         on_field=_infix("~"),
         prepare=_regular_expression,
         is_text=True,
+        schema={"type": "string", "format": "regex", "maxLength": MAX_PATTERN},
     ),
     # "t0"."nights"@>CAST(CAST($1 AS TEXT) AS pg_catalog.daterange)
     OperatorRow(name="contains", applies=_is_in(CONTAINED), value_type=CONTAINED.__getitem__, criterion=_infix("@>")),

@@ -5,23 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from querybuild.declarations.operators import MAX_PATTERN, OPERATORS, OperatorRow, custom_operators
+from querybuild.declarations.operators import OPERATORS, OperatorRow, custom_operators
 from querybuild.declarations.resource import Attribute, Resource
+from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import WITHOUT_NUL, JsonSchema, nullable
 from serializers.openapi.attributes import JSON_VALUE, value_schema
 from serializers.openapi.contract import Contract, Schemas, component, ref
-
-_LIKE: JsonSchema = {"type": "string", "pattern": r"^[^%\u0000]*$|^([^\\\u0000]|\\[^\u0000])*$"}
-"""A text without `%`, or a pattern that does not end in a single backslash."""
-
-_TEXTS: dict[str, JsonSchema] = {
-    "match": {"type": "string", "format": "regex", "maxLength": MAX_PATTERN},
-    "like": _LIKE,
-    "ilike": _LIKE,
-    "notlike": _LIKE,
-    "notilike": _LIKE,
-}
-"""The values of operators that take a text of their own kind."""
 
 
 def filter_schemas(contract: Contract) -> Schemas:
@@ -106,10 +95,9 @@ def _operators(attribute: Attribute) -> JsonSchema:
 def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
     if row.only_null(attribute):
         return {"type": "null"}
-    one = _TEXTS.get(row.name) or ({"type": "string", "pattern": WITHOUT_NUL} if row.is_text else None)
+    one = row.schema or ({"type": "string", "pattern": WITHOUT_NUL} if row.is_text else None)
     if one is None:
-        element = attribute.type.element
-        one = _value(attribute) if element is None or row.arity == "one" else value_schema(element)
+        one = _value(row.value_type_of(attribute), is_id=attribute.name == "id")
     match row.arity:
         case "one":
             return nullable(one) if row.on_null is not None else one
@@ -120,9 +108,9 @@ def _val(row: OperatorRow, attribute: Attribute) -> JsonSchema:
             return {"type": "array", "items": one, "minItems": 2, "maxItems": 2}
 
 
-def _value(attribute: Attribute) -> JsonSchema:
+def _value(column_type: ColumnType, *, is_id: bool) -> JsonSchema:
     """Return the schema of a value. An id may be its text, too."""
-    own = value_schema(attribute.type)
-    if attribute.name == "id" and own.get("type") == "integer":
+    own = value_schema(column_type)
+    if is_id and own.get("type") == "integer":
         return own | {"type": ["integer", "string"], "pattern": "^(0|-?[1-9][0-9]{0,8})$"}
     return own

@@ -214,6 +214,27 @@ def test_filters_have_the_operators_of_each_attribute() -> None:
             assert found[attribute.name] - {"in"} == set(operator_names(attribute)), attribute.name
 
 
+@pytest.mark.parametrize(
+    ("column_type", "op", "example"),
+    [
+        (waterspout.INT4RANGE, "contains", 5),
+        (waterspout.INT4RANGE, "contains", "[1,5)"),
+        (waterspout.DATERANGE, "contains", "2024-06-01"),
+        (waterspout.POINT, "contained_in", "(2,2),(0,0)"),
+        (waterspout.HSTORE, "has_key", "a"),
+        (TEXT, "like", "a%"),
+        (array(INT), "in_", 1),
+    ],
+)
+def test_the_value_of_an_operator(column_type: ColumnType, op: str, example: Any) -> None:
+    thing = Resource("thing", "/things", "things", (Attribute("a", column_type),))
+    document = described(Catalog([thing]))
+    whole = {"$ref": "#/components/schemas/thing.filter", "components": document["components"]}
+    accepts = jsonschema_rs.Draft202012Validator(whole, validate_formats=True).is_valid
+    assert accepts({"name": "a", "op": op, "val": example})
+    assert not accepts({"name": "a", "op": op, "val": True})
+
+
 def test_sorts_have_the_attributes_that_a_request_may_sort_by() -> None:
     types = {name.lower(): one for name, one in vars(waterspout).items() if isinstance(one, ColumnType)}
     types |= {"shapes": array(waterspout.BOX), "sizes": array(INT), "address": composite("address", street=TEXT)}

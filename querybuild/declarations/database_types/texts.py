@@ -148,6 +148,7 @@ def _with_members(column_type: ColumnType, bound: ColumnType) -> ColumnType:
         column_type,
         from_json=lambda value: read(value, bound.from_json),
         from_text=lambda text: read(text, bound.from_text),
+        written_schema={"anyOf": [column_type.written_schema, bound.written_schema or bound.schema]},
     )
 
 
