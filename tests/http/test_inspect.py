@@ -16,10 +16,12 @@ import asyncpg
 import pytest
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Resource
 from server.__main__ import main
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.report import inspect_database
+from server.schema.live_schema import read_live_schema
 from server.schema.live_tables import quote_ident
 from server.settings import Settings, StartError
 from server.startup.declarations import load_declarations
@@ -27,6 +29,7 @@ from server.startup.start import declarations
 from tests.conftest import on_server, with_database
 from tests.faults.cluster import Cluster
 from tests.http.conftest import Start
+from tests.http.test_text_types import debian_cluster  # noqa: F401
 
 HERE = Path(__file__).parent
 NAME = f"waterspout_hard_{os.getpid()}"
@@ -149,6 +152,28 @@ def test_what_cannot_be_inspected(hard_url: str, settings: dict[str, Any], messa
     with pytest.raises(StartError) as raised:
         declarations(Settings(**({"database_url": hard_url, "inspect": True} | settings)))
     assert str(raised.value) == message
+
+
+def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) -> None:
+    """An id of citext that is declared as TEXT has several spellings, and is refused at the start."""
+    cluster: Cluster = request.getfixturevalue("debian_cluster")
+    on_server(cluster.url(), "DROP DATABASE IF EXISTS mails WITH (FORCE)", "CREATE DATABASE mails")
+    on_server(
+        cluster.url("mails"),
+        "CREATE EXTENSION citext",
+        "CREATE TABLE mails (address citext PRIMARY KEY, owner citext NOT NULL)",
+    )
+    [mail] = declarations(Settings(database_url=cluster.url("mails"), inspect=True)).catalog
+    assert (mail.id.type, mail.attributes[0].type) == (CITEXT, CITEXT)
+
+    async def faults() -> tuple[str, ...]:
+        connection = await asyncpg.connect(cluster.url("mails"))
+        try:
+            return (await read_live_schema(connection, Catalog([mail]))).faults
+        finally:
+            await connection.close()
+
+    assert asyncio.run(faults()) == ()
 
 
 def test_without_a_privilege_there_is_no_method(shop_cluster: Cluster) -> None:

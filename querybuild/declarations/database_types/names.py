@@ -6,14 +6,11 @@ from querybuild.declarations import types
 from querybuild.declarations.database_types.texts import TEXT_TYPES
 from querybuild.declarations.types import ColumnType
 
-_PLAIN = (
-    *(types.BOOL, types.SMALLINT, types.INT, types.BIGINT, types.NUMERIC, types.FLOAT, types.REAL, types.CHAR),
-    *(types.UUID, types.DATE, types.TIME, types.TIMESTAMP, types.TIMESTAMPTZ, types.INTERVAL, types.BYTEA),
-    *(types.JSON, types.JSONB),
-)
+_PREFERRED = (types.TEXT, types.INT, types.NUMERIC)
+"""Types that are chosen where several have columns of one type, except for a type of exactly this name."""
+_PLAIN = [one for one in vars(types).values() if isinstance(one, ColumnType)]
 BY_SQL_NAME: dict[str, ColumnType] = {
-    **dict.fromkeys(types.TEXT.sql_names, types.TEXT),
-    **{name: one for one in (*_PLAIN, *TEXT_TYPES) for name in one.sql_names},
+    name: one for one in (*_PLAIN, *_PREFERRED, *TEXT_TYPES) for name in one.sql_names
 }
 """Name in pg_type -> the type that a column is usually declared with."""
 

@@ -11,23 +11,15 @@ from functools import cache
 import waterspout
 from querybuild.declarations.arrays import array
 from querybuild.declarations.database_types.composites import composite
-from querybuild.declarations.types import INT, NUMERIC, OPAQUE, TEXT, ColumnType, enum
+from querybuild.declarations.database_types.names import BY_SQL_NAME
+from querybuild.declarations.types import OPAQUE, ColumnType, enum
 from server.inspecting.catalog.model import UNSUPPORTED, Type
-
-_PREFERRED = (TEXT, INT, NUMERIC)
-"""Types that are chosen where several have columns of one type."""
 
 
 @cache
 def constants() -> dict[str, ColumnType]:
     """Return the types that declarations import by name: `{"INT": INT, ...}`."""
     return {name: one for name, one in vars(waterspout).items() if isinstance(one, ColumnType)}
-
-
-@cache
-def _by_sql_name() -> dict[str, ColumnType]:
-    known = [one for one in constants().values() if one is not OPAQUE]
-    return {name: one for one in sorted(known, key=lambda one: one in _PREFERRED) for name in one.sql_names}
 
 
 def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
@@ -41,7 +33,7 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
         element = OPAQUE if found.element.domains else column_type_of(found.element)
         # A column with one dimension takes values with several.
         return OPAQUE if element is OPAQUE else array(element, dimensions=dimensions if dimensions > 1 else None)
-    return OPAQUE if found.kind == UNSUPPORTED else _by_sql_name().get(found.name, OPAQUE)
+    return OPAQUE if found.kind == UNSUPPORTED else BY_SQL_NAME.get(found.name, OPAQUE)
 
 
 def _composite(found: Type) -> ColumnType:
