@@ -26,7 +26,7 @@ from server.execution.batches import Single, single_statement
 from server.execution.outcomes import Missing, WrittenRow
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
 from server.execution.transaction import NotAllWritten, Transaction
-from server.postgres.connection import Connection, SendCheck
+from server.postgres.connection import Connection, SendCheck, forget_ahead
 from server.postgres.database import Database
 
 log = logging.getLogger("server")
@@ -152,7 +152,7 @@ class Writer(msgspec.Struct, frozen=True, eq=False):
                 row = (single.row_id,)
                 await answer.read_last(connection, single.row_id)
         finally:
-            connection.forget_ahead()
+            forget_ahead(connection)
         if check.count_sent() != 1:
             # The driver has repeated the last statement without the others, because its description was stale.
             raise asyncpg.InvalidCachedStatementError("a description was stale")

@@ -320,6 +320,12 @@ def retire(connection: Connection) -> None:
         connection.retire()
 
 
+def forget_ahead(connection: Connection) -> None:
+    """Forget the statements that wait, because the next one is not sent."""
+    with suppress(asyncpg.InterfaceError, AttributeError):
+        connection.forget_ahead()
+
+
 def mark_lost(connection: Connection) -> None:
     """Count the connection as lost before asyncpg notices that it is broken."""
     with suppress(asyncpg.InterfaceError, AttributeError):

@@ -88,6 +88,21 @@ async def test_lost_in_a_write_of_one_statement(api: Api, proxy: Proxy, method: 
     assert (await api.get("/groups")).status == 200
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_lost_in_a_write_of_a_to_many(api: Api, proxy: Proxy, moment: Moment) -> None:
+    """It is sent in one round trip, so the server cannot know whether it was done."""
+    await create_household(api)
+    await api.sql("INSERT INTO computers (id, name) VALUES (7777777, 'eniac')")
+    path, linkage = "/users/1/relationships/computers", {"data": of("computer", "7777777")}
+    assert (await api.patch(path, {"data": of("computer", "1", "2")})).status == 200
+    proxy.cut_at(b"7777777", moment)
+    is_unknown(await api.patch(path, linkage))
+    assert proxy.cuts == 1
+    assert await computers_of(api, 1) == ([1, 2] if moment == "before" else [7_777_777])
+    assert (await api.patch(path, linkage)).status == 200
+    assert await computers_of(api, 1) == [7_777_777]
+
+
 async def test_lost_before_the_commit(api: Api, proxy: Proxy) -> None:
     """Nothing was written, and the answer says so."""
     await create_household(api)
