@@ -204,6 +204,7 @@ WRONG: tuple[tuple[str, Any, str], ...] = (
     ("place", {"town": "x"}, "must be an object, of the type place, with the members city, zip"),
     ("place", {"city": 1}, "must be an object whose member city is a string"),
     ("place", {"city": "a\x00"}, "must be a value that PostgreSQL can hold"),
+    ("kinds", {"doc": {"a": "\x00"}}, "must be an object whose member doc is JSON (a string contains U+0000"),
     ("kinds", {"an 'int'": 2**31}, "must be an object whose member an 'int' is a whole number"),
     ("kinds", {"place": {"zip": 1}}, "must be an object whose member place is an object whose member zip is a string"),
     ("kinds", {"numbers": [[1], [2, 3]]}, "must be an object whose member numbers is a list of int values"),

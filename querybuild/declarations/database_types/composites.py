@@ -117,10 +117,17 @@ def _writer(column_type: ColumnType) -> Convert:
 
         return write_items
     if column_type.fields or column_type in (JSON, JSONB):
-        return lambda text: load_json(text, sys.maxsize)
+        return _parsed
     if column_type is BYTEA:
         return lambda data: "\\x" + data.hex()
     return _written
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return load_json(text, sys.maxsize)
+    except JsonFault as error:
+        raise ValueFault(f"JSON ({error})") from error
 
 
 def _written(value: Any) -> Any:
