@@ -31,6 +31,15 @@ class Template(Criterion):
         return f'{sql} "{self.alias}"' if with_alias and self.alias else sql
 
 
+def quote_ident(name: str) -> str:
+    """Return a name for a statement, like PostgreSQL's quote_ident, but always in quotes.
+
+    >>> quote_ident('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 def escaped_braces(sql: str) -> str:
     """Escape SQL for the text of a Template. Names of types, tables and columns may contain braces.
 

@@ -9,7 +9,7 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.function import Call, Returned
 from querybuild.declarations.keys import Key
-from querybuild.declarations.terms import Template, escaped_braces
+from querybuild.declarations.terms import Template, escaped_braces, quote_ident
 from querybuild.planning.plan import Statement
 from querybuild.sql.binds import Binds
 from querybuild.sql.keys import columns_of, is_any_key, shown_key
@@ -61,7 +61,7 @@ def _called(call: Call, slot: int, binds: Binds) -> Term:
 
 
 def _identifier(name: str) -> str:
-    return escaped_braces('"' + name.replace('"', '""') + '"')
+    return escaped_braces(quote_ident(name))
 
 
 def _sql(term: Term) -> str:

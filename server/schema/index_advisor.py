@@ -24,9 +24,10 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.texts import CIDR, HSTORE, INET, LTREE, OVERLAPPING, POINT, TSVECTOR
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BOOL, BYTEA, JSON, JSONB, OPAQUE, ColumnType
 from querybuild.errors import quoted
-from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key, quote_ident
+from server.schema.live_tables import PARTITION_KEY, can_be_unique, parse_partition_key
 
 SMALL_TABLE_ROWS = 1000
 NAME_BYTES = 63

@@ -14,9 +14,10 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.function import Call, Function, Signature
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, nearest, quoted
 from querybuild.sql.calls import compile_ids, compile_value
-from server.schema.live_tables import TYPE_NAME, quote_ident
+from server.schema.live_tables import TYPE_NAME
 
 _BASE = f"(SELECT {TYPE_NAME} FROM pg_type b LEFT JOIN pg_type e ON e.oid = b.typelem WHERE b.oid = %s)"
 _FUNCTIONS = f"""

@@ -14,8 +14,9 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.schema.live_tables import KINDS, FoundTables, Table, quote_ident
+from server.schema.live_tables import KINDS, FoundTables, Table
 
 # An automatically updatable view shows each row of its one table once. Its rule names the table column behind each
 # view column (TargetEntry in src/include/nodes/primnodes.h).

@@ -13,8 +13,9 @@ import msgspec
 
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.resource import Relation, Resource
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, INT
-from server.schema.live_tables import INSERT, FoundTables, Table, quote_ident
+from server.schema.live_tables import INSERT, FoundTables, Table
 
 _CANNOT = (
     asyncpg.FeatureNotSupportedError,

@@ -11,8 +11,8 @@ from typing import Any
 
 import asyncpg
 
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import quoted
-from server.schema.live_tables import quote_ident
 
 # Before version 16 every member of a role may set it.
 _ROLES = """

@@ -17,6 +17,7 @@ import msgspec
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.names import declared_as
 from querybuild.declarations.resource import Attribute, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import OPAQUE, ColumnType
 from querybuild.errors import listed, quoted
 from querybuild.planning.counting import Reference, References
@@ -45,7 +46,6 @@ from server.schema.live_tables import (
     FoundTables,
     QualifiedName,
     find_oids,
-    quote_ident,
     read_table,
     with_privileges,
 )

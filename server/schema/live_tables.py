@@ -8,6 +8,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from querybuild.declarations.terms import quote_ident
+
 TYPE_NAME = """CASE WHEN b.typtype = 'e' THEN 'enum'
             WHEN e.typtype = 'e' THEN '_enum'
             WHEN b.typelem <> 0 AND b.typcategory = 'A' THEN '_' || e.typname
@@ -124,15 +126,6 @@ INSERT, UPDATE, DELETE = 8, 4, 16
 """Bits of pg_relation_is_updatable."""
 
 KINDS = {"r": "table", "p": "table", "v": "view", "m": "materialized view", "f": "foreign table"}
-
-
-def quote_ident(name: str) -> str:
-    """Return a name for a statement, like PostgreSQL's quote_ident, but always in quotes.
-
-    >>> quote_ident('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):

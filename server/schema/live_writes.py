@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from querybuild.declarations.faults.relationship_faults import MAKE_READ_ONLY
 from querybuild.declarations.resource import Link, Relationship, Resource, ToOne, link_of, own_key_of
+from querybuild.declarations.terms import quote_ident
 from querybuild.errors import listed, quoted
-from server.schema.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table, quote_ident
+from server.schema.live_tables import DELETE, INSERT, KINDS, UPDATE, Column, Table
 
 _EVENTS = {"create": INSERT, "update": UPDATE, "delete": DELETE}
 _VERBS = {"create": "inserts", "update": "updates", "delete": "deletes"}

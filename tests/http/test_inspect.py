@@ -18,11 +18,11 @@ import pytest
 from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.database_types.texts import CITEXT
 from querybuild.declarations.resource import Resource
+from querybuild.declarations.terms import quote_ident
 from server.__main__ import main
 from server.inspecting.catalog.choosing import Choice
 from server.inspecting.report import inspect_database
 from server.schema.live_schema import read_live_schema
-from server.schema.live_tables import quote_ident
 from server.settings import Settings, StartError
 from server.startup.declarations import load_declarations
 from server.startup.start import declarations

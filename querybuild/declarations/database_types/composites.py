@@ -16,7 +16,7 @@ from typing import Any
 from pypika.terms import Function, Term
 
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
-from querybuild.declarations.terms import Template, escaped_braces, unnested
+from querybuild.declarations.terms import Template, escaped_braces, quote_ident, unnested
 from querybuild.declarations.types import (
     BYTEA,
     FLOAT,
@@ -43,7 +43,7 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
     """
     if not fields or not all(isinstance(one, ColumnType) for one in fields.values()):
         raise TypeError(f'composite takes the types of its fields, such as composite("{name}", street=TEXT)')
-    sql_type = ".".join([_quoted(part) for part in (schema, name) if part is not None])
+    sql_type = ".".join([quote_ident(part) for part in (schema, name) if part is not None])
     writers = {field: _writer(one) for field, one in fields.items()}
     readers = {field: _reader(one) for field, one in fields.items()}
 
@@ -80,10 +80,6 @@ def composite(name: str, schema: str | None = None, /, **fields: ColumnType) -> 
         schema=_object(fields, lambda one: one.schema),
         written_schema=_object(fields, lambda one: one.written_schema or one.schema),
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _object(fields: Mapping[str, ColumnType], schema_of: Callable[[ColumnType], JsonSchema]) -> JsonSchema:
@@ -203,7 +199,7 @@ def _select(fields: Mapping[str, ColumnType]) -> Callable[[Term], Term]:
     def select(column: Term) -> Term:
         terms: list[Term] = []
         for field, select_field in selects.items():
-            part = Template("({})." + escaped_braces(_quoted(field)), column)
+            part = Template("({})." + escaped_braces(quote_ident(field)), column)
             terms.append(part if select_field is None else select_field(part))
         names = [escaped_braces("'" + field.replace("'", "''") + "'") for field in fields]
         members = ",".join([f"{field},{{}}" for field in names])

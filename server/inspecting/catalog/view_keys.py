@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import msgspec
 
+from querybuild.declarations.terms import quote_ident
 from server.inspecting.catalog.model import VIEWS, Column, Database, ForeignKey, Table, Type
-from server.schema.live_tables import quote_ident
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 

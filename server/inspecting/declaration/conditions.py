@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from querybuild.declarations.terms import quote_ident
 from querybuild.declarations.types import BIGINT, DATE, FLOAT, INT, NUMERIC, NUMERIC_NUMBER, REAL, SMALLINT, ColumnType
 
 _WHOLE = (SMALLINT, INT, BIGINT)
@@ -55,8 +56,7 @@ def stated(expression: str, column: str, column_type: ColumnType) -> Stated:
 
 
 def _names(column: str) -> tuple[str, ...]:
-    quoted = '"' + column.replace('"', '""') + '"'
-    return column, quoted, "VALUE"
+    return column, quote_ident(column), "VALUE"
 
 
 def _conjuncts(expression: str) -> list[str]:
