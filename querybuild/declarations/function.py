@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from querybuild.declarations.access import Audience, audiences_of
+from querybuild.declarations.access import ANYONE, Audience, audiences_of
 from querybuild.declarations.faults.declaration_types import wrong_types
 from querybuild.declarations.faults.rule_faults import audience_faults
 from querybuild.declarations.keys import Key
@@ -66,6 +66,12 @@ class Function(msgspec.Struct, frozen=True, eq=False):
     def route_path(self) -> str:
         """The path of its route."""
         return self.path or f"/{str(self.name).replace('_', '-')}"
+
+    def audiences(self, *, is_authenticated: bool) -> tuple[Audience, ...]:
+        """Return who may call it. is_authenticated: whether it is known who asks."""
+        if self.access is not None:
+            return audiences_of(self.access)
+        return () if is_authenticated else (ANYONE,)
 
     def __repr__(self) -> str:
         return f"function {self.name}"

@@ -1,5 +1,5 @@
 r"""Compiles keys: ids and the columns that refer to them. What comes in: a key, and where its columns or its value are.
-What goes out: terms. This is the only place that tells keys of one column from those of several.
+What goes out: terms. No other module writes the SQL of a key of several columns.
 
 A key of one column is that column, and its value is one parameter: `"t0"."id"=$1`. If its value is a text
 (`querybuild/declarations/id_types.py`), it is converted: `"t0"."day"=CAST(CAST($1 AS TEXT) AS date)`.

@@ -76,7 +76,7 @@ def describe(engine: Engine, context: Context, custom: Iterable[Mapping[str, Any
     for path, shape in engine.fixed_paths.items():
         if shape in _FIXED:
             paths[path] = {"get": _fixed_operation(shape, describer)}
-    paths |= describer.paths() | function_paths(contract, describer, is_closed=engine.has_authentication)
+    paths |= describer.paths() | function_paths(contract, describer, is_authenticated=engine.has_authentication)
     if settings.operations_path:
         paths |= describer.atomic(settings.operations_path)
         schemas |= atomic_schemas(contract, settings.max_operations)

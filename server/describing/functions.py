@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from querybuild.declarations.access import ANYONE, audiences_of
+from querybuild.declarations.access import ANYONE, Audience
 from querybuild.declarations.function import ARGUMENT, RESULT, Function
 from querybuild.declarations.resource import Attribute, Resource
 from querybuild.declarations.types import JSON, JSONB
@@ -27,17 +25,19 @@ _VALUE: JsonSchema = {
 }
 
 
-def function_paths(contract: Contract, describer: Describer, *, is_closed: bool) -> Paths:
-    """Return the paths of all functions. is_closed: whether a function without `access` is for nobody."""
+def function_paths(contract: Contract, describer: Describer, *, is_authenticated: bool) -> Paths:
+    """Return the paths of all functions that somebody may call. is_authenticated: whether it is known who asks."""
     found: Paths = {}
     for function in contract.catalog.functions:
-        is_for_nobody = function.access is None and is_closed
-        if not is_for_nobody and not (describer.is_read_only and function.method == "POST"):
-            found[function.route_path] = {function.method.lower(): _operation(function, contract, describer)}
+        audiences = function.audiences(is_authenticated=is_authenticated)
+        if audiences and not (describer.is_read_only and function.method == "POST"):
+            found[function.route_path] = {function.method.lower(): _operation(function, audiences, contract, describer)}
     return found
 
 
-def _operation(function: Function, contract: Contract, describer: Describer) -> JsonSchema:
+def _operation(
+    function: Function, audiences: tuple[Audience, ...], contract: Contract, describer: Describer
+) -> JsonSchema:
     resource, row = contract.catalog.by_type.get(function.returns), _row(function)
     found: JsonSchema = {
         "operationId": f"function.{component(function.route_path.removeprefix('/'))}",
@@ -57,8 +57,7 @@ def _operation(function: Function, contract: Contract, describer: Describer) -> 
     asked = Asked(row, has_id=False, is_open=describer.is_open and function.access is None)
     found["responses"] = {"200": response(200, {MEDIA_TYPE: document})} | describer.refusals.of(asked)
     is_readable = resource is None or (resource.type, "read") not in describer.refused
-    is_public = function.access is None or ANYONE in audiences_of(function.access)
-    return found | describer.security(has_public=is_public and is_readable)
+    return found | describer.security(has_public=ANYONE in audiences and is_readable)
 
 
 def _row(function: Function) -> Method:
@@ -88,11 +87,5 @@ def _object(arguments: tuple[Attribute, ...], contract: Contract) -> JsonSchema:
         "properties": {argument.name: written_schema(argument, contract, _NOWHERE) for argument in arguments},
         "additionalProperties": False,
     }
-    required = list(_required(arguments))
+    required = [argument.name for argument in arguments if argument.required]
     return found | ({"required": required} if required else {})
-
-
-def _required(arguments: tuple[Attribute, ...]) -> Iterator[str]:
-    for argument in arguments:
-        if argument.required:
-            yield argument.name

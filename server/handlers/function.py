@@ -10,7 +10,7 @@ import msgspec
 
 from querybuild.calls import SentCall, read_members, read_parameters
 from querybuild.cursors import mark_of
-from querybuild.declarations.access import audiences_of, has_principal
+from querybuild.declarations.access import has_principal
 from querybuild.declarations.function import RESULT, Call, Function
 from querybuild.errors import ApiError, not_allowed, quoted, raise_as, release_frames
 from querybuild.parse import split_pairs
@@ -69,11 +69,9 @@ class FunctionHandler(AuditedHandler):
 
     def _check_access(self) -> None:
         """Check that the principal may call the function. Raises Forbidden, Unauthenticated."""
-        access, principal = self.function.access, self.context.principal
-        is_allowed = not self.engine.has_authentication
-        if access is not None:
-            is_allowed = any(has_principal(audience, principal) for audience in audiences_of(access))
-        if not is_allowed:
+        principal = self.context.principal
+        audiences = self.function.audiences(is_authenticated=self.engine.has_authentication)
+        if not any(has_principal(audience, principal) for audience in audiences):
             by = "without credentials" if principal.is_anonymous else "with these credentials"
             raise not_allowed(principal, f"The function {quoted(self.function.route_path)} may not be called {by}.")
         if self.function.returns:

@@ -217,7 +217,7 @@ def _written(resource: Resource, *, on_create: bool) -> set[str]:
     written = [own for own in _own_keys(resource) if "replace" in own.methods and (on_create or own.updatable)]
     keys = {name for own in written for name in own.own_columns}
     if not on_create:
-        return names | (keys - id_columns if resource.id.key.is_composite else keys)
+        return names | (keys - id_columns)
     names |= keys
     return names | id_columns if resource.client_ids or not names else names
 

@@ -44,7 +44,8 @@ def closed_types(catalog: Catalog, *, is_authenticated: bool) -> tuple[str, ...]
     if not is_authenticated:
         return ()
     types = [resource.type for resource in catalog if not resource.access]
-    return (*types, *[function.route_path for function in catalog.functions if function.access is None])
+    functions = [one.route_path for one in catalog.functions if not one.audiences(is_authenticated=True)]
+    return (*types, *functions)
 
 
 def closed_line(closed: tuple[str, ...]) -> str:
@@ -60,12 +61,13 @@ def access_rows(catalog: Catalog, *, is_authenticated: bool) -> tuple[AccessRow,
 
 
 def _row_of(function: Function, is_authenticated: bool) -> AccessRow:
-    if function.access is None and is_authenticated:
+    audiences = function.audiences(is_authenticated=is_authenticated)
+    if not audiences:
         return AccessRow(function.route_path, (), "nobody", "none: it has no rules")
     if function.access is None:
         return AccessRow(function.route_path, ("call",), str(ANYONE), OPEN)
     rows = f"those of {function.returns}" if function.returns else "all"
-    return AccessRow(function.route_path, ("call",), ", ".join(map(audience_name, audiences_of(function.access))), rows)
+    return AccessRow(function.route_path, ("call",), ", ".join(map(audience_name, audiences)), rows)
 
 
 def _rows_of(resource: Resource, is_authenticated: bool) -> Iterator[AccessRow]:
