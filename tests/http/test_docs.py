@@ -42,6 +42,7 @@ from tests.variables import VARIABLES
 from waterspout import (
     DATE,
     INT,
+    JSONB,
     TEXT,
     UUID,
     Attribute,
@@ -235,7 +236,7 @@ CONTRADICTORY = (
         "book",
         "/books",
         "books",
-        id=Id(type=DATE),
+        id=Id(type=JSONB),
         attributes=(Attribute("title", INT, max_length=255), Attribute("isbn", TEXT, required=True, creatable=False)),
         relationships=(ToOne("title", "author"), ToMany("subjects", "book")),
     ),

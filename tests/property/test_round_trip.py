@@ -7,7 +7,7 @@ import base64
 import json
 import string
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -62,9 +62,9 @@ def _second(microseconds: int) -> str:
 def clocks(draw: DrawFn) -> str:
     if draw(st.integers(0, 9)) == 9:
         return "24:00:00"
-    second = _second(draw(seconds))
-    whole, point, rest = second.partition(".")
-    return f"{draw(st.integers(0, 23)):02}:{draw(st.integers(0, 59)):02}:{int(whole):02}{point}{rest}"
+    second, fraction = divmod(draw(seconds), 1_000_000)
+    # A fraction is shown with six digits.
+    return time(draw(st.integers(0, 23)), draw(st.integers(0, 59)), second, fraction).isoformat()
 
 
 @st.composite
