@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,13 +25,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Written]:
     parent, child = os.openpty()
     with os.fdopen(child, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        os.set_blocking(parent, False)
 
         def written() -> str:
-            try:
-                return os.read(parent, 65_536).decode()
-            except BlockingIOError:
-                return ""
+            found, until = b"", time.monotonic() + 0.2
+            # A terminal passes on what is written a little later.
+            while (left := until - time.monotonic()) > 0 and select.select([parent], [], [], left)[0]:
+                found += os.read(parent, 65_536)
+            return found.decode()
 
         yield written
     os.close(parent)
