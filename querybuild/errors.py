@@ -240,6 +240,12 @@ def related_not_found(type_name: str, id_text: str, pointer: str) -> RelatedNotF
     return RelatedNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)
 
 
+def unreferable(type_name: str, id_text: str, pointer: str) -> RelationshipFault:
+    """Return the error for linkage to a resource without the value that the key of the relationship refers to."""
+    named = f"The {type_name} with the id {quoted(id_text)}"
+    return RelationshipFault(f"{named} has no value that this relationship can refer to.", pointer=pointer)
+
+
 def resource_not_found(type_name: str, id_text: str, pointer: str | None = None) -> ResourceNotFound:
     """Return the error for a missing resource."""
     return ResourceNotFound(f"There is no {type_name} with the id {quoted(id_text)}.", pointer=pointer)

@@ -470,7 +470,8 @@ class _WritePlanner:
             self._links.append(self._through(relationship, owner))
         elif holder is None or holder.name not in self.change.relationships:
             key = referring_key(relationship, relationship.foreign_columns, parent)
-            self._assignments += key_assignments(key, slot)
+            target = open_named(parent, self.context) if relationship.references else None
+            self._assignments += key_assignments(key, slot, target=target)
         elif not self.change.relationships[holder.name].is_list:
             self._check_owner(self.change.relationships[holder.name], owner)
         return self._owner_row(parent, slot, has_links=link_of(relationship) is not None)

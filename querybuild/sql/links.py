@@ -116,7 +116,11 @@ def _attach(link: LinkWrite) -> Statement:
         query = query.set(of(name), value)
     query = query.where(is_any_key(of, link.target.id.key, binds.request(link.slot)))
     distinct = Template("{} IS DISTINCT FROM {}", compared_key(of, key), key_value(binds(ROW), key))
-    return Statement(query.where(distinct).get_sql(), binds.slots)
+    query = query.where(distinct)
+    if key.referenced is not None:
+        # The owner may have no value in the columns that the keys refer to.
+        query = query.where(Template("{} IS NOT NULL", key_value(binds(ROW), key)))
+    return Statement(query.get_sql(), binds.slots)
 
 
 def _key_of(link: LinkWrite) -> Key:

@@ -13,7 +13,7 @@ import msgspec
 from pypika import Parameter, PostgreSQLQuery
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.keys import Key
+from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces
 from querybuild.declarations.types import BIGINT, INT, SMALLINT
@@ -42,7 +42,7 @@ from querybuild.sql.clauses import (
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.sql.keys import is_key, key_parts, key_value, shown_key
+from querybuild.sql.keys import is_key, key_is_not_null, key_parts, key_value, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 from querybuild.sql.links_at_once import compile_at_once
 
@@ -55,11 +55,15 @@ _SIZE_DIVISOR = 6
 
 
 class TargetStatement(msgspec.Struct, frozen=True):
-    """A statement that locks the row with the id in the slot, and returns the id."""
+    """A statement that locks the row with the id in the slot, and returns the id.
+
+    is_looked_up: whether the key refers to other columns than the id. Then the second column that is returned says
+        whether the row has values in them."""
 
     resource: Resource
     slot: int
     lock: Statement
+    is_looked_up: bool
 
 
 class WriteStatements(msgspec.Struct, frozen=True):
@@ -343,12 +347,14 @@ def _lock_row(plan: WritePlan) -> Statement:
     return Statement(query.get_sql() + plan.lock_strength.clause(plan.resource), binds.slots, decides_again(plan.rows))
 
 
-def _lock_named(rows: Rows, slot: int) -> Statement:
+def _lock_named(rows: Rows, slot: int, referenced: Referenced | None = None) -> Statement:
     """Compile `SELECT "id" FROM "users" WHERE "id"=$1 FOR KEY SHARE`, with a column that says whether it may be
-    written, if there are rights."""
+    written, if there are rights. referenced: columns that a key refers to; a column says whether they have values."""
     binds, found = Binds(), table(rows.resource)
-    shown = shown_key(found.field, rows.resource.id.key)
-    query = PostgreSQLQuery.from_(found).select(shown, *is_writable(rows, binds))
+    shown = [shown_key(found.field, rows.resource.id.key)]
+    if referenced is not None:
+        shown.append(key_is_not_null(found.field, Key(referenced.columns, ())))
+    query = PostgreSQLQuery.from_(found).select(*shown, *is_writable(rows, binds))
     sql = query.where(_named(rows, slot, binds)).get_sql() + LockStrength.KEY_SHARE.clause(rows.resource)
     return Statement(sql, binds.slots, decides_again(rows))
 
@@ -363,8 +369,9 @@ def _lock_joined(plan: WritePlan) -> Iterator[Statement]:
 def _targets(plan: WritePlan) -> Iterator[TargetStatement]:
     for assignment in _by_slot(plan):
         if assignment.target is not None:
-            lock = _lock_named(assignment.target, assignment.slot)
-            yield TargetStatement(assignment.target.resource, assignment.slot, lock)
+            referenced = None if assignment.key is None else assignment.key.referenced
+            lock = _lock_named(assignment.target, assignment.slot, referenced)
+            yield TargetStatement(assignment.target.resource, assignment.slot, lock, referenced is not None)
 
 
 def _by_slot(plan: WritePlan) -> Iterable[Assignment]:

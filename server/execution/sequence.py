@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found
+from querybuild.errors import ApiError, not_allowed, raise_as, related_not_found, resource_not_found, unreferable
 from querybuild.planning.changes import PlannedWrite
 from querybuild.planning.plan import LinkWrite
 from querybuild.planning.rows import Row
@@ -159,7 +159,7 @@ class _Sequence:
 
     async def _check_target(self, target: TargetStatement) -> None:
         """Check that a key is that of an existing row that is not hidden. A new row may refer to itself. Raises
-        RelatedNotFound."""
+        RelatedNotFound, and RelationshipFault if the row has none of the values that the key refers to."""
         plan, values = self._plan, self._sent.request
         key = values[target.slot]
         is_itself = plan.kind == "create" and plan.id_slot is not None and values[plan.id_slot] == key
@@ -169,6 +169,8 @@ class _Sequence:
         self._check_locked()
         if found is None:
             raise related_not_found(target.resource.type, str(key), slot_pointer(self._write, target.slot))
+        if target.is_looked_up and not found[1]:
+            raise unreferable(target.resource.type, str(key), slot_pointer(self._write, target.slot))
 
     async def _write_row(self, row_id: Any) -> Outcome:
         """Run the statement of the row. A row that a trigger deletes and keeps is not returned."""

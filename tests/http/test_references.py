@@ -22,6 +22,7 @@ CREATE TABLE world.countries (
     code text NOT NULL UNIQUE,
     region text NOT NULL,
     number integer NOT NULL,
+    seat text UNIQUE,
     UNIQUE (region, number)
 );
 CREATE TABLE world.cities (
@@ -30,6 +31,7 @@ CREATE TABLE world.cities (
     country_code text REFERENCES world.countries (code),
     region text,
     number integer,
+    seat text REFERENCES world.countries (seat),
     FOREIGN KEY (region, number) REFERENCES world.countries (region, number)
 );
 CREATE TABLE world.flags (
@@ -57,6 +59,7 @@ COUNTRY = Resource(
         ToMany("cities", "city", foreign_key="country_code", references="code"),
         ToMany("twins", "city", foreign_key=("region", "number"), references=("region", "number")),
         ToOne("flag", "flag", foreign_key="country_code", references="code", methods=frozenset({"read"})),
+        ToMany("seats", "city", foreign_key="seat", references="seat"),
     ),
 )
 CITY = Resource(
@@ -69,6 +72,7 @@ CITY = Resource(
     relationships=(
         ToOne("country", "country", column="country_code", references="code"),
         ToOne("twin", "country", columns=("region", "number"), references=("region", "number")),
+        ToOne("seat", "country", column="seat", references="seat"),
     ),
 )
 FLAG = Resource(
@@ -191,6 +195,17 @@ WRITES: list[tuple[str, str, Any, int]] = [
     ("PATCH", "/countries/2/relationships/cities", {"data": of("city", 2, 4)}, 200),
     ("DELETE", "/countries/2/relationships/cities", {"data": of("city", 2)}, 200),
     ("PATCH", "/countries/1/relationships/twins", {"data": of("city", 2)}, 200),
+    # A country without a value in the referenced column
+    ("POST", "/cities", city({"name": "x"}, **to(seat=one("country", 1))), 422),
+    ("PATCH", "/cities/1", city({}, id="1", **to(seat=one("country", 1))), 422),
+    ("PATCH", "/cities/1/relationships/seat", {"data": one("country", 1)}, 422),
+    ("PATCH", "/cities/1/relationships/seat", {"data": None}, 200),
+    ("POST", "/countries/1/seats", city({"name": "x"}), 422),
+    ("POST", "/countries/1/relationships/seats", {"data": of("city", 1)}, 409),
+    ("PATCH", "/countries/1/relationships/seats", {"data": of("city", 1, 2)}, 409),
+    ("PATCH", "/countries/1/relationships/seats", {"data": []}, 200),
+    ("PATCH", "/countries/1", document("country", {}, id="1", **to(seats=of("city", 1))), 409),
+    ("POST", "/countries", document("country", GERMANY | {"code": "x"}, **to(seats=of("city", 1))), 409),
     ("DELETE", "/countries/1", None, 409),
 ]  # fmt: skip
 
