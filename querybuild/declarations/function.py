@@ -19,7 +19,7 @@ from querybuild.declarations.resource import Attribute, Resource
 from querybuild.errors import nearest, quoted
 
 ARGUMENT = "arg_"
-"""The names of query parameters begin with this. JSON:API reserves names of only a-z, and `_` is none of these."""
+"""The names of query parameters begin with this. JSON:API reserves the names that only have a-z."""
 
 RESULT = "result"
 """The member of `meta` with the value of a function that returns no resources."""
@@ -156,6 +156,6 @@ def _function_faults(function: Function, resources: Mapping[str, Resource]) -> I
         if argument.name in names[:place]:
             yield f"{label}it is declared twice"
         if not _NAME.fullmatch(argument.name):
-            yield f"{label}the name must have letters, digits, `_` and `-` alone"
+            yield f"{label}the name may have letters and digits, with `_` and `-` between them"
         if not argument.is_stored or argument.filled or argument.type.is_read_only:
             yield f"{label}it must be a value that a client can send"

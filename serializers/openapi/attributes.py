@@ -26,7 +26,7 @@ _PARTS: list[JsonSchema] = [
 VALUE_SCHEMAS: Schemas = {
     JSON_VALUE: {
         "description": "JSON that PostgreSQL can store: its texts and names do not contain U+0000.",
-        # The type of an array that refers to itself is none in TypeScript.
+        # TypeScript refuses the type of an array that refers to itself.
         "anyOf": [*_PARTS, {"type": "array", "items": {"anyOf": [*_PARTS, {"type": "array"}]}}],
     }
 }

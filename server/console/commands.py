@@ -55,7 +55,7 @@ def _text(value: object) -> str:
 
 
 class Formatter(click.HelpFormatter):
-    """Writes headings in bold. What is no terminal gets them plain."""
+    """Writes headings, in bold on a terminal."""
 
     def write_heading(self, heading: str) -> None:
         super().write_heading(click.style(heading, bold=True))

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 Show = Callable[[str], None]
 
 SHOWN_AFTER_SECONDS = 0.5
-"""On a terminal. A line that is seen for a moment only disturbs."""
+"""On a terminal. A line that disappears at once would only disturb."""
 
 PRINTED_AFTER_SECONDS = 5.0
 """Without a terminal: one plain line, so that a log says what a command waits for."""

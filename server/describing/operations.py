@@ -77,7 +77,7 @@ _DECLARED = {"create", "update", "delete"}
 """Operations that the declaration of their resource must allow."""
 
 
-class Place(msgspec.Struct, frozen=True, eq=False):
+class DeclaredRoute(msgspec.Struct, frozen=True, eq=False):
     """A route of the declarations."""
 
     shape: Shape
@@ -114,11 +114,11 @@ class Describer:
         """Return the paths of all resources."""
         found: Paths = {}
         for resource in self.contract.catalog:
-            for place in _places(resource):
-                operations = self._operations(place)
+            for route in _declared_routes(resource):
+                operations = self._operations(route)
                 if operations:
-                    ids = [] if place.shape is Shape.COLLECTION else [ref(component(resource.type, "id"), "parameters")]
-                    found[place.path] = ({"parameters": ids} if ids else {}) | operations
+                    ids = [] if route.shape is Shape.COLLECTION else [ref(component(resource.type, "id"), "parameters")]
+                    found[route.path] = ({"parameters": ids} if ids else {}) | operations
         return found
 
     def atomic(self, path: str) -> Paths:
@@ -145,19 +145,19 @@ class Describer:
             return {}
         return {"security": [{}, {"bearer": []}] if has_public else [{"bearer": []}]}
 
-    def _operations(self, place: Place) -> JsonSchema:
+    def _operations(self, route: DeclaredRoute) -> JsonSchema:
         found: JsonSchema = {}
-        relationship = place.relationship
-        declared = place.resource.methods if relationship is None else relationship.methods
+        relationship = route.relationship
+        declared = route.resource.methods if relationship is None else relationship.methods
         is_to_many = None if relationship is None else relationship.is_to_many
-        for row in TABLE[place.shape]:
+        for row in TABLE[route.shape]:
             if self.is_read_only and row.name != "GET":
                 continue
             if row.is_to_many in (None, is_to_many) and (row.needs is None or row.needs in declared):
-                kind = KINDS[place.shape, row.name, row.is_to_many]
-                subject = self._subject(place, kind)
+                kind = KINDS[route.shape, row.name, row.is_to_many]
+                subject = self._subject(route, kind)
                 if self._is_allowed(kind, subject, relationship):
-                    found[row.name.lower()] = self._operation(place, row, kind, subject)
+                    found[row.name.lower()] = self._operation(route, row, kind, subject)
         return found
 
     def _is_allowed(self, kind: Kind, subject: Resource, relationship: Relationship | None) -> bool:
@@ -169,15 +169,15 @@ class Describer:
         is_fixed = isinstance(relationship, ToOne) and not relationship.updatable
         return kind.needs in relationship.methods and not is_fixed
 
-    def _subject(self, place: Place, kind: Kind) -> Resource:
-        if place.relationship is None or not kind.of_target:
-            return place.resource
-        return self.contract.catalog.target(place.relationship)
+    def _subject(self, route: DeclaredRoute, kind: Kind) -> Resource:
+        if route.relationship is None or not kind.of_target:
+            return route.resource
+        return self.contract.catalog.target(route.relationship)
 
-    def _operation(self, place: Place, row: Method, kind: Kind, subject: Resource) -> JsonSchema:
-        resource, relationship = place.resource, place.relationship
+    def _operation(self, route: DeclaredRoute, row: Method, kind: Kind, subject: Resource) -> JsonSchema:
+        resource, relationship = route.resource, route.relationship
         shown = subject if relationship is None else self.contract.catalog.target(relationship)
-        linkage = relationship if place.shape is Shape.RELATIONSHIP else None
+        linkage = relationship if route.shape is Shape.RELATIONSHIP else None
         name, target = ("", "") if relationship is None else (relationship.name, relationship.target)
         found: JsonSchema = {
             "operationId": ".".join(filter(None, (resource.type, name, kind.name))),
@@ -191,7 +191,7 @@ class Describer:
             found["parameters"] = parameters
         if kind.sends:
             found["requestBody"] = ref(self._body(kind, subject, relationship), "requestBodies")
-        asked = Asked(row, has_id=place.shape is not Shape.COLLECTION, is_open=self.is_open)
+        asked = Asked(row, has_id=route.shape is not Shape.COLLECTION, is_open=self.is_open)
         found["responses"] = self._done(kind, shown) | self.refusals.of(asked)
         return found | self.security(has_public=(subject.type, kind.action) not in self.refused)
 
@@ -233,10 +233,10 @@ class Describer:
         return found
 
 
-def _places(resource: Resource) -> Iterator[Place]:
+def _declared_routes(resource: Resource) -> Iterator[DeclaredRoute]:
     own = f"{resource.path}/{{id}}"
-    yield Place(Shape.COLLECTION, resource.path, resource)
-    yield Place(Shape.RESOURCE, own, resource)
+    yield DeclaredRoute(Shape.COLLECTION, resource.path, resource)
+    yield DeclaredRoute(Shape.RESOURCE, own, resource)
     for one in resource.relationships:
-        yield Place(Shape.RELATED, f"{own}/{quote_segment(one.name)}", resource, one)
-        yield Place(Shape.RELATIONSHIP, f"{own}/relationships/{quote_segment(one.name)}", resource, one)
+        yield DeclaredRoute(Shape.RELATED, f"{own}/{quote_segment(one.name)}", resource, one)
+        yield DeclaredRoute(Shape.RELATIONSHIP, f"{own}/relationships/{quote_segment(one.name)}", resource, one)

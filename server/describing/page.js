@@ -8,7 +8,7 @@ SwaggerUIBundle({
   docExpansion: "none",
   filter: true,
   validatorUrl: null,
-  // A token is kept in this tab alone.
+  // A token is kept only in this tab.
   persistAuthorization: false,
   syntaxHighlight: { activated: false },
   onComplete() {

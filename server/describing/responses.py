@@ -96,7 +96,7 @@ _WHEN: dict[type[Exception], Callable[[Asked], bool]] = {
     errors.OutcomeUnknown: _on_write,
     errors.DatabaseAnswer: lambda asked: asked.uses_database,
 }
-"""When an operation may have an error. Errors without a row, and without a base class that has one, are of all."""
+"""When an operation may have an error. Every operation may have an error that has no row here, nor any of its bases."""
 
 
 def _may_have(error: type[Exception], asked: Asked) -> bool:

@@ -1,5 +1,5 @@
-"""Checks declared types that a column's name of a type does not tell: the fields of composite types, and types that a
-PostgreSQL may be built without.
+"""Checks what the name of a column's type does not say: the fields of composite types, and whether PostgreSQL was built
+with the type.
 
 What comes in: a connection, a resource and its table. What goes out: a message for each fault. It must not know:
 requests.

@@ -487,7 +487,7 @@ def test_faults_of_declarations() -> None:
         "function “a”: its path “/films/a” belongs to the resource “film”: declare another",
         "function “b”: the method is GET or POST, not 'PUT'",
         "function “b”: argument “a”: it is declared twice",
-        "function “b”: argument “x y”: the name must have letters, digits, `_` and `-` alone",
+        "function “b”: argument “x y”: the name may have letters and digits, with `_` and `-` between them",
         "function “b”: the path “no” does not begin with /",
         "function “c”: argument “s”: it must be a value that a client can send",
         "function “c”: the path “/-/c” has a segment that is not of letters, digits, and . _ ~ -",

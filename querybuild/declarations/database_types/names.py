@@ -7,7 +7,7 @@ from querybuild.declarations.database_types.texts import TEXT_TYPES
 from querybuild.declarations.types import ColumnType
 
 _PREFERRED = (types.TEXT, types.INT, types.NUMERIC)
-"""Types that are chosen where several have columns of one type, except for a type of exactly this name."""
+"""Chosen where several types have columns of one type of PostgreSQL. The types of `TEXT_TYPES` come before them."""
 _PLAIN = [one for one in vars(types).values() if isinstance(one, ColumnType)]
 BY_SQL_NAME: dict[str, ColumnType] = {
     name: one for one in (*_PLAIN, *_PREFERRED, *TEXT_TYPES) for name in one.sql_names

@@ -1,4 +1,7 @@
-"""Finds the relationships that a write is about, and reports linkage to missing resources."""
+"""Finds the relationships that a write is about, those that it may not change, and which end of a link is locked first.
+
+It must not know: documents, SQL text.
+"""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ async def _with_key(connection: Connection, table: Table, by_oid: dict[int, Tabl
 
 
 async def _with_part_of_key(connection: Connection, table: Table, is_id: Callable[[Type], bool]) -> Table:
-    """Return a partitioned table with the part of its primary key that is unique alone: the other parts are only there
-    because PostgreSQL has no unique index without the partition key."""
+    """Return a partitioned table with the part of its primary key that is unique by itself. The other parts are in the
+    key because PostgreSQL has no unique index without the partition key."""
     parts = [table.column(name) for name in table.primary_key]
     numbered = [part for part in parts if part.has_default and part.type.name in ("int2", "int4", "int8")]
     if all(is_id(part.type) for part in parts) or len(numbered) != 1:

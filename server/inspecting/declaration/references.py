@@ -113,7 +113,7 @@ def _reason_against(table: Table, key: ForeignKey, target: Served) -> str | None
 
 
 def links_of(tables: Mapping[int, Table], served: Mapping[int, Served]) -> list[Ends]:
-    """Return the link tables: two keys that are unique together, and none of which is unique alone."""
+    """Return the link tables: they have two keys that are unique together, and not each by itself."""
     return [
         ends
         for table in tables.values()
