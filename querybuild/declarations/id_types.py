@@ -148,9 +148,12 @@ def cast_name(column_type: ColumnType) -> str:
     return column_type.sql_type or column_type.sql_names[0]
 
 
+SEQUENCE_TYPES = (BIGINT, INT, SMALLINT)
+"""The types of the numbers that a sequence returns."""
+
 _TEXT_SCHEMA: JsonSchema = TEXT.schema | {"minLength": 1}
 ID_TYPES: dict[ColumnType, IdType] = {
-    **{one: _integer_id(one) for one in (BIGINT, INT, SMALLINT)},
+    **{one: _integer_id(one) for one in SEQUENCE_TYPES},
     TEXT: IdType(TEXT, _text_id(TEXT), _TEXT_SCHEMA),
     UUID: IdType(UUID, _uuid_id, UUID.schema),
     CHAR: _spelled(CHAR, _text_id(CHAR), as_text, _TEXT_SCHEMA | {"pattern": "[^ ]$"}),

@@ -13,10 +13,10 @@ import msgspec
 from pypika import Parameter, PostgreSQLQuery
 from pypika.terms import Criterion, Term
 
+from querybuild.declarations.id_types import SEQUENCE_TYPES
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces
-from querybuild.declarations.types import BIGINT, INT, SMALLINT
 from querybuild.planning.plan import (
     Assignment,
     Condition,
@@ -171,7 +171,7 @@ def may_meet_taken_ids(plan: WritePlan) -> bool:
     resource = plan.resource
     if plan.kind != "create" or plan.id_slot is not None or not resource.client_ids:
         return False
-    return resource.relation.has_conflicts_of_id and resource.id.type in (BIGINT, INT, SMALLINT)
+    return resource.relation.has_conflicts_of_id and resource.id.type in SEQUENCE_TYPES
 
 
 def _row(plan: WritePlan, shown: Node | None, binds: Binds, *tests: tuple[Condition, ...]) -> str:

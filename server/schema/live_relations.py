@@ -12,9 +12,9 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
+from querybuild.declarations.id_types import SEQUENCE_TYPES
 from querybuild.declarations.resource import Relation, Resource
 from querybuild.declarations.terms import quote_ident
-from querybuild.declarations.types import BIGINT, INT
 from server.schema.live_tables import INSERT, FoundTables, Table
 
 _CANNOT = (
@@ -54,7 +54,7 @@ async def _can_lock(connection: asyncpg.Connection[Any], resource: Resource, tab
 async def _has_conflicts_of_id(connection: asyncpg.Connection[Any], resource: Resource, table: Table) -> bool:
     """Return whether ON CONFLICT can name the id. Only resources whose ids are chosen by clients and by a sequence need
     this."""
-    is_used = resource.client_ids and "create" in resource.methods and resource.id.type in (BIGINT, INT)
+    is_used = resource.client_ids and "create" in resource.methods and resource.id.type in SEQUENCE_TYPES
     if not is_used or not table.allowed_writes & INSERT or table.has_unique(*resource.id.key.columns):
         return True
     column = quote_ident(resource.id.key.columns[0])
