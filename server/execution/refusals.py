@@ -289,15 +289,21 @@ _FAMILIES = {
 """SQLSTATE -> the families of types, or of element types of arrays, whose values can cause it."""
 
 
-def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> RelatedNotFound | None:
+def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine) -> ApiError | None:
     """Return the error for the to-one relationship whose related resource does not exist."""
     keys = [own for own in map(own_key_of, write.plan.resource.relationships) if own is not None]
     # The one with the most columns is that of the constraint, if others have some of its columns.
+    unsent = None
     for own in sorted(keys, key=lambda own: -len(own.own_columns)):
         for assignment in write.plan.assignments if set(own.own_columns) <= set(columns) else ():
             if is_value_of(assignment, own):
                 id_text, pointer = str(write.values[assignment.slot]), slot_pointer(write, assignment.slot)
-                return related_not_found(own.target, id_text, pointer)
+                if unsent is None:
+                    return related_not_found(own.target, id_text, pointer)
+                detail = f"{quoted(unsent.name)} shares a column with it, and would refer to nothing: send both."
+                return Conflict(detail, pointer=pointer)
+        if set(own.own_columns) == set(columns):
+            unsent = own
     return None
 
 

@@ -269,6 +269,8 @@ WRITES: list[tuple[str, str, Any, int, str | None]] = [
     # to-one
     ("PATCH", "/returns/2/relationships/line", {"data": one("line", ODD)}, 200, None),
     ("PATCH", "/returns/2/relationships/line", {"data": one("line", "2,no")}, 404, "/data"),
+    ("PATCH", "/returns/4/relationships/order", {"data": one("order", 1)}, 409, "/data"),
+    ("PATCH", "/returns/4/relationships/order", {"data": one("order", 9)}, 404, "/data"),
     ("PATCH", "/returns/2", document("return", {"reason": "z"}, id="2", **to(line=None)), 200, None),
     # to-many with the key in the other table
     ("PATCH", "/lines/1,tea/relationships/returns", {"data": of("return", 1, 2)}, 200, None),
