@@ -81,7 +81,7 @@ def load_hints(path: Path | None) -> Hints:
         return msgspec.convert(read, Hints)
     except OSError as error:
         raise StartError(f"the hints {path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise StartError(f"the hints {path} are not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise StartError(f"the hints {path}: {error}") from error
+    except ValueError as error:  # a TOMLDecodeError, or the UnicodeDecodeError of a file that is not UTF-8
+        raise StartError(f"the hints {path} are not TOML: {error}") from error

@@ -154,6 +154,13 @@ def test_what_cannot_be_inspected(hard_url: str, settings: dict[str, Any], messa
     assert str(raised.value) == message
 
 
+def test_hints_that_are_not_text(hard_url: str, tmp_path: Path) -> None:
+    hints = tmp_path / "hints.toml"
+    hints.write_bytes(b"\xff\xfe")
+    with pytest.raises(StartError, match=r"hints\.toml are not TOML: 'utf-8' codec can't decode"):
+        declarations(Settings(database_url=hard_url, inspect=True, hints=hints))
+
+
 def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) -> None:
     """An id of citext that is declared as TEXT has several spellings, and is refused at the start."""
     cluster: Cluster = request.getfixturevalue("debian_cluster")

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, TEXT, ColumnType
+from querybuild.declarations.types import CHAR, DATE, INT, NUMERIC, OPAQUE, TEXT, ColumnType
+from server.inspecting.catalog.model import Type
 from server.inspecting.catalog.view_columns import Shown, shown_columns
+from server.inspecting.declaration.column_types import column_type_of
 from server.inspecting.declaration.conditions import Stated, stated
 from server.inspecting.declaration.naming import constant_of, path_of, plural, singular, snake_case
 from server.inspecting.text.expressions import literal
@@ -120,6 +122,15 @@ def test_conditions(expression: str, column_type: ColumnType, expected: Any) -> 
 def test_literals(text: str, shown: str) -> None:
     assert literal(text) == shown
     assert eval(shown) == text
+
+
+def test_dimensions_of_arrays() -> None:
+    """PostgreSQL lets a column declare more of them than a value may have."""
+    number = Type("int4", "b", "integer")
+    numbers = Type("_int4", "b", "integer[]", element=number)
+    assert [column_type_of(numbers, count).name for count in (0, 2, 7)] == ["int[]", "int[][]", "int[]"]
+    pairs = Type("_pair", "b", "pair[]", element=Type("pair", "c", "pair", fields=(("a", number),)))
+    assert [column_type_of(pairs, count).name for count in (0, 1, 2)] == ["pair[]", "pair[]", OPAQUE.name]
 
 
 def test_columns_of_a_view() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 import waterspout
-from querybuild.declarations.arrays import array
+from querybuild.declarations.arrays import MAX_DIMENSIONS, array
 from querybuild.declarations.database_types.composites import composite
 from querybuild.declarations.database_types.names import BY_SQL_NAME
 from querybuild.declarations.types import OPAQUE, ColumnType, enum
@@ -31,8 +31,10 @@ def column_type_of(found: Type, dimensions: int = 0) -> ColumnType:
     if found.element is not None:
         # PostgreSQL calls the elements by the name of their domain.
         element = OPAQUE if found.element.domains else column_type_of(found.element)
-        # A column with one dimension takes values with several.
-        return OPAQUE if element is OPAQUE else array(element, dimensions=dimensions if dimensions > 1 else None)
+        if element is OPAQUE or (element.fields and dimensions > 1):
+            return OPAQUE
+        # A column takes values with other dimensions than those that it declares, which may be more than a value has.
+        return array(element, dimensions=dimensions if 1 < dimensions <= MAX_DIMENSIONS else None)
     return OPAQUE if found.kind == UNSUPPORTED else BY_SQL_NAME.get(found.name, OPAQUE)
 
 
