@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from querybuild.declarations.operators import operator_names
 from querybuild.declarations.types import ColumnType
 from querybuild.errors import ApiError
 from querybuild.principal import ANONYMOUS, Principal
+from server.describing import descriptions
 from server.describing.document import describe
 from server.describing.operations import KINDS
 from server.engine import Engine
@@ -303,3 +305,12 @@ def test_a_hundred_resources_are_less_than_two_megabytes() -> None:
     document = described(Catalog([resource(number) for number in range(100)]))
     OpenAPIV31SpecValidator(document)
     assert len(json.dumps(document, separators=(",", ":"))) < 2_000_000
+
+
+def test_a_document_larger_than_the_cache_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptions, "MAX_BYTES", 1000)
+    engine = Engine(Settings(), Catalog([THING]), LiveSchema())
+    kept, context = descriptions.Descriptions(engine), engine.context_of(ANONYMOUS)
+    first, second = (asyncio.run(kept.of(context)) for _ in range(2))
+    assert len(first.body) > 1000
+    assert first is second
