@@ -161,6 +161,13 @@ def test_hints_that_are_not_text(hard_url: str, tmp_path: Path) -> None:
         declarations(Settings(database_url=hard_url, inspect=True, hints=hints))
 
 
+def test_checks_that_allow_no_value_do_not_hide_the_other_tables(database_url: str) -> None:
+    on_server(database_url, "CREATE TABLE odds (id bigint PRIMARY KEY, few int CHECK (few >= 5 AND few <= 1))")
+    inspected = {one.type: one for one in declarations(Settings(database_url=database_url, inspect=True)).catalog}
+    [few] = inspected["odd"].attributes
+    assert (few.minimum, few.maximum, "user" in inspected) == (None, None, True)
+
+
 def test_a_column_of_citext_is_declared_as_such(request: pytest.FixtureRequest) -> None:
     """An id of citext that is declared as TEXT has several spellings, and is refused at the start."""
     cluster: Cluster = request.getfixturevalue("debian_cluster")

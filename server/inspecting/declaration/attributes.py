@@ -92,6 +92,10 @@ def _limited(
         for name in ("minimum", "maximum", "min_length", "max_length"):
             if (bound := getattr(found, name)) is not None:
                 limits[name] = _tighter(name, limits.get(name), bound)
+    for least, most in (("min_length", "max_length"), ("minimum", "maximum")):
+        if least in limits and most in limits and limits[least] > limits[most]:
+            # No value fits, which is no declaration. PostgreSQL refuses each.
+            notes.append(f"its CHECK constraints allow no value: {limits.pop(least)} is above {limits.pop(most)}")
     order = ("min_length", "max_length", "minimum", "maximum", "pattern")
     return column_type, {name: limits[name] for name in order if name in limits}
 
