@@ -218,13 +218,17 @@ async def test_the_timeout_of_a_read(start: Start, database_url: str) -> None:
     assert (await api.get("/groups")).status == 200
 
 
+LINKED = [{"type": "computer", "id": "1"}, {"type": "computer", "id": "2"}]
+USER = {"data": {"type": "user", "id": "1", "relationships": {"computers": {"data": LINKED}}}}
+"""Written in a transaction of several round trips."""
+
+
 async def test_the_timeout_of_a_transaction(start: Start, database_url: str) -> None:
     """It is rolled back, so the answer can say that nothing was written."""
     api = await start(database_url, built_in(), request_timeout_seconds=LIMIT_SECONDS)
     await create_many(api, 2, 2)
-    linkage = [{"type": "computer", "id": "1"}, {"type": "computer", "id": "2"}]
     async with holder(api, "LOCK TABLE computers"):
-        answer = await api.patch("/users/1/relationships/computers", {"data": linkage})
+        answer = await api.patch("/users/1", USER)
         assert (answer.status, answer.errors) == (504, [TOO_LONG])
         await at_rest(api)
     assert len((await api.get("/users/1/relationships/computers")).document["data"]) == 1
@@ -252,7 +256,7 @@ async def link_with_a_slow_commit(api: Api, seconds: float) -> Answer:
     await create_many(api, 2, 2)
     for statement in SLOW_COMMIT.format(seconds=seconds).split(";\n"):
         await api.sql(statement)
-    return await api.post("/users/1/relationships/computers", {"data": [{"type": "computer", "id": "1"}]})
+    return await api.patch("/users/1", USER)
 
 
 async def test_a_commit_is_not_cancelled(start: Start, database_url: str) -> None:

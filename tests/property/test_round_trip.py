@@ -281,8 +281,9 @@ def truths(value: Any) -> dict[str, tuple[Any, bool]]:
     found = {"eq": True, "ne": False, "is_": True, "isnot": False, "le": True, "ge": True, "lt": False, "gt": False}
     found |= {"startswith": True, "endswith": True}
     tests = {op: (value, truth) for op, truth in found.items()}
-    is_met = value != [] if isinstance(value, list) else True
-    items = value if isinstance(value, list) else [value]
+    # No list of values has a null.
+    items = [item for item in value if item is not None] if isinstance(value, list) else [value]
+    is_met = items != []
     tests |= {"in_": (items, is_met), "in": (items, is_met), "notin_": (items, not is_met)}
     tests["between"] = ([value, value], True)
     if isinstance(value, dict | list):
