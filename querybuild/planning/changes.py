@@ -44,7 +44,7 @@ from querybuild.errors import (
 from querybuild.places import Place, Pointers
 from querybuild.planning.context import Context, assigned_target, check_action, refused_action
 from querybuild.planning.plan import Assignment, LinkWrite, OwnerRow, Rows, Unchanged, Values, WritePlan
-from querybuild.planning.rowsets import open_checked, open_named, open_written, rows_with_alias
+from querybuild.planning.rowsets import open_checked, open_key_rows, open_named, open_written, rows_with_alias
 from querybuild.planning.writes.linkage import (
     in_lock_order,
     null_refused,
@@ -386,11 +386,11 @@ class _WritePlanner:
 
     def _keep(self, own: ToOne, linkage: LinkageChange) -> None:
         """Plan a to-one that is only set on create, in a document that updates its resource."""
-        text = None
         for identifier in linkage.identifiers:
             self._linked_id(identifier, self.catalog.target(own), linkage)
-            text = identifier.id
-        self._unchanged.append(Unchanged(self.catalog.key_of(own), self.slot(text, linkage.pointer), own))
+        text = linkage.identifiers[0].id if linkage.identifiers else None
+        target = open_key_rows(own, self.resource, self.resource.table, self.catalog, self.context)
+        self._unchanged.append(Unchanged(self.catalog.key_of(own), self.slot(text, linkage.pointer), own, target))
 
     def _link(self, relationship: Relationship, linkage: LinkageChange) -> None:
         target, own = self.catalog.target(relationship), own_key_of(relationship)

@@ -399,11 +399,13 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship, with its key and id."""
+    """A read-only attribute that was sent, and the slot of its value; or a to-one relationship, with its key and id.
+    target: the rows that the key refers to, if some may be hidden. Then it is null."""
 
     attribute: Attribute
     slot: int
     relationship: ToOne | None = None
+    target: Rows | None = None
 
 
 class LinkWrite(msgspec.Struct, frozen=True):

@@ -35,6 +35,10 @@ ANY_ROW = "row"
 """The alias in the criteria of a context. It is replaced by the alias of the rows."""
 
 
+KEY = "the key's row"
+"""The alias of the row that a key refers to."""
+
+
 def open_rows(
     resource: Resource,
     alias: str,
@@ -109,6 +113,16 @@ def open_related(
     else:
         pair = referring_key(own, own.own_columns, target), referenced_key(own, target)
     return open_rows(target, alias, context, parent, pair)
+
+
+def open_key_rows(
+    relationship: Relationship, resource: Resource, parent: str, catalog: Catalog, context: Context
+) -> Rows | None:
+    """Return the rows that a key of the resource's rows refers to, if the context may hide some of them. The key of a
+    hidden row is null. parent: the alias of the resource's rows."""
+    if not hides(catalog.target(relationship), context):
+        return None
+    return open_related(relationship, resource, parent, [KEY], catalog, context)
 
 
 def open_owners(

@@ -18,7 +18,6 @@ from pypika.terms import Criterion, ExistsCriterion, Term
 
 from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
-from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
 from querybuild.declarations.terms import Template, ordered
@@ -99,16 +98,17 @@ def columns(node: Node, alias: str, binds: Binds) -> Iterator[Term]:
         term = column_term(alias, attribute)
         yield term if attribute.type.select is None else attribute.type.select(term)
     for key, target in node.keys_and_targets:
-        yield shown_key(of, key) if target is None else _key_of_visible(alias, key, target, binds)
+        yield shown_key(of, key) if target is None else of_visible(alias, shown_key(of, key), target, binds)
 
 
-def _key_of_visible(alias: str, key: Key, target: Rows, binds: Binds) -> Term:
+def of_visible(alias: str, key: Term, target: Rows, binds: Binds) -> Term:
     """Return a key, or null if the row that it refers to is hidden. The real alias is longer than `"k"`:
     `CASE WHEN EXISTS (SELECT 1 FROM "groups" "k" WHERE "k"."id"="t0"."group_id" AND ...) THEN "t0"."group_id" END`"""
     assert target.pair is not None
-    of = columns_of(alias)
-    found = from_rows(target, binds).select(1).where(equal_keys(of, columns_of(target.alias), target.pair))
-    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), shown_key(of, key))
+    found = (
+        from_rows(target, binds).select(1).where(equal_keys(columns_of(alias), columns_of(target.alias), target.pair))
+    )
+    return Template("CASE WHEN {} THEN {} END", ExistsCriterion(found), key)
 
 
 def from_rows(rows: Rows, binds: Binds) -> QueryBuilder:

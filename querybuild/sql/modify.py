@@ -36,6 +36,7 @@ from querybuild.sql.clauses import (
     delete_from,
     into,
     is_writable,
+    of_visible,
     one_of,
     one_of_writable,
     table,
@@ -343,6 +344,10 @@ def _lock_row(plan: WritePlan) -> Statement:
     binds = Binds()
     node = node_of(plan.resource, tuple(sent.attribute for sent in plan.unchanged))
     shown = [*columns(node, plan.resource.table, binds), *is_writable(plan.rows, binds)]
+    for sent in plan.unchanged:
+        if sent.target is not None:
+            place = 1 + node.read.index(sent.attribute)
+            shown[place] = of_visible(plan.resource.table, shown[place], sent.target, binds)
     query = PostgreSQLQuery.from_(table(plan.resource)).select(*shown).where(_is_row(plan, binds))
     return Statement(query.get_sql() + plan.lock_strength.clause(plan.resource), binds.slots, decides_again(plan.rows))
 

@@ -217,3 +217,33 @@ async def test_without_any_rule_a_resource_is_open(start: Start, api: Api, datab
     assert [(await read(api, "/secrets", who)).status for who in (None, EDITOR)] == [401, 403]
     answer = await read(api, "/notes/1?include=secret", EDITOR)
     assert answer.document["data"]["relationships"]["secret"]["data"] is None
+
+
+async def test_a_hidden_row_is_not_found_by_guessing_a_fixed_linkage(start: Start, database_url: str) -> None:
+    """A to-one that is only set on create may be sent again with its value. For a hidden row, that is null."""
+    door = Api(0, database_url)
+    for statement in DDL.split(";"):
+        await door.sql(statement)
+    await door.close()
+    team = Resource(
+        "team", "/teams", "teams", access=(Allow(ANYONE, "read", rows={"name": "id", "op": "eq", "val": "2"}),)
+    )
+    note = Resource(
+        "note",
+        "/notes",
+        "notes",
+        relationships=(ToOne("team", "team", updatable=False),),
+        access=(Allow(ANYONE, "all"),),
+    )
+    api = await start(database_url, Catalog([team, note]))
+
+    async def send(note_id: str, linkage: Any) -> Answer:
+        data = {"type": "note", "id": note_id, "relationships": {"team": {"data": linkage}}}
+        return await api.patch(f"/notes/{note_id}", {"data": data})
+
+    hidden, visible = [await send(note_id, {"type": "team", "id": "1"}) for note_id in ("1", "3")]
+    assert (hidden.status, hidden.errors[0]["detail"]) == (visible.status, visible.errors[0]["detail"])
+    assert hidden.status == 422
+    assert (await send("1", None)).status == 200
+    assert (await send("3", {"type": "team", "id": "2"})).status == 200
+    assert (await send("3", None)).status == 422
