@@ -136,6 +136,17 @@ def test_choices(hard_url: str, tmp_path: Path) -> None:
     ]
 
 
+def test_a_foreign_table_that_cannot_be_read(shop_url: str) -> None:
+    on_server(
+        shop_url,
+        "CREATE FOREIGN DATA WRAPPER idle",
+        "CREATE SERVER nowhere FOREIGN DATA WRAPPER idle",
+        "CREATE FOREIGN TABLE unreachable (id int) SERVER nowhere",
+    )
+    code, text, _ = inspect(shop_url)
+    assert (code, "# unreachable: it cannot be read: its foreign data wrapper has no handler\n" in text) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -84,6 +84,8 @@ class Choice(msgspec.Struct, frozen=True):
             return LeftOut(full_name, "a migration tool keeps its record in it", is_told=False)
         if row["parted"]:
             return LeftOut(full_name, "it inherits from another table, which shows its rows")
+        if row["has_no_handler"]:
+            return LeftOut(full_name, "it cannot be read: its foreign data wrapper has no handler")
         if not row["may_use_schema"]:
             return LeftOut(full_name, f'the role may not use the schema: GRANT USAGE ON SCHEMA "{schema}"')
         return None

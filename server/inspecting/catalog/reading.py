@@ -44,7 +44,8 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
                = ('pg_class'::regclass, c.oid, 'e'::"char")) AS is_of_extension,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
        c.relrowsecurity AS is_guarded, c.relispopulated AS is_populated,
-       pg_relation_is_updatable(c.oid, true) AS allowed_writes,
+       coalesce(w.fdwhandler = 0, false) AS has_no_handler,
+       CASE WHEN w.fdwhandler = 0 THEN 0 ELSE pg_relation_is_updatable(c.oid, true) END AS allowed_writes,
        (SELECT coalesce(bit_or(CASE one.ev_type WHEN '2' THEN 4 WHEN '3' THEN 8 ELSE 16 END), 0) FROM (
            SELECT r.ev_type FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.ev_type IN ('2', '3', '4')
            GROUP BY r.ev_type HAVING bool_or(r.is_instead) AND NOT bool_or(r.ev_action::text LIKE '%:returningList (%')
@@ -54,6 +55,8 @@ SELECT c.oid::int8 AS oid, n.nspname AS schema, c.relname AS name, c.relkind::te
        has_table_privilege(c.oid, 'DELETE') AS may_delete,
        has_any_column_privilege(c.oid, 'UPDATE') AS may_lock
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_foreign_table t ON t.ftrelid = c.oid LEFT JOIN pg_foreign_server s ON s.oid = t.ftserver
+LEFT JOIN pg_foreign_data_wrapper w ON w.oid = s.srvfdw
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
 """
 
