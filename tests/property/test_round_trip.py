@@ -276,13 +276,22 @@ def test_what_is_read_can_be_written(server: Served, data: DataObject) -> None:
     unchanged(server, f"/samples/{parsed(answer.body)['data']['id']}", answer.headers["location"].partition(".org")[2])
 
 
+def elements(value: Any) -> Iterator[Any]:
+    """Yield what a list of values for an attribute has: no null, and no list in a list."""
+    if not isinstance(value, list):
+        yield value
+        return
+    for item in value:
+        if item is not None:
+            yield from elements(item)
+
+
 def truths(value: Any) -> dict[str, tuple[Any, bool]]:
     """Return for each operator a val, and whether the value meets the condition."""
     found = {"eq": True, "ne": False, "is_": True, "isnot": False, "le": True, "ge": True, "lt": False, "gt": False}
     found |= {"startswith": True, "endswith": True}
     tests = {op: (value, truth) for op, truth in found.items()}
-    # No list of values has a null.
-    items = [item for item in value if item is not None] if isinstance(value, list) else [value]
+    items = list(elements(value))
     is_met = items != []
     tests |= {"in_": (items, is_met), "in": (items, is_met), "notin_": (items, not is_met)}
     tests["between"] = ([value, value], True)
