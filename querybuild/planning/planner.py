@@ -33,15 +33,14 @@ from querybuild.planning.plan import (
     node_of,
 )
 from querybuild.planning.rows import MAX_COLUMNS, joined_width, nodes, row_width
-from querybuild.planning.rowsets import open_owners, open_related, with_conditions
+from querybuild.planning.rowsets import open_key_rows, open_owners, open_related, with_conditions
 from querybuild.planning.sorts import SortPlanner
 from querybuild.query import Limits, Page, Query
 
 LAST_OFFSET = 2**63 - 1
 
-LINK, PARENT, KEY = "t1", "p", "the key's row"
-"""The aliases of a link table that is joined to related rows, of the row that the path names, and of the row that a key
-refers to. The last one is also used in statements that write, where tables have no alias. No table has such a name."""
+LINK, PARENT = "t1", "p"
+"""The aliases of a link table that is joined to related rows, and of the row that the path names."""
 
 MAX_JOINED_ROWS = 100
 """The largest page for which to-one includes are joined. Joined rows are repeated for each primary row."""
@@ -420,6 +419,4 @@ class _ReadPlanner:
 
     def _key_rows(self, relationship: Relationship, parents: Rows) -> Rows | None:
         """Return the rows that a key of the parents refers to, if the context may hide some of them."""
-        if not self.conditions.hides(relationship):
-            return None
-        return open_related(relationship, parents.resource, parents.alias, [KEY], self.catalog, self.context)
+        return open_key_rows(relationship, parents.resource, parents.alias, self.catalog, self.context)

@@ -36,7 +36,8 @@ ANY_ROW = "row"
 
 
 KEY = "the key's row"
-"""The alias of the row that a key refers to."""
+"""The alias of the row that a key refers to, also in statements that write, where tables have no alias. No table has
+such a name."""
 
 
 def open_rows(
