@@ -82,7 +82,7 @@ from querybuild.declarations.values import ValueFault
 from querybuild.errors import ApiError, BadRequest, Unauthenticated
 from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change, Identifier, LinkageChange
-from server.execution.hooks import Connection, Writing
+from server.execution.writes.hooks import Connection, Writing
 from server.handlers.custom import CustomHandler
 
 __all__ = [

@@ -5,7 +5,7 @@ once. If the transaction is retried, its hooks run again, so effects outside the
 that a foreign key's cascade changes or deletes run no hooks.
 
 It must not know: requests and connections. The server gives them to a hook as its `Writing`
-(`server/execution/hooks.py`).
+(`server/execution/writes/hooks.py`).
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from querybuild.planning.context import Context, check_action, check_method
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
 from server.errors import AuditFailed, TooManyRows
-from server.execution.answers import Ids
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
-from server.execution.writer import Writer
+from server.execution.writes.answers import Ids
+from server.execution.writes.writer import Writer
 from server.handlers.base import Handler, read_id
 from server.handlers.reading import page_meta
 from server.handlers.writing import Target, audit_lines, check_audit

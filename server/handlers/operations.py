@@ -39,8 +39,8 @@ from serializers.operations import (
 from serializers.pointers import member_pointer
 from server.engine import PreparedRows, PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
-from server.execution.answers import Objects, set_pointer
-from server.execution.batches import MOST_TOGETHER
+from server.execution.writes.answers import Objects, set_pointer
+from server.execution.writes.batches import MOST_TOGETHER
 from server.handlers.writing import Target, WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
 

@@ -21,9 +21,9 @@ from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
 from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_objects
-from server.execution.answers import Nothing, ReadBack
 from server.execution.execute import ReadResult
-from server.execution.writer import Writer
+from server.execution.writes.answers import Nothing, ReadBack
+from server.execution.writes.writer import Writer
 from server.handlers.pipeline import Parse
 from server.handlers.reading import ReadingHandler
 from server.limits.running import ClientGone

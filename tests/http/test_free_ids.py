@@ -70,8 +70,8 @@ async def test_a_long_run_of_taken_ids(api: Api) -> None:
 
 async def test_a_run_of_taken_ids_longer_than_one_create_skips(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The create takes one of the lowest free ids, or a random one."""
-    monkeypatch.setattr("server.execution.free_ids.MAX_DRAWN", 10)
-    monkeypatch.setattr("server.execution.free_ids.LOWEST_TRIED", 20)
+    monkeypatch.setattr("server.execution.writes.free_ids.MAX_DRAWN", 10)
+    monkeypatch.setattr("server.execution.writes.free_ids.LOWEST_TRIED", 20)
     await api.sql("INSERT INTO persons (id, name) SELECT n, 'mine' FROM generate_series(1, 60) n WHERE n <> 15")
     made = [await create(api) for _ in range(6)]
     by_chance = made[1:-1]

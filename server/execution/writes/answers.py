@@ -20,7 +20,7 @@ from serializers.operations import POINTER, Operation
 from server.engine import Engine, PreparedRead, PreparedWrite
 from server.execution.arguments import Arguments
 from server.execution.execute import ReadResult, check_parent, check_size, read_rows, result_of, run_read_at_once
-from server.execution.outcomes import WrittenRow
+from server.execution.writes.outcomes import WrittenRow
 from server.postgres.connection import Connection
 
 Result = TypeVar("Result")

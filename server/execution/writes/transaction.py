@@ -27,15 +27,15 @@ from querybuild.sql.modify import WriteStatements, rows_together
 from serializers.decode import with_id
 from serializers.pointers import slot_pointer
 from server.engine import Engine, PreparedRows, PreparedWrite
-from server.execution.answers import Answer
 from server.execution.arguments import Arguments, repeated
-from server.execution.batches import alike, batches, is_batch
-from server.execution.free_ids import draw_free_ids
-from server.execution.hooks import Writing
-from server.execution.locks import lock_related, lock_rows
-from server.execution.outcomes import WrittenRow, written
 from server.execution.refusals import is_refusal
-from server.execution.sequence import run_sequence
+from server.execution.writes.answers import Answer
+from server.execution.writes.batches import alike, batches, is_batch
+from server.execution.writes.free_ids import draw_free_ids
+from server.execution.writes.hooks import Writing
+from server.execution.writes.locks import lock_related, lock_rows
+from server.execution.writes.outcomes import WrittenRow, written
+from server.execution.writes.sequence import run_sequence
 from server.postgres.connection import Connection
 from server.postgres.custom_code import custom_code
 from server.postgres.driver_errors import SAVEPOINT_GONE

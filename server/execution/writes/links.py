@@ -18,8 +18,8 @@ from querybuild.principal import Principal
 from querybuild.sql.links import LinkStatements
 from serializers.pointers import slot_pointer
 from server.execution.arguments import Arguments, repeated
-from server.execution.locks import fetch_locked
 from server.execution.refusals import not_written
+from server.execution.writes.locks import fetch_locked
 from server.postgres.connection import Connection
 
 

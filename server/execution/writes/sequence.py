@@ -19,10 +19,11 @@ from querybuild.sql.modify import TargetStatement, WriteStatements
 from serializers.pointers import slot_pointer
 from server.engine import Engine
 from server.execution.arguments import Arguments
-from server.execution.free_ids import insert_with_free_id
-from server.execution.links import write_link
-from server.execution.locks import fetch_locked, fetch_locked_row
-from server.execution.outcomes import (
+from server.execution.refusals import translate_write_error
+from server.execution.writes.free_ids import insert_with_free_id
+from server.execution.writes.links import write_link
+from server.execution.writes.locks import fetch_locked, fetch_locked_row
+from server.execution.writes.outcomes import (
     AbsentRow,
     ChangedRow,
     ForbiddenRow,
@@ -33,7 +34,6 @@ from server.execution.outcomes import (
     check_unchanged,
     decide,
 )
-from server.execution.refusals import translate_write_error
 from server.postgres.connection import Connection
 from server.postgres.rules import raise_rule
 from server.postgres.wire.ahead import Ahead

@@ -21,11 +21,11 @@ from serializers.errors import answer_too_large
 from serializers.operations import POINTER
 from server.engine import Engine, PreparedRows, PreparedWrite
 from server.errors import Conflict, DatabaseForbids, DatabaseRule, NoFreeId
-from server.execution.answers import Answer, set_pointer
-from server.execution.batches import Single, single_statement
-from server.execution.outcomes import Missing, WrittenRow
 from server.execution.refusals import is_refusal, translate_commit_error, translate_write_error
-from server.execution.transaction import NotAllWritten, Transaction
+from server.execution.writes.answers import Answer, set_pointer
+from server.execution.writes.batches import Single, single_statement
+from server.execution.writes.outcomes import Missing, WrittenRow
+from server.execution.writes.transaction import NotAllWritten, Transaction
 from server.postgres.connection import Connection, SendCheck, forget_ahead
 from server.postgres.database import Database
 
