@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,24 +12,21 @@ from querybuild.calls import SentCall, read_members, read_parameters
 from querybuild.cursors import mark_of
 from querybuild.declarations.access import has_principal
 from querybuild.declarations.function import RESULT, Call, Function
-from querybuild.errors import ApiError, not_allowed, quoted, raise_as, release_frames
+from querybuild.errors import ApiError, not_allowed, quoted, release_frames
 from querybuild.parse import split_pairs
 from querybuild.planning.context import check_action
 from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
 from serializers.pointers import member_pointer
-from server.engine import PreparedRead, ReadShape
-from server.errors import AuditFailed, MissingPrivilege
+from server.engine import ReadShape
+from server.errors import AuditFailed
 from server.execution.arguments import Arguments
-from server.execution.execute import ReadResult, run_read
-from server.execution.refusals import call_answer
+from server.execution.calls import ARGUMENTS, answer_refusals, check_privilege, read_value, write_rows, write_value
+from server.execution.execute import ReadResult
 from server.handlers.reading import Reading
 from server.handlers.writing import DONE, AuditedHandler, Target
-from server.postgres.connection import Connection
 
 Result = TypeVar("Result")
-META = "/meta"
-_MAY_EXECUTE = "SELECT has_function_privilege($1::int8::oid, 'EXECUTE')"
 
 
 class Called(msgspec.Struct, frozen=True, eq=False):
@@ -85,7 +82,7 @@ class FunctionHandler(AuditedHandler):
         meta = decode_meta(self.take_body(), errors, self.engine.limits)
         if meta is None:
             return SentCall(Call(self.function), ())
-        return read_members(self.function, meta, partial(member_pointer, META), errors)
+        return read_members(self.function, meta, partial(member_pointer, ARGUMENTS), errors)
 
     def _plan_rows(self, sent: SentCall, errors: list[ApiError]) -> Called | None:
         return self._with_read(sent, sent.call, sent.values, errors)
@@ -96,7 +93,6 @@ class FunctionHandler(AuditedHandler):
     def _with_read(self, sent: SentCall, call: Call, values: tuple[Any, ...], errors: list[ApiError]) -> Called | None:
         """Return the call with the read of the resources that it returns. Appends to errors. call, values: those of the
         read. The values follow those of the query."""
-        assert self.route is not None
         shape = ReadShape("collection", self.resource, accepts=self._method.accepts, call=call)
         try:
             prepared = self.engine.prepare_read(shape, self.request.query, self.context)
@@ -105,91 +101,49 @@ class FunctionHandler(AuditedHandler):
             errors.append(error)
             return None
         # A cursor belongs to the arguments, as one of related resources belongs to the id in the path.
-        parent = mark_of("", sent.values)
-        self.route = msgspec.structs.replace(self.route, id=parent)
-        arguments = Arguments((*prepared.values, *values), self.context.values, parent)
+        arguments = Arguments((*prepared.values, *values), self.context.values, mark_of("", sent.values))
         return Called(sent, Reading(shape, prepared, arguments))
 
     def _plan_value(self, sent: SentCall, _: list[ApiError]) -> Called:
         return Called(sent, None)
 
-    async def _check_privilege(self) -> None:
-        """Check that the role of the request may execute the function. PostgreSQL only does it when it plans, if it
-        inlines the function, and may keep the plan for other roles. Raises MissingPrivilege."""
-        if self.database.role is None:
-            return
-        oid = self.function.signature.oid
-        work = self.database.read(lambda one: one.fetchval(_MAY_EXECUTE, oid), is_snapshot=False)
-        if await self.cancel_scope.run(work) is False:
-            raise MissingPrivilege("The role of the request may not execute the function.")
-
     async def _read_rows(self, called: Called) -> ReadResult:
-        await self._check_privilege()
         assert called.reading is not None
-        return await self._refusing(self._execute_read(called.reading))
+        await self.cancel_scope.run(check_privilege(self.database, self.function))
+        return await answer_refusals(self._execute_read(called.reading))
 
     async def _encode_rows(self, called: Called, result: ReadResult) -> None:
-        assert called.reading is not None
-        await self._refusing(self._encode_read(called.reading, result, {}))
+        reading = called.reading
+        assert reading is not None
+        await answer_refusals(self._encode_read(reading, result, {}, parent=reading.sent.path))
 
     async def _read_value(self, called: Called) -> str | None:
-        await self._check_privilege()
-        work = self.database.read_unknown(partial(self._fetch_value, called), is_snapshot=False)
-        return await self._refusing(self.cancel_scope.run(work))
+        return await self.cancel_scope.run(read_value(self.database, called.sent, self.engine))
 
     async def _write_value(self, called: Called) -> str | None:
-        return await self._write(partial(self._fetch_value, called))
+        written = write_value(self.database, called.sent, self.engine, self.cancel_scope.shield)
+        return await self._recorded(written)
 
     async def _write_rows(self, called: Called) -> ReadResult:
-        return await self._write(partial(self._fetch_rows, called))
-
-    async def _write(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Run a call in a transaction, and record it once it has been committed."""
-        await self._check_privilege()
-        result = await self._refusing(
-            self.cancel_scope.run(self.database.write(work, committing=self.cancel_scope.shield)), META
+        reading = called.reading
+        assert reading is not None
+        shield = self.cancel_scope.shield
+        return await self._recorded(
+            write_rows(self.database, called.sent, reading.prepared, reading.sent, self.engine, shield)
         )
+
+    async def _recorded(self, work: Awaitable[Result]) -> Result:
+        """Run a call that may write, and record it once it has been committed."""
+        result = await self.cancel_scope.run(work)
         if self.audit is not None:
             self._is_recorded = True
             if not self._record(self.targets(), DONE):
                 raise AuditFailed("The write was done, but the audit log cannot be written.")
         return result
 
-    async def _refusing(self, work: Awaitable[Result], pointer: str | None = None) -> Result:
-        """Await the work. Raises what PostgreSQL refuses as an answer."""
-        try:
-            return await work
-        except ApiError:
-            raise
-        except Exception as error:
-            answer = call_answer(error, pointer)
-            if answer is None:
-                raise
-            raise_as(answer, error)
-
-    async def _fetch_value(self, called: Called, connection: Connection) -> str | None:
-        statement = self.engine.statements.of_call(called.sent.call, None)
-        with connection.limit_received(self.engine.settings.max_answer_bytes):
-            value: str | None = await connection.fetchval(statement.sql, *called.sent.values)
-        return value
-
-    async def _fetch_rows(self, called: Called, connection: Connection) -> ReadResult:
-        """Call the function, and then read the resources that it has returned, as they are now."""
-        assert called.reading is not None
-        key = called.reading.shape.resource.id.key
-        statement = self.engine.statements.of_call(called.sent.call, key)
-        with connection.limit_received(self.engine.settings.max_answer_bytes):
-            ids = [row[0] for row in await connection.fetch(statement.sql, *called.sent.values)]
-        prepared, sent = called.reading.prepared, called.reading.sent
-        sent = msgspec.structs.replace(sent, request=(*sent.request, ids))
-        result = await run_read(connection, prepared, sent, self.engine)
-        assert result is not None
-        return result
-
     async def _encode_written(self, called: Called, result: ReadResult) -> None:
         assert called.reading is not None
-        prepared: PreparedRead = called.reading.prepared
-        await self.finish_written(self.document(prepared, result, {}))
+        await self.finish_written(self.document(called.reading.prepared, result, {}))
 
     async def _encode_value(self, _: Called, value: str | None) -> None:
         result = msgspec.Raw(b"null" if value is None else value.encode())

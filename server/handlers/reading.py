@@ -88,17 +88,20 @@ class ReadingHandler(PipelineHandler):
             error.parameter = _parameter_to_reduce(reading.prepared)
             raise
 
-    async def _encode_read(self, reading: Reading, result: ReadResult, links: dict[str, str]) -> None:
-        assert self.route is not None
+    async def _encode_read(
+        self, reading: Reading, result: ReadResult, links: dict[str, str], *, parent: str | None = None
+    ) -> None:
+        """Send the document of a read, or a stream. parent: as for `document`."""
         prepared = reading.prepared
         if result.has_more and prepared.is_unpaginated:
             await self._answer_stream(prepared, reading.sent, links)
             return
         if reading.shape.kind == "resource" and not result.rows[0]:
+            assert self.route is not None
             raise resource_not_found(reading.shape.resource.type, self.route.id)
         try:
             pace = ALONE if result.count <= SHARED.short_rows else await self._long_pace()
-            document = self.document(prepared, result, links, None, self.engine.settings.max_answer_bytes, pace)
+            document = self.document(prepared, result, links, None, self.engine.settings.max_answer_bytes, pace, parent)
             pieces = None if isinstance(document, bytes) else await self._run_steps(document)
         except AnswerTooLarge as error:
             if not prepared.is_unpaginated:
@@ -224,8 +227,10 @@ class ReadingHandler(PipelineHandler):
         meta: Meta | None = None,
         max_bytes: int = sys.maxsize,
         pace: Pace = ALONE,
+        parent: str | None = None,
     ) -> Document:
-        """Return the document of a read. links, meta: those that the document has besides `self` and the pages."""
+        """Return the document of a read. links, meta: those that the document has besides `self` and the pages. parent:
+        what cursors belong to. None: the id of the path."""
         assert self.route is not None
         path = self.self_path()
         encode = prepared.ready.encoder.document
@@ -237,7 +242,7 @@ class ReadingHandler(PipelineHandler):
         exact = None if result.is_estimated else total
         pages: dict[str, str] = {}
         if self.is_readable() and page.family == "cursor":
-            first, last = cursors(prepared, result, self.route.id)
+            first, last = cursors(prepared, result, self.route.id if parent is None else parent)
             pages = cursor_links(path, prepared.queries, page, first, last, has_more=result.has_more)
         elif self.is_readable():
             pages = page_links(path, prepared.queries, page, total=exact, has_next=result.has_more)

@@ -1,0 +1,107 @@
+"""Runs the calls of database functions. What comes in: a call with its values. What goes out: the value that the
+function returns, or the rows of the resources. What PostgreSQL refuses is raised as an answer.
+
+It must not know: HTTP, documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from querybuild.calls import SentCall
+from querybuild.declarations.function import Function
+from querybuild.errors import ApiError, raise_as
+from server.engine import Engine, PreparedRead
+from server.errors import MissingPrivilege
+from server.execution.arguments import Arguments
+from server.execution.execute import ReadResult, run_read
+from server.execution.refusals import call_answer
+from server.postgres.connection import Connection
+from server.postgres.database import Database
+
+Result = TypeVar("Result")
+
+ARGUMENTS = "/meta"
+"""The pointer to the arguments in a document."""
+
+_MAY_EXECUTE = "SELECT has_function_privilege($1::int8::oid, 'EXECUTE')"
+
+
+async def check_privilege(database: Database, function: Function) -> None:
+    """Check that the role of the request may execute the function. PostgreSQL only does it when it plans, if it inlines
+    the function, and may keep the plan for other roles. Raises MissingPrivilege."""
+    if database.role is None:
+        return
+    oid = function.signature.oid
+    if await database.read(lambda one: one.fetchval(_MAY_EXECUTE, oid), is_snapshot=False) is False:
+        raise MissingPrivilege("The role of the request may not execute the function.")
+
+
+async def answer_refusals(work: Awaitable[Result], pointer: str | None = None) -> Result:
+    """Await the work of a call. pointer: to the arguments, if they are in a document. Raises what PostgreSQL refuses as
+    an answer."""
+    try:
+        return await work
+    except ApiError:
+        raise
+    except Exception as error:
+        answer = call_answer(error, pointer)
+        if answer is None:
+            raise
+        raise_as(answer, error)
+
+
+async def read_value(database: Database, sent: SentCall, engine: Engine) -> str | None:
+    """Return the value of a function, as JSON, in a transaction that only reads. None: it is null."""
+    await check_privilege(database, sent.call.function)
+    fetch = partial(_fetch_value, sent=sent, engine=engine)
+    return await answer_refusals(database.read_unknown(fetch, is_snapshot=False))
+
+
+async def write_value(database: Database, sent: SentCall, engine: Engine, committing: Callable[[], None]) -> str | None:
+    """Return the same, in a transaction that may write. committing: is called before the commit."""
+    return await _write(database, sent, partial(_fetch_value, sent=sent, engine=engine), committing)
+
+
+async def write_rows(
+    database: Database,
+    sent: SentCall,
+    read: PreparedRead,
+    arguments: Arguments,
+    engine: Engine,
+    committing: Callable[[], None],
+) -> ReadResult:
+    """Call a function in a transaction that may write, and read the resources that it has returned, as they are then.
+    arguments: the values for the read, without the ids. committing: is called before the commit."""
+
+    async def fetch(connection: Connection) -> ReadResult:
+        statement = engine.statements.of_call(sent.call, read.plan.node.resource.id.key)
+        with connection.limit_received(engine.settings.max_answer_bytes):
+            ids = [row[0] for row in await connection.fetch(statement.sql, *sent.values)]
+        found = msgspec.structs.replace(arguments, request=(*arguments.request, ids))
+        result = await run_read(connection, read, found, engine)
+        assert result is not None
+        return result
+
+    return await _write(database, sent, fetch, committing)
+
+
+async def _write(
+    database: Database,
+    sent: SentCall,
+    work: Callable[[Connection], Awaitable[Result]],
+    committing: Callable[[], None],
+) -> Result:
+    await check_privilege(database, sent.call.function)
+    return await answer_refusals(database.write(work, committing=committing), ARGUMENTS)
+
+
+async def _fetch_value(connection: Connection, sent: SentCall, engine: Engine) -> str | None:
+    statement = engine.statements.of_call(sent.call, None)
+    with connection.limit_received(engine.settings.max_answer_bytes):
+        value: str | None = await connection.fetchval(statement.sql, *sent.values)
+    return value
