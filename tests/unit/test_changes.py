@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
+from querybuild.declarations.catalog import Catalog
 from querybuild.errors import (
     AttributeFault,
     BodyError,
@@ -23,6 +25,7 @@ from querybuild.errors import (
 )
 from querybuild.planning.plan import Rows, WritePlan
 from serializers.pointers import slot_pointer
+from tests import composite
 from tests.catalog import CATALOG, NODE, attribute_of
 from tests.planning import create, delete, refused, update
 from tests.statements import TOKEN, linked
@@ -181,6 +184,14 @@ def test_pointers_of_values() -> None:
     assert [assignment.column for assignment in write.plan.assignments] == ["id", "title", "author_id", "editor_id"]
     ((name, is_detachable),) = [(link.relationship.name, link.is_detachable) for link in write.plan.links]
     assert (name, is_detachable) == ("tags", True)
+
+
+def test_an_id_is_written_beside_a_key_of_several_columns() -> None:
+    with_ids = [msgspec.structs.replace(one, client_ids=True) for one in composite.CATALOG]
+    document = {"id": "7", "attributes": {"reason": "x"}, "relationships": linked(line=("line", "1,tea"))}
+    write = create("return", document, Catalog(with_ids))
+    columns = [assignment.column for assignment in write.plan.assignments]
+    assert (columns, write.values) == (["id", "reason", "order_id", "product"], (7, "x", "1,tea"))
 
 
 def test_read_only_attributes_that_are_sent_back_are_compared() -> None:

@@ -67,7 +67,7 @@ def split_shared(
     of_id = [] if id_slot is None or not id_key.is_composite else key_assignments(id_key, id_slot)
     if not of_id and all(one.key is None for one in assignments):
         return list(assignments), []
-    given = [one for one in assignments if one.slot != id_slot]
+    given = [one for one in assignments if not of_id or one.slot != id_slot]
     # A field with fewer columns comes first, so one with more columns still has a column to write.
     given.sort(key=lambda one: 1 if one.key is None else len(one.key.columns))
     first: dict[str, Assignment] = {}
