@@ -48,6 +48,11 @@ class Key(msgspec.Struct, frozen=True):
         return len(self.columns) > 1
 
     @property
+    def holds_id(self) -> bool:
+        """Whether it is one column, with the id itself."""
+        return len(self.columns) == 1 and self.referenced is None
+
+    @property
     def is_text(self) -> bool:
         """Whether its value in Python is a text, which SQL converts."""
         return len(self.columns) > 1 or (self.referenced is None and has_text_value(self.types[0]))

@@ -17,7 +17,6 @@ from querybuild.declarations.function import Returned
 from querybuild.declarations.keys import Key
 from querybuild.declarations.operators import OperatorRow
 from querybuild.declarations.resource import Attribute, Link, Operator, Relationship, Resource, ToOne
-from querybuild.declarations.types import ColumnType
 from querybuild.query import ChangeKind, LinkMode
 
 FIRST_ALIAS = "t0"
@@ -382,8 +381,7 @@ class Assignment(msgspec.Struct, frozen=True):
     """A column of the written row and the slot of its value.
 
     attribute: None for the key of a relationship and for the id.
-    key, part: if the value is that of several columns, all of them, and which one this is.
-    id_type: for a key of one column, the type of the id, if its value is a text that SQL converts.
+    key, part: for these, all columns of the key that has the value, and which one this is.
     owner: for a key whose links can be removed from the other side, the rows of that side.
     target: for a key, the rows that it may refer to, if other rows may be hidden.
     """
@@ -395,7 +393,6 @@ class Assignment(msgspec.Struct, frozen=True):
     target: Rows | None = None
     key: Key | None = None
     part: int = 0
-    id_type: ColumnType | None = None
 
 
 class Unchanged(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ from querybuild.sql.clauses import (
     update_of,
 )
 from querybuild.sql.free_ids import FreeIdStatements, compile_free_ids
-from querybuild.sql.keys import is_key, key_is_not_null, key_parts, key_value, shown_key
+from querybuild.sql.keys import is_key, key_is_not_null, key_parts, shown_key
 from querybuild.sql.links import ROW, LinkStatements, compile_link
 from querybuild.sql.links_at_once import compile_at_once
 
@@ -164,7 +164,9 @@ def _needs_transaction(plan: WritePlan, shown: Node | None) -> bool:
 def _joins_by_key(plan: WritePlan) -> bool:
     """Return whether an update writes a key of several columns to an owner that must be locked. One of a single column
     is locked by the statement of the row."""
-    return plan.kind == "update" and any(one.owner is not None and one.key is not None for one in plan.assignments)
+    if plan.kind != "update":
+        return False
+    return any(one.owner is not None and one.key is not None and not one.key.holds_id for one in plan.assignments)
 
 
 def may_meet_taken_ids(plan: WritePlan) -> bool:
@@ -403,8 +405,6 @@ def _named(rows: Rows, slot: int, binds: Binds) -> Criterion:
 def _assigned(assignment: Assignment, parameter: Term) -> Term:
     if assignment.key is not None:
         return key_parts(parameter, assignment.key)[assignment.part]
-    if assignment.id_type is not None:
-        return key_value(parameter, Key((assignment.column,), (assignment.id_type,)))
     bound = assignment.attribute.type.bound if assignment.attribute is not None else None
     return parameter if bound is None else bound(parameter)
 
@@ -415,8 +415,8 @@ def _joined(assignment: Assignment, value: Term) -> Term:
 
     The foreign key would lock the owner after the row. Then two writes from both sides would wait for each other. If
     there is no owner with this id, the foreign key refuses the write."""
-    if assignment.owner is None or assignment.key is not None:
-        # Rows that keys of several columns refer to are locked before (`_needs_transaction`).
+    if assignment.owner is None or assignment.key is None or not assignment.key.holds_id:
+        # Rows that other keys refer to are locked before (`_needs_transaction`).
         return value
     owner = assignment.owner.resource
     rows = table(owner)

@@ -22,8 +22,6 @@ Agreement = tuple[Assignment, Assignment]
 
 def key_assignments(key: Key, slot: int, **facts: Any) -> list[Assignment]:
     """Return the assignments of the columns of a key. slot: that of its value. facts: other fields of each."""
-    if not key.is_composite and key.referenced is None:
-        return [Assignment(key.columns[0], slot, id_type=key.types[0] if key.is_text else None, **facts)]
     return [Assignment(name, slot, key=key, part=part, **facts) for part, name in enumerate(key.columns)]
 
 
@@ -48,10 +46,7 @@ def assigned_key(
 
 def is_value_of(assignment: Assignment, own: ToOne) -> bool:
     """Return whether the value of an assignment is the id of a related resource of a to-one."""
-    if assignment.attribute is not None:
-        return False
-    columns = (assignment.column,) if assignment.key is None else assignment.key.columns
-    return columns == own.own_columns
+    return assignment.key is not None and assignment.key.columns == own.own_columns
 
 
 def is_in_id(change: Change, resource: Resource, columns: tuple[str, ...]) -> bool:
@@ -65,7 +60,7 @@ def split_shared(
     """Return the assignments to write, and those that must agree. id_slot: of the id of the row, which an update does
     not write. Only keys of several columns may share columns with other fields."""
     of_id = [] if id_slot is None or not id_key.is_composite else key_assignments(id_key, id_slot)
-    if not of_id and all(one.key is None for one in assignments):
+    if not of_id and all(one.key is None or one.key.holds_id for one in assignments):
         return list(assignments), []
     given = [one for one in assignments if not of_id or one.slot != id_slot]
     # A field with fewer columns comes first, so one with more columns still has a column to write.
@@ -86,7 +81,7 @@ def _can_agree(one: Assignment, other: Assignment) -> bool:
     """Return whether two assignments of one column are allowed. The columns of a key that refers to other columns than
     the id are only known to the database."""
     keys = [assignment.key for assignment in (one, other) if assignment.key is not None]
-    return bool(keys) and all(key.referenced is None for key in keys)
+    return any(key.is_composite for key in keys) and all(key.referenced is None for key in keys)
 
 
 def repeated_columns(assignments: Sequence[Assignment], pointers: Sequence[str]) -> Iterator[AttributeFault]:
@@ -113,7 +108,8 @@ def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: S
     for part, one in enumerate(sent):
         if one is None:
             continue
-        if (one.key is None and not key.is_composite) or key.referenced is not None:
+        is_composite = key.is_composite or (one.key is not None and one.key.is_composite)
+        if not is_composite or key.referenced is not None:
             is_same = values[one.slot] == value
         else:
             is_same = _part_of(one, values[one.slot]) == (None if value is None else id_parts(value, key)[part])
