@@ -59,6 +59,7 @@ from querybuild.planning.writes.shared_columns import (
     differing,
     disagreement,
     is_in_id,
+    is_value_of,
     key_assignments,
     key_of_target,
     repeated_columns,
@@ -291,7 +292,8 @@ class _WritePlanner:
         self._assignments, self._agreements = split_shared(self._assignments, key, id_slot, on_create=self.on_create)
         self.errors += repeated_columns(self._assignments, pointers)
         different = [one for one in self._agreements if not agree(one, self.values)]
-        self.errors += [disagreement(one, pointers, id_slot, on_create=self.on_create) for one in different]
+        path = self.change.pointer if self.on_create else None
+        self.errors += [disagreement(one, pointers, id_slot, path) for one in different]
 
     def _unknown_attribute(self, name: str) -> None:
         if self.resource.relationship(name) is not None:
@@ -406,6 +408,8 @@ class _WritePlanner:
         if own is not None:
             if not linkage.identifiers and not own.nullable:
                 self.errors.append(null_refused(own, linkage.pointer, on_create=self.on_create))
+            if linkage.identifiers and not ids:
+                return  # It has its error already.
             slot = self.slot(next(iter(ids), None), next(iter(ids.values()), linkage.pointer))
             # A key that refers to other columns than the id is looked up, so its row must be there.
             facts = {"owner": self._locked_owner(own), "target": rows if rows.criteria or own.references else None}
@@ -417,17 +421,8 @@ class _WritePlanner:
             visible = rows_with_alias(rows, TARGET) if rows.criteria else None
             checked = open_checked(target, self.context, "update") if has_key else None
             emptied = self.catalog.emptied_columns(target, relationship.foreign_columns)
-            link = LinkWrite(
-                self.resource,
-                relationship,
-                rows,
-                slot,
-                linkage.mode,
-                is_detachable,
-                visible=visible,
-                checked=checked,
-                emptied=emptied,
-            )
+            what = self.resource, relationship, rows, slot, linkage.mode, is_detachable
+            link = LinkWrite(*what, visible=visible, checked=checked, emptied=emptied)
             self._links.append(in_lock_order(link, self.catalog))
 
     def _locked_owner(self, own: ToOne) -> Rows | None:
@@ -472,7 +467,7 @@ class _WritePlanner:
             key = referring_key(relationship, relationship.foreign_columns, parent)
             target = open_named(parent, self.context) if relationship.references else None
             self._assignments += key_assignments(key, slot, target=target)
-        elif not self.change.relationships[holder.name].is_list:
+        elif any(is_value_of(one, holder) for one in self._assignments):
             self._check_owner(self.change.relationships[holder.name], owner)
         return self._owner_row(parent, slot, has_links=link_of(relationship) is not None)
 

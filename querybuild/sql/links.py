@@ -35,6 +35,7 @@ from querybuild.sql.keys import (
     is_any_key,
     is_key,
     is_no_key,
+    key_is_not_null,
     key_parameter,
     key_parts,
     key_value,
@@ -52,6 +53,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     detach: removes links.
     attach: creates links.
     is_detached, is_attached: check the result in a link table. They return a row if a link was not removed or created.
+    is_referable: returns a row if the owner has values in the columns that the keys refer to. None if these are its id.
     """
 
     lock: Statement | None
@@ -59,6 +61,7 @@ class LinkStatements(msgspec.Struct, frozen=True):
     attach: Statement | None
     is_detached: Statement | None = None
     is_attached: Statement | None = None
+    is_referable: Statement | None = None
 
 
 def compile_link(link: LinkWrite) -> LinkStatements:
@@ -73,6 +76,7 @@ def _foreign_key(link: LinkWrite) -> LinkStatements:
         lock=_lock_related(link),
         detach=None if link.mode == "add" else _detach(link),
         attach=None if link.mode == "remove" else _attach(link),
+        is_referable=None if link.mode == "remove" else _is_referable(link),
     )
 
 
@@ -121,6 +125,17 @@ def _attach(link: LinkWrite) -> Statement:
         # The owner may have no value in the columns that the keys refer to.
         query = query.where(Template("{} IS NOT NULL", key_value(binds(ROW), key)))
     return Statement(query.get_sql(), binds.slots)
+
+
+def _is_referable(link: LinkWrite) -> Statement | None:
+    """Compile `SELECT 1 FROM "countries" WHERE "id"=$1 AND NOT "code" IS NULL`"""
+    referenced = _key_of(link).referenced
+    if referenced is None:
+        return None
+    binds, owners = Binds(), table(link.resource)
+    of = owners.field
+    query = PostgreSQLQuery.from_(owners).select(1).where(is_key(of, link.resource.id.key, binds(ROW)))
+    return Statement(query.where(key_is_not_null(of, Key(referenced.columns, ()))).get_sql(), binds.slots)
 
 
 def _key_of(link: LinkWrite) -> Key:

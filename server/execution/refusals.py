@@ -212,7 +212,8 @@ def _violation(error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
             return Conflict(detail, pointer=write.pointer)
         case pg.ForeignKeyViolationError():
             what = f"The related resource is not there: {names}." if fields else "A related resource is not there."
-            return _missing_related(columns, write, engine) or RelatedNotFound(what, pointer=pointer)
+            found = _missing_related(columns, write, engine) or _shared_key(columns, error, write, engine)
+            return found or RelatedNotFound(what, pointer=pointer)
         case pg.NotNullViolationError() if (link := _required_link(columns, error, write, engine)) is not None:
             named = f"Resources of type {quoted(link.target.type)}"
             detail = f"{named} would be left without a required relationship: delete or move first."
@@ -304,6 +305,22 @@ def _missing_related(columns: Sequence[str], write: PlannedWrite, engine: Engine
                 return Conflict(detail, pointer=pointer)
         if set(own.own_columns) == set(columns):
             unsent = own
+    return None
+
+
+def _shared_key(
+    columns: Sequence[str], error: asyncpg.PostgresError, write: PlannedWrite, engine: Engine
+) -> Conflict | None:
+    """Return the error for related rows whose key shares a column with another one, which would refer to nothing."""
+    for link in write.plan.links:
+        shared = set(columns) & set(link.relationship.foreign_columns)
+        is_other = shared and set(columns) != set(link.relationship.foreign_columns)
+        if is_other and link_of(link.relationship) is None and _is_about(error, link.target, engine):
+            keys = [own for own in map(own_key_of, link.target.relationships) if own is not None]
+            name = next((quoted(own.name) for own in keys if set(own.own_columns) == set(columns)), "Another key")
+            named = f"{name} of resources of type {quoted(link.target.type)}"
+            detail = f"{named} shares a column with it, and would refer to nothing: change that first."
+            return Conflict(detail, pointer=slot_pointer(write, link.slot))
     return None
 
 

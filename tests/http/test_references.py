@@ -216,6 +216,8 @@ async def test_writes(world: Api) -> None:
     for method, path, body, status in WRITES:
         answer = await world.request(method, path, body)
         assert answer.status == status, (method, path, body, answer.body)
+    refused = await world.post("/countries/1/relationships/seats", {"data": of("city", 1)})
+    assert "has no value that the relationship can refer to" in refused.errors[0]["detail"]
     rows = await world.sql(
         "SELECT concat_ws(':', id, coalesce(country_code, '-'), coalesce(region, '-'), coalesce(number::text, '-')) "
         "FROM world.cities ORDER BY id"

@@ -117,18 +117,20 @@ def differing(sent: Sequence[Assignment | None], key: Key, value: Any, values: S
             yield one
 
 
-def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | None, *, on_create: bool) -> BodyError:
+def disagreement(agreement: Agreement, pointers: Sequence[str], id_slot: int | None, path: str | None) -> BodyError:
     """Return the error for two assignments that do not agree. pointers: to the value of each slot. id_slot: of the id
-    of the row."""
+    of the row. path: the pointer of what the path of a create has, None for an update."""
     first, second = [assignment.slot for assignment in agreement]
-    if id_slot not in (first, second):
-        detail = f"{pointers[first]} sets the same column, to another value: send values that agree."
-        return RelationshipFault(detail, pointer=pointers[second])
-    if on_create:
-        detail = f"The id does not agree with {pointers[first]}, which is part of it."
+    if id_slot in (first, second) and path is None:
+        detail = "It is part of the id, which no write changes: leave it out, or send the value it has."
         return IdConflict(detail, pointer=pointers[second])
-    detail = "It is part of the id, which no write changes: leave it out, or send the value it has."
-    return IdConflict(detail, pointer=pointers[second])
+    if pointers[second] == path:
+        first, second = second, first
+    other = "The path" if pointers[first] == path else pointers[first]
+    if id_slot == second:
+        return IdConflict(f"{other} sets a part of the id, to another value.", pointer=pointers[second])
+    detail = f"{other} sets the same column, to another value: send values that agree."
+    return RelationshipFault(detail, pointer=pointers[second])
 
 
 def _part_of(assignment: Assignment, value: Any) -> str | None:

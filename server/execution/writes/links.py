@@ -17,6 +17,7 @@ from querybuild.planning.rows import Row
 from querybuild.principal import Principal
 from querybuild.sql.links import LinkStatements
 from serializers.pointers import slot_pointer
+from server.errors import Conflict
 from server.execution.arguments import Arguments, repeated
 from server.execution.refusals import not_written
 from server.execution.writes.locks import fetch_locked
@@ -67,10 +68,11 @@ async def write_link(
     # Rows of a link table are not locked, so it is not known whether links will be removed.
     elif detach is not None and (leaving or is_linked):
         expected = None if is_linked else len(leaving)
-        await _change_links(connection, write, link, detach, statements.is_detached, values_of, expected)
+        await _change_links(connection, write, link, detach, statements.is_detached, None, values_of, expected)
     if attach is not None and wanted and (is_linked or joining):
         expected = len(wanted) if is_linked else len(joining)
-        await _change_links(connection, write, link, attach, statements.is_attached, values_of, expected)
+        checks = statements.is_attached, statements.is_referable
+        await _change_links(connection, write, link, attach, *checks, values_of, expected)
     if detached is not None and detached.count != len(leaving):
         raise not_written(write, slot_pointer(write, link.slot))
     return [] if is_linked else leaving + joining
@@ -82,12 +84,13 @@ async def _change_links(
     link: LinkWrite,
     change: Statement,
     check: Statement | None,
+    is_referable: Statement | None,
     values_of: Callable[[Statement], list[Any]],
     expected: int | None,
 ) -> None:
-    """Run a statement that creates or removes links. check: returns a row if links are missing or left. expected: how
-    many rows change without concurrent writes of the same links, None if this is not known. Raises NotWritten if a
-    trigger cancels a change."""
+    """Run a statement that creates or removes links. check: returns a row if links are missing or left. is_referable:
+    returns no row if the owner has no value to refer to. expected: how many rows change without concurrent writes of
+    the same links, None if this is not known. Raises Conflict, NotWritten if a trigger cancels a change."""
     # Links of a concurrent write may be invisible to the first statement. The second one sees them.
     for _ in range(2):
         changed = int((await connection.execute(change.sql, *values_of(change))).rpartition(" ")[2])
@@ -97,7 +100,10 @@ async def _change_links(
             break
         if await connection.fetchval(check.sql, *values_of(check)) is None:
             return
-    raise not_written(write, slot_pointer(write, link.slot))
+    pointer = slot_pointer(write, link.slot)
+    if is_referable is not None and await connection.fetchval(is_referable.sql, *values_of(is_referable)) is None:
+        raise Conflict(f"This {link.resource.type} has no value that the relationship can refer to.", pointer=pointer)
+    raise not_written(write, pointer)
 
 
 def _check_exists(write: PlannedWrite, link: LinkWrite, wanted: Sequence[Any], existing: set[Any]) -> None:

@@ -333,7 +333,8 @@ def check_agreements(write: PlannedWrite) -> None:
     plan, errors = write.plan, Errors()
     for one in write.agreements:
         if not agree(one, write.values):
-            errors.append(disagreement(one, pointers, plan.id_slot, on_create=plan.kind == "create"))
+            path = write.pointer if plan.kind == "create" else None
+            errors.append(disagreement(one, pointers, plan.id_slot, path))
     raise_all(errors)
 
 
