@@ -8,6 +8,7 @@ It must not know: requests, statements, documents. `server/schema/live_schema.py
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 
@@ -69,15 +70,22 @@ class Catalog:
     """
 
     def __init__(self, declarations: Iterable[Resource | Function]) -> None:
-        resources, self.functions = split_functions(declarations)
-        self.resources, faults, skipped = _checked_types(resources)
-        self.functions_by_path = {function.route_path: function for function in self.functions}
-        self.by_type = {resource.type: resource for resource in self.resources}
-        self.by_path = {resource.path: resource for resource in self.resources}
+        resources, functions = split_functions(declarations)
+        checked, faults, skipped = _checked_types(resources)
+        self._set_declarations(checked, functions)
         faults += [*_faults(self, skipped), *function_faults(self.functions, self.by_type)]
         if faults:
             raise CatalogError("\n".join(faults))
-        # A view shares the following: keys, links and the order of locks do not depend on who asks.
+        self._set_keys()
+
+    def _set_declarations(self, resources: tuple[Resource, ...], functions: tuple[Function, ...]) -> None:
+        self.resources, self.functions = resources, functions
+        self.functions_by_path = {function.route_path: function for function in functions}
+        self.by_type = {resource.type: resource for resource in resources}
+        self.by_path = {resource.path: resource for resource in resources}
+
+    def _set_keys(self) -> None:
+        """Set what a view shares: keys, links and the order of locks do not depend on who asks."""
         self._declared = self.by_type
         self._ids = {resource.type: id_attribute(resource, resource.id.key, False) for resource in self}
         self._parts = {resource.type: part_attributes(resource.id.key) for resource in self}
@@ -87,7 +95,6 @@ class Catalog:
             for relationship in resource.relationships
             if (own := own_key_of(relationship)) is not None
         }
-
         self._exact_keys = {
             own: msgspec.structs.replace(one, is_split=False) if _may_be_unknown(one) else one
             for own, one in self._keys.items()
@@ -109,6 +116,14 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(self.resources)
+
+    def with_resources(self, resources: Iterable[Resource], functions: Iterable[Function] | None = None) -> Catalog:
+        """Return the catalog with what only the database knows about its declarations, such as types. They are not
+        checked again. functions: None keeps the declared ones."""
+        made = copy(self)
+        made._set_declarations(tuple(resources), self.functions if functions is None else tuple(functions))
+        made._set_keys()
+        return made
 
     def view(self, resources: Mapping[str, Resource]) -> Catalog:
         """Return the catalog as some principals see it. resources: the declarations that differ, by type. Each has the
@@ -220,16 +235,19 @@ def _referenced_first(catalog: Catalog) -> list[Resource]:
                 references[target].append(resource)
     seen: set[Resource] = set()
     order: list[Resource] = []
-
-    def visit(resource: Resource) -> None:
-        if resource not in seen:
-            seen.add(resource)
-            for referenced in references[resource]:
-                visit(referenced)
-            order.append(resource)
-
     for resource in catalog:
-        visit(resource)
+        # Without recursion, because a chain of references may be longer than Python's stack.
+        below = [] if resource in seen else [(resource, iter(references[resource]))]
+        seen.add(resource)
+        while below:
+            last, others = below[-1]
+            referenced = next((one for one in others if one not in seen), None)
+            if referenced is None:
+                order.append(last)
+                below.pop()
+            else:
+                seen.add(referenced)
+                below.append((referenced, iter(references[referenced])))
     return order
 
 
@@ -287,6 +305,7 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
     yield from _repeated("type", (resource.type for resource in catalog))
     yield from _repeated("path", (resource.path for resource in catalog))
     has_rules = any(resource.access for resource in catalog)
+    below = _paths_below(catalog)
     for resource in catalog:
         where = f"resource {quoted(resource.type)}: "
         for fault in _resource_faults(resource):
@@ -297,7 +316,7 @@ def _faults(catalog: Catalog, skipped: frozenset[object]) -> Iterator[str]:
         yield from (where + fault for fault in rule_faults(resource))
         if has_rules:
             yield from (where + fault for fault in key_faults(resource, _keys_of(catalog, resource)))
-        yield from (where + fault for fault in _path_faults(catalog, resource))
+        yield from (where + fault for fault in _path_faults(resource, below))
 
 
 def _keys_of(catalog: Catalog, resource: Resource) -> Iterator[tuple[tuple[str, ...], str, Resource]]:
@@ -438,8 +457,17 @@ def _computed_faults(attribute: Attribute, resource: Resource) -> Iterator[str]:
             yield f"it depends on {quoted(name)}, which is computed in Python, too"
 
 
-def _path_faults(catalog: Catalog, resource: Resource) -> Iterator[str]:
+def _paths_below(catalog: Catalog) -> Mapping[str, list[str]]:
+    """Return the paths of collections by each of their prefixes that ends before a slash."""
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for resource in catalog:
+        for place, character in enumerate(resource.path):
+            if character == "/":
+                below[resource.path[:place]].append(resource.path)
+    return below
+
+
+def _path_faults(resource: Resource, below: Mapping[str, list[str]]) -> Iterator[str]:
     yield from invalid_path(resource.path)
-    for other in catalog:
-        if other is not resource and other.path.startswith(resource.path + "/"):
-            yield f"its path {quoted(resource.path)} is a prefix of {quoted(other.path)}"
+    for other in below.get(resource.path, ()):
+        yield f"its path {quoted(resource.path)} is a prefix of {quoted(other)}"

@@ -32,7 +32,9 @@ async def with_relations(connection: asyncpg.Connection[Any], catalog: Catalog, 
     relations = {one: await _relation_of(connection, one, found[one.schema, one.table]) for one in catalog}
     if all(relation == one.relation for one, relation in relations.items()):
         return catalog
-    return Catalog([msgspec.structs.replace(one, relation=relation) for one, relation in relations.items()])
+    return catalog.with_resources(
+        [msgspec.structs.replace(one, relation=relation) for one, relation in relations.items()]
+    )
 
 
 async def _relation_of(connection: asyncpg.Connection[Any], resource: Resource, table: Table | None) -> Relation:

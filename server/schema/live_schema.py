@@ -165,7 +165,7 @@ async def read_live_schema(
         catalog = await with_live_enums(connection, catalog, found)
         catalog = await with_relations(connection, catalog, found)
         if functions:
-            catalog = Catalog([*catalog, *functions])
+            catalog = catalog.with_resources(catalog, functions)
     limits = await read_limits(connection, catalog, found)
     faults = faults or rule_faults(catalog, limits) or await constant_faults(connection, catalog)
     unenforced_keys = await find_unenforced_keys(connection, catalog, found)

@@ -46,7 +46,7 @@ async def with_live_types(connection: asyncpg.Connection[Any], catalog: Catalog,
     known: dict[int, str | None] = {}
     resources = [await _with_live_types(connection, resource, find, known) for resource in catalog]
     is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
-    return catalog if is_same else Catalog(resources)
+    return catalog if is_same else catalog.with_resources(resources)
 
 
 async def _with_live_types(
@@ -83,7 +83,7 @@ async def with_live_enums(connection: asyncpg.Connection[Any], catalog: Catalog,
         changed: dict[str, Any] = {"types": tuple(types)} if key.is_composite else {"type": types[0]}
         resources[index] = msgspec.structs.replace(resource, id=msgspec.structs.replace(resource.id, **changed))
     is_same = all(one is other for one, other in zip(resources, catalog, strict=True))
-    return catalog if is_same else Catalog(resources)
+    return catalog if is_same else catalog.with_resources(resources)
 
 
 async def _ordered_type(connection: asyncpg.Connection[Any], oid: int) -> str | None:

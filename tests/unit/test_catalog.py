@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from querybuild.declarations.types import opaque
 from querybuild.planning.plan import ColumnRef
 from tests.catalog import AUTHOR, CATALOG, COUNTRY, NODE, PROFILE, RESOURCES, attribute_of
 from tests.planning import read_collection
@@ -18,12 +19,14 @@ from waterspout import (
     INTERVAL,
     JSONB,
     NUMERIC,
+    OPAQUE,
     RESOURCE_METHODS,
     TEXT,
     TIME,
     Attribute,
     Catalog,
     CatalogError,
+    Function,
     Hooks,
     Id,
     Link,
@@ -393,6 +396,39 @@ def test_resources_against_each_other() -> None:
         "resource “thing”: its path “/things” is a prefix of “/things/x”"
     ]
     Catalog([thing(), thing(type="other", path="/things-x")])
+
+
+def test_paths_below_each_other() -> None:
+    """Each is reported with each path below it, whatever their order. One that is declared twice has its own fault."""
+    paths = ("/a/b/c", "/a/b", "/a", "/ab", "/a/c", "/a/bc")
+    found = faults(*[thing(type=f"t{number}", path=path) for number, path in enumerate(paths)])
+    assert found == [
+        "resource “t1”: its path “/a/b” is a prefix of “/a/b/c”",
+        "resource “t2”: its path “/a” is a prefix of “/a/b/c”",
+        "resource “t2”: its path “/a” is a prefix of “/a/b”",
+        "resource “t2”: its path “/a” is a prefix of “/a/c”",
+        "resource “t2”: its path “/a” is a prefix of “/a/bc”",
+    ]
+
+
+def test_a_chain_of_references_that_is_longer_than_the_stack_of_python() -> None:
+    count = 1500
+    chain = [
+        thing(type=f"t{number}", path=f"/t{number}", relationships=(ToOne("next", f"t{number + 1}"),))
+        for number in range(count)
+    ]
+    catalog = Catalog([*chain, thing(type=f"t{count}")])
+    assert [catalog.lock_rank(one) for one in catalog] == list(range(count, -1, -1))
+
+
+def test_a_catalog_with_other_resources_keeps_its_functions() -> None:
+    function = Function("ask", "/ask")
+    declared = Catalog([with_attribute("a", OPAQUE), function])
+    made = declared.with_resources([with_attribute("a", opaque("point"))])
+    assert made.functions_by_path == {"/ask": function}
+    assert [one.type.name for one in made.by_type["thing"].attributes] == [opaque("point").name]
+    assert declared.with_resources(declared, []).functions == ()
+    assert declared.functions == (function,)
 
 
 def test_faults_are_reported_together_and_name_the_declaration() -> None:
