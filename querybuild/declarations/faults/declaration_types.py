@@ -16,8 +16,7 @@ _ROWS = (tuple, list, set, frozenset)
 _SETS = (set, frozenset)
 
 
-_type_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)
-"""Finding the types of the fields of a class takes longer than checking a declaration."""
+HasType = Callable[[object], bool]
 
 
 def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[str]:
@@ -26,26 +25,40 @@ def wrong_types(declaration: object, *, but: tuple[str, ...] = ()) -> Iterator[s
     >>> list(wrong_types(Attribute("name", TEXT, max_length="5")))
     ['`max_length` must be int or None, not str']
     """
-    for name, type_hint in _type_hints(type(declaration)).items():
+    for name, type_hint, has_type in _fields(type(declaration), but):
         value = getattr(declaration, name)
-        if name not in but and not _has_type(value, type_hint):
+        if not has_type(value):
             yield f"`{name}` must be {_shown(type_hint)}, not {_shown_value(value)}"
 
 
-def _has_type(value: object, type_hint: Any) -> bool:
+def _find_fields(declared: type, but: tuple[str, ...]) -> list[tuple[str, Any, HasType]]:
+    """Return the name, the type and the check of each field."""
+    type_hints = get_type_hints(declared)
+    return [(name, type_hint, _check_of(type_hint)) for name, type_hint in type_hints.items() if name not in but]
+
+
+_fields: Callable[[type, tuple[str, ...]], list[tuple[str, Any, HasType]]] = cache(_find_fields)
+"""Finding the fields of a class takes longer than checking a declaration."""
+
+
+def _check_of(type_hint: Any) -> HasType:
+    """Return a function that tells whether a value has the type."""
     origin, parts = get_origin(type_hint), get_args(type_hint)
     if origin in (Union, UnionType):
-        return any(_has_type(value, part) for part in parts)
+        checks = [_check_of(part) for part in parts]
+        return lambda value: any(check(value) for check in checks)
     if origin in (tuple, frozenset):
         # A list and a set are accepted instead of a tuple.
-        return isinstance(value, _ROWS if origin is tuple else _SETS) and all(
-            _has_type(item, parts[0]) for item in value
-        )
+        rows, of_item = _ROWS if origin is tuple else _SETS, _check_of(parts[0])
+        return lambda value: isinstance(value, rows) and all(of_item(item) for item in value)
     if origin is Callable:
-        return callable(value)
-    return type_hint is Any or (
-        isinstance(value, origin or type_hint) and not (type_hint is int and isinstance(value, bool))
-    )
+        return callable
+    if type_hint is Any:
+        return lambda _: True
+    if type_hint is int:
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    kind: type = origin or type_hint
+    return lambda value: isinstance(value, kind)
 
 
 def _shown(type_hint: Any) -> str:
