@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from querybuild.declarations.id_types import ID_TYPES, PARTS, IdType
+from querybuild.declarations.id_types import IdType
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault
 
@@ -55,13 +56,7 @@ class Key(msgspec.Struct, frozen=True):
     @property
     def is_text(self) -> bool:
         """Whether its value in Python is a text, which SQL converts."""
-        return len(self.columns) > 1 or (self.referenced is None and has_text_value(self.types[0]))
-
-
-def has_text_value(column_type: ColumnType) -> bool:
-    """Return whether an id of this type is the text that `id_text` selects."""
-    found = ID_TYPES.get(column_type)
-    return found is not None and found.id_text is not None
+        return len(self.columns) > 1 or (self.referenced is None and self.types[0].id_type.id_text is not None)
 
 
 def referring(columns: tuple[str, ...], referenced: Key) -> Key:
@@ -93,27 +88,18 @@ def id_parts(value: Any, key: Key) -> list[str]:
     return (split_id(value) or []) if key.is_composite else [str(value)]
 
 
-_COMPOSITE: dict[tuple[ColumnType, ...], ColumnType] = {}
-
-
 def composite_type(types: tuple[ColumnType, ...]) -> ColumnType:
-    """Return the type of ids with these parts. It is the same object for the same parts."""
-    made = _COMPOSITE.get(types)
-    if made is None:
-        read = _reader(types)
-        made = _COMPOSITE[types] = ColumnType(
-            name=",".join([one.name for one in types]),
-            family=",".join([one.family for one in types]),
-            sql_names=(),
-            from_json=read,
-            from_text=read,
-            parts=types,
-        )
-        if all(one in ID_TYPES for one in types):
-            part = r"([^\\,]|\\[\\,])*"
-            pattern = f"^{part}(,{part}){{{len(types) - 1}}}$"
-            ID_TYPES[made] = IdType(made, read, {"type": "string", "pattern": pattern})
-    return made
+    """Return the type of ids with these parts."""
+    read, part = _reader(types), r"([^\\,]|\\[\\,])*"
+    return ColumnType(
+        name=",".join([one.name for one in types]),
+        family=",".join([one.family for one in types]),
+        sql_names=(),
+        from_json=read,
+        from_text=read,
+        id_type=IdType(read, {"type": "string", "pattern": f"^{part}(,{part}){{{len(types) - 1}}}$"}),
+        parts=types,
+    )
 
 
 def _reader(types: tuple[ColumnType, ...]) -> Any:
@@ -125,7 +111,17 @@ def _reader(types: tuple[ColumnType, ...]) -> Any:
         if parts is None or len(parts) != len(types):
             raise ValueFault(expected)
         for part, one in zip(parts, types, strict=True):
-            (PARTS.get(one) or ID_TYPES[one].read)(part)
+            (one.id_type.read_part or one.id_type.read)(part)
         return str(text)
 
     return read
+
+
+def id_value(value: Any, column_type: ColumnType) -> Any:
+    """Return the value of an id, from the JSON number that a filter may have instead of its text."""
+    native, id_type = column_type.from_json(value), column_type.id_type
+    if id_type.id_text is None or not isinstance(native, Decimal):
+        return native
+    digits = format(native, "f")
+    whole = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return id_type.read("0" if whole in ("-0", "") else whole)

@@ -13,8 +13,9 @@ from pypika.terms import Criterion, Term
 
 from querybuild.declarations.access import ANYONE, Allow, Audience
 from querybuild.declarations.hooks import NO_HOOKS, Hooks
-from querybuild.declarations.id_types import ID_TYPES, IdType, add_enum, text_of
-from querybuild.declarations.keys import Key, Referenced, composite_type, referring
+from querybuild.declarations.id_types import IdType
+from querybuild.declarations.keys import Key, Referenced, composite_type, id_value, referring
+from querybuild.declarations.terms import cast_from_text
 from querybuild.declarations.types import BIGINT, ColumnType
 
 RESOURCE_METHODS = frozenset({"list", "create", "detail", "update", "delete"})
@@ -157,9 +158,6 @@ class Id(msgspec.Struct, frozen=True, eq=False):
     types: tuple[ColumnType, ...] = ()
 
     def __post_init__(self) -> None:
-        for one in (self.type, *self.types) if isinstance(self.types, tuple | list) else ():
-            if isinstance(one, ColumnType) and one.choices:
-                add_enum(one)
         if isinstance(self.columns, tuple | list) and len(self.columns) > 1:
             types = tuple(self.types) or (BIGINT,) * len(self.columns)
             if all(isinstance(one, ColumnType) for one in types):
@@ -374,7 +372,7 @@ class Resource(msgspec.Struct, frozen=True, eq=False):
     @property
     def id_type(self) -> IdType:
         """The type of its ids."""
-        return ID_TYPES[self.id.type]
+        return self.id.type.id_type
 
     def attribute(self, name: str) -> Attribute | None:
         """Return the attribute with this name, or None."""
@@ -414,12 +412,15 @@ def part_attributes(key: Key) -> tuple[Attribute, ...]:
 def id_attribute(resource: Resource, key: Key, nullable: bool) -> Attribute:
     """Return the id of a resource, or a key that refers to it, as an attribute for filters and sorts. Its value is the
     text of an id or a JSON number."""
-    id_type = resource.id_type
+    declared, id_type = resource.id.type, resource.id_type
 
     def read(value: Any) -> Any:
-        return id_type.read(value) if isinstance(value, str) else text_of(value, id_type)
+        return id_type.read(value) if isinstance(value, str) else id_value(value, declared)
 
-    column_type = msgspec.structs.replace(id_type.column_type, from_json=read, from_text=id_type.read)
+    column_type = msgspec.structs.replace(declared, from_json=read, from_text=id_type.read)
+    if id_type.id_text is not None:
+        name = declared.cast_name
+        column_type = msgspec.structs.replace(column_type, bound=cast_from_text(name), sql_type=name)
     if key.referenced is not None and key.referenced.id.is_text:
         # The text of the id is looked up, so nothing is converted to the type of its column.
         column_type = msgspec.structs.replace(column_type, bound=None, sql_type="", is_ordered=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pypika import Field
+from pypika import Field, functions
 from pypika.terms import Criterion, Term
 
 
@@ -53,6 +53,16 @@ def cast_from_text(sql_type: str) -> Callable[[Term], Term]:
     """Return the cast of a text parameter: `CAST(CAST($1 AS TEXT) AS pg_catalog.inet)`."""
     text = "CAST(CAST({} AS TEXT) AS " + escaped_braces(sql_type) + ")"
     return lambda parameter: Template(text, parameter)
+
+
+def as_text(column: Term) -> Term:
+    """Return `CAST("t0"."price" AS TEXT)`."""
+    return functions.Cast(column, "TEXT")
+
+
+def as_texts(column: Term) -> Term:
+    """Return an array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
+    return functions.Cast(column, "TEXT[]")
 
 
 def equals_any(term: Term, array: Term) -> Criterion:

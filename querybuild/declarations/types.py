@@ -16,7 +16,18 @@ from pypika import functions
 from pypika.terms import Function, Term
 
 from querybuild.declarations import values
-from querybuild.declarations.terms import Template, cast_from_text, unnested
+from querybuild.declarations.id_types import (
+    CHAR_IDS,
+    DATE_IDS,
+    NO_IDS,
+    NUMERIC_IDS,
+    TEXT_IDS,
+    UUID_IDS,
+    IdType,
+    enum_ids,
+    integer_ids,
+)
+from querybuild.declarations.terms import Template, as_text, as_texts, cast_from_text, unnested
 from querybuild.declarations.values import JsonSchema, ValueFault
 
 
@@ -44,6 +55,7 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     is_of_extension: whether its operators are found by the search path.
     schema: the JSON Schema of the values that it shows. written_schema: that of the values that it accepts, if they
         are not the same.
+    id_type: how its values are ids.
     parts: the types of the parts of an id with several columns.
     """
 
@@ -73,15 +85,16 @@ class ColumnType(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     fields: tuple[tuple[str, ColumnType], ...] = ()
     schema: JsonSchema = {}
     written_schema: JsonSchema | None = None
+    id_type: IdType = NO_IDS
     parts: tuple[ColumnType, ...] = ()
+
+    @property
+    def cast_name(self) -> str:
+        """The name of the PostgreSQL type in a cast."""
+        return self.sql_type or self.sql_names[0]
 
     def __repr__(self) -> str:
         return self.name
-
-
-def as_text(column: Term) -> Term:
-    """Return `CAST("t0"."price" AS TEXT)`."""
-    return functions.Cast(column, "TEXT")
 
 
 _DAYS = ("0001-01-01", "9999-12-31")
@@ -114,11 +127,6 @@ def _each_between(before: str, after: str) -> Callable[[Term], Term]:
 
 def _utc_between(column: Term) -> Term:
     return Function("timezone", "UTC", _between(*_MOMENTS)(column))
-
-
-def as_texts(column: Term) -> Term:
-    """Return an array that is selected without unnesting (docs/adr/0013-values-as-text.md)."""
-    return functions.Cast(column, "TEXT[]")
 
 
 def _single(column: Term) -> Term:
@@ -164,6 +172,7 @@ def _integer(name: str, bits: int) -> ColumnType:
         from_text=reader.text,
         is_ordered=True,
         schema=schema if bits == 16 else schema | {"format": f"int{bits}"},
+        id_type=integer_ids(reader),
     )
 
 
@@ -180,7 +189,7 @@ def _float(name: str, sql_name: str, largest: float) -> ColumnType:
     )
 
 
-def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
+def _string(name: str, sql_names: tuple[str, ...], id_type: IdType, *, cast: bool) -> ColumnType:
     return ColumnType(
         name=name,
         family="text",
@@ -194,6 +203,7 @@ def _string(name: str, sql_names: tuple[str, ...], *, cast: bool) -> ColumnType:
         select_array=as_texts if cast else None,
         schema={"type": "string"},
         written_schema={"type": "string", "pattern": values.WITHOUT_NUL},
+        id_type=id_type,
     )
 
 
@@ -209,6 +219,7 @@ def _from_string(
     bound: Callable[[Term], Term] | None = None,
     is_ordered: bool = True,
     has_equality: bool = True,
+    id_type: IdType = NO_IDS,
 ) -> ColumnType:
     """Return a type whose JSON form is a string, with the same form in a body and in a simple filter."""
     return ColumnType(
@@ -224,6 +235,7 @@ def _from_string(
         shown=shown,
         bound=bound,
         schema={"type": "string"} | schema,
+        id_type=id_type,
     )
 
 
@@ -241,7 +253,12 @@ def _json(name: str) -> ColumnType:
 
 
 def _numeric(
-    name: str, read: Callable[[Any], Any], shown: Callable[[Any], Any] | None, schema: JsonSchema, pattern: str
+    name: str,
+    read: Callable[[Any], Any],
+    shown: Callable[[Any], Any] | None,
+    schema: JsonSchema,
+    pattern: str,
+    id_type: IdType = NO_IDS,
 ) -> ColumnType:
     return ColumnType(
         name=name,
@@ -255,6 +272,7 @@ def _numeric(
         shown=shown,
         schema=schema,
         written_schema={"type": ["string", "number"], "pattern": pattern},
+        id_type=id_type,
     )
 
 
@@ -273,8 +291,15 @@ BOOL = ColumnType(
 SMALLINT = _integer("smallint", 16)
 INT = _integer("int", 32)
 BIGINT = _integer("bigint", 64)
+SEQUENCE_TYPES = (BIGINT, INT, SMALLINT)
+"""The types of the numbers that a sequence returns."""
 NUMERIC = _numeric(
-    "numeric", values.numeric_of, None, {"type": "string", "format": "decimal"}, f"^({values.NUMBER}|NaN|-?Infinity)$"
+    "numeric",
+    values.numeric_of,
+    None,
+    {"type": "string", "format": "decimal"},
+    f"^({values.NUMBER}|NaN|-?Infinity)$",
+    NUMERIC_IDS,
 )
 """Shown as a JSON string, so that no client rounds it. `"NaN"` and `"Infinity"` are possible."""
 NUMERIC_NUMBER = _numeric(
@@ -287,9 +312,9 @@ REAL = msgspec.structs.replace(
     select=_single,
     select_array=_singles,
 )
-TEXT = _string("text", ("text", "varchar", "citext", "name"), cast=False)
-CHAR = _string("char", ("bpchar",), cast=True)
-UUID = _from_string("uuid", "uuid", values.uuid_of, schema={"format": "uuid"})
+TEXT = _string("text", ("text", "varchar", "citext", "name"), TEXT_IDS, cast=False)
+CHAR = _string("char", ("bpchar",), CHAR_IDS, cast=True)
+UUID = _from_string("uuid", "uuid", values.uuid_of, schema={"format": "uuid"}, id_type=UUID_IDS)
 DATE = _from_string(
     "date",
     "date",
@@ -297,6 +322,7 @@ DATE = _from_string(
     select=_between(*_DAYS),
     select_array=_each_between(*_DAYS),
     schema={"format": "date"},
+    id_type=DATE_IDS,
 )
 TIME = _from_string(
     "time",
@@ -373,7 +399,7 @@ def enum(*choices: str) -> ColumnType:
     labels."""
     if not choices or not all(isinstance(choice, str) for choice in choices):
         raise TypeError(f'enum takes its texts, such as enum("red", "green"), not {choices!r}')
-    expected = "one of " + ", ".join(choices)
+    expected, schema = "one of " + ", ".join(choices), {"type": "string", "enum": list(choices)}
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in choices:
@@ -390,7 +416,8 @@ def enum(*choices: str) -> ColumnType:
         is_text=True,
         as_text=True,
         choices=choices,
-        schema={"type": "string", "enum": list(choices)},
+        schema=schema,
+        id_type=enum_ids(read, schema),
     )
 
 

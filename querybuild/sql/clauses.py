@@ -20,8 +20,8 @@ from querybuild.declarations.arrays import array
 from querybuild.declarations.function import Returned
 from querybuild.declarations.operators import JSONB_CONTAINS
 from querybuild.declarations.resource import Attribute, KeyAttribute, Link, Resource, own_key_of
-from querybuild.declarations.terms import Template, ordered
-from querybuild.declarations.types import OPAQUE, as_text, as_texts
+from querybuild.declarations.terms import Template, as_text, as_texts, ordered
+from querybuild.declarations.types import OPAQUE
 from querybuild.planning.plan import (
     FIRST_ALIAS,
     ColumnRef,

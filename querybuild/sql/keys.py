@@ -28,7 +28,6 @@ from typing import Any
 from pypika import Field, Table
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.id_types import ID_TYPES, cast_name
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.terms import Template, equals_any, escaped_braces
 from querybuild.declarations.types import ColumnType
@@ -177,14 +176,14 @@ def _shown_part(term: Term, part_type: ColumnType) -> Term:
     return Template(r"replace(replace({},E'\\',E'\\\\'),',',E'\\,')", text)
 
 
-def _id_text(term: Term, id_type: ColumnType) -> Term:
+def _id_text(term: Term, column_type: ColumnType) -> Term:
     """Return the text of an id, or of a part of one."""
-    id_text = ID_TYPES[id_type].id_text
+    id_text = column_type.id_type.id_text
     return Template("CAST({} AS TEXT)", term) if id_text is None else id_text(term)
 
 
-def _cast(id_type: ColumnType) -> str:
-    return escaped_braces(cast_name(id_type))
+def _cast(column_type: ColumnType) -> str:
+    return escaped_braces(column_type.cast_name)
 
 
 def _part(value: Term, index: int, part_type: ColumnType, *, has_text: bool) -> Term:

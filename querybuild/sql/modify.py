@@ -13,10 +13,10 @@ import msgspec
 from pypika import Parameter, PostgreSQLQuery
 from pypika.terms import Criterion, Term
 
-from querybuild.declarations.id_types import SEQUENCE_TYPES
 from querybuild.declarations.keys import Key, Referenced
 from querybuild.declarations.resource import Resource
 from querybuild.declarations.terms import Template, escaped_braces
+from querybuild.declarations.types import SEQUENCE_TYPES
 from querybuild.planning.plan import (
     Assignment,
     Condition,

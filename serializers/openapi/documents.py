@@ -263,7 +263,7 @@ def example_linkage(target: Resource, part: str) -> dict[str, Any]:
 
 def example_id(resource: Resource) -> str:
     """Return an example of an id."""
-    column_type = resource.id_type.column_type
+    column_type = resource.id.type
     if column_type.is_text:
         return "text"
     found = example(value_schema(column_type))

@@ -12,9 +12,9 @@ import asyncpg
 import msgspec
 
 from querybuild.declarations.catalog import Catalog
-from querybuild.declarations.id_types import SEQUENCE_TYPES
 from querybuild.declarations.resource import Relation, Resource
 from querybuild.declarations.terms import quote_ident
+from querybuild.declarations.types import SEQUENCE_TYPES
 from server.schema.live_tables import INSERT, FoundTables, Table
 
 _CANNOT = (

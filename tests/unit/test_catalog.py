@@ -460,7 +460,7 @@ def test_lookups() -> None:
     assert isinstance(author, ToOne)
     assert (CATALOG.key_of(author).column_name, CATALOG.key_of(author).nullable) == ("author_no", False)
     assert author.is_required
-    assert COUNTRY.id_type.column_type is TEXT
+    assert COUNTRY.id_type is TEXT.id_type
 
 
 @pytest.mark.parametrize(
@@ -501,8 +501,8 @@ def test_a_declared_attribute_wins_over_the_key_of_its_name() -> None:
 
 
 def test_ids() -> None:
-    found = {id_type: thing(id=Id(type=id_type)).id_type.column_type for id_type in (BIGINT, INT, TEXT)}
-    assert found == {BIGINT: BIGINT, INT: INT, TEXT: TEXT}
+    types = (BIGINT, INT, TEXT, enum("7"))
+    assert [thing(id=Id(type=one)).id_type.read("7") for one in types] == [7, 7, "7", "7"]
 
 
 PAIR = ("x", "y")

@@ -9,7 +9,7 @@ import pytest
 
 from querybuild.declarations import types
 from querybuild.declarations.arrays import array
-from querybuild.declarations.id_types import ID_TYPES
+from querybuild.declarations.database_types.names import ID_TYPES
 from querybuild.declarations.types import ColumnType
 from querybuild.declarations.values import ValueFault, nullable
 
@@ -64,7 +64,7 @@ def _as_decoded(value: Any) -> Any:
 
 @pytest.mark.parametrize("column_type", ID_TYPES, ids=str)
 def test_the_schema_of_an_id_accepts_its_texts(column_type: ColumnType) -> None:
-    id_type = ID_TYPES[column_type]
+    id_type = column_type.id_type
     validator = jsonschema_rs.Draft202012Validator(id_type.schema, validate_formats=True)
     for text in ("0", "-7", "123456", "a b", "123e4567-e89b-12d3-a456-426614174000", "007", "+1", "1.0"):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from pypika.terms import Function, Term
 
 from querybuild.declarations.json_texts import JsonFault, dump_json, load_json
-from querybuild.declarations.terms import Template, escaped_braces, quote_ident, unnested
+from querybuild.declarations.terms import Template, as_text, escaped_braces, quote_ident, unnested
 from querybuild.declarations.types import (
     BYTEA,
     FLOAT,
@@ -27,7 +27,6 @@ from querybuild.declarations.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     ColumnType,
-    as_text,
 )
 from querybuild.declarations.values import EndOfDay, JsonSchema, ValueFault, nullable
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from querybuild.declarations import types
 from querybuild.declarations.database_types.texts import TEXT_TYPES
+from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.types import ColumnType
 
 _PREFERRED = (types.TEXT, types.INT, types.NUMERIC)
@@ -13,6 +14,8 @@ BY_SQL_NAME: dict[str, ColumnType] = {
     name: one for one in (*_PLAIN, *_PREFERRED, *TEXT_TYPES) for name in one.sql_names
 }
 """Name in pg_type -> the type that a column is usually declared with."""
+ID_TYPES = tuple(dict.fromkeys([one for one in BY_SQL_NAME.values() if one.id_type is not NO_IDS]))
+"""The types of ids, besides enums."""
 
 
 def declared_as(sql_name: str) -> str:

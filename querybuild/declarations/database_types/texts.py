@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from pypika.terms import Function, Term
 
 from querybuild.declarations import values
-from querybuild.declarations.terms import cast_from_text
+from querybuild.declarations.id_types import CITEXT_IDS
+from querybuild.declarations.terms import as_text, as_texts, cast_from_text
 from querybuild.declarations.types import (
     BIGINT,
     DATE,
@@ -23,8 +24,6 @@ from querybuild.declarations.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     ColumnType,
-    as_text,
-    as_texts,
 )
 from querybuild.declarations.values import ValueFault
 
@@ -102,7 +101,9 @@ TSMULTIRANGE = _text_type("tsmultirange", '{["2024-06-01 12:00:00",)}')
 TSTZMULTIRANGE = _text_type("tstzmultirange", '{["2024-06-01 12:00:00+00",)}')
 DATEMULTIRANGE = _text_type("datemultirange", "{[2024-06-01,2024-07-01)}")
 
-CITEXT = replace(_text_type("citext", "Anna", prefix=""), is_text=True, is_checked_by_database=False)
+CITEXT = replace(
+    _text_type("citext", "Anna", prefix=""), is_text=True, is_checked_by_database=False, id_type=CITEXT_IDS
+)
 HSTORE = _text_type("hstore", '"a"=>"1"', prefix="", has_order=False)
 LTREE = _text_type("ltree", "top.science", prefix="")
 VECTOR = _text_type("vector", "[1,2,3]", prefix="")

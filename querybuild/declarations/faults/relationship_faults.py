@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from querybuild.declarations.id_types import ID_TYPES
+from querybuild.declarations.database_types.names import ID_TYPES
+from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import (
     RELATIONSHIP_METHODS,
     Id,
@@ -39,9 +40,9 @@ def id_faults(declared: Id) -> Iterator[str]:
     elif len(set(key.columns)) < len(key.columns):
         yield "a column is declared twice in its id"
     for one in key.types:
-        if one not in ID_TYPES or one.parts:
-            known = {known.name for known in ID_TYPES if not known.parts and not known.choices}
-            yield f"an id is {listed(sorted(known | {'enum'}))}, not {one.name}"
+        if one.id_type is NO_IDS or one.parts:
+            known = sorted([*(known.name for known in ID_TYPES), "enum"])
+            yield f"an id is {listed(known)}, not {one.name}"
 
 
 def relationship_faults(

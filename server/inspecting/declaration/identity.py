@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from querybuild.declarations.id_types import ID_TYPES
+from querybuild.declarations.id_types import NO_IDS
 from querybuild.declarations.resource import Id
 from querybuild.declarations.types import BIGINT, ColumnType
 from querybuild.errors import listed, quoted
@@ -59,7 +59,7 @@ def identity_of(table: Table, hints: TableHints) -> Identity | str:
 
 def is_id_type(found: Type) -> bool:
     """Return whether a column of a type can be part of an id."""
-    return bool(found.labels) or column_type_of(found) in ID_TYPES
+    return column_type_of(found).id_type is not NO_IDS
 
 
 def _id(table: Table, columns: tuple[str, ...], types: list[ColumnType]) -> Id:
