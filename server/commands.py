@@ -22,7 +22,7 @@ import msgspec
 import migrations
 from migrations import Migration
 from querybuild.principal import ANONYMOUS
-from server.authentication.authenticator import Authenticator
+from server.authentication.authenticator import Authenticator, has_authentication
 from server.console.commands import print_error
 from server.console.lines import room, wrapped
 from server.console.progress import clear_line, step
@@ -133,7 +133,7 @@ class Checked(msgspec.Struct, frozen=True):
 def check(settings: Settings, *, as_json: bool = False) -> int:
     """Compare the declarations with the live tables. The exit code is 1 if they do not fit. Suggestions leave it 0."""
     declared = declarations(settings)
-    catalog, is_authenticated = declared.catalog, declared.is_authenticated(settings)
+    catalog, is_authenticated = declared.catalog, has_authentication(settings, declared.authenticate)
     access = access_rows(catalog, is_authenticated=is_authenticated)
     closed = closed_types(catalog, is_authenticated=is_authenticated)
     files = known_migrations(settings)

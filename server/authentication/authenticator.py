@@ -31,6 +31,12 @@ Custom = Callable[[Any], Awaitable[Principal | None]]
 log = logging.getLogger("server")
 
 
+def has_authentication(settings: Settings, custom: Custom | None) -> bool:
+    """Return whether it can be known who asks. Then resources without rules are closed. custom: the function
+    AUTHENTICATE."""
+    return custom is not None or settings.takes_tokens
+
+
 class Authenticator:
     """Finds out who sends a request. There is one for each worker. custom: the function AUTHENTICATE, if there is
     one. It is asked about every request without a bearer token, and about all if no tokens are configured."""
@@ -39,12 +45,8 @@ class Authenticator:
         """files: read already, or None to read them here. Raises StartError."""
         self._tokens = _tokens(settings, read_files(settings) if files is None else files)
         self._custom = custom
+        self.is_configured = has_authentication(settings, custom)
         self._has_warned = False
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether anybody can be signed in."""
-        return self._tokens is not None or self._custom is not None
 
     @property
     def is_custom(self) -> bool:

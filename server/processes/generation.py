@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 
 from migrations import MigrationError
+from server.authentication.authenticator import has_authentication
 from server.authentication.files import check_files
 from server.limits.balance import Balance
 from server.limits.per_worker import check_descriptors
@@ -69,7 +70,8 @@ def _run(inherited: Inherited, settings: Settings, count: int, context: WorkerCo
     declared = declarations(settings)
     context = msgspec.structs.replace(context, auth_files=check_files(settings))
     schema = uvloop.run(prepare_database(url, settings, declared.catalog, is_reload=context.generation > 1))
-    if closed := closed_types(declared.catalog, is_authenticated=declared.is_authenticated(settings)):
+    is_authenticated = has_authentication(settings, declared.authenticate)
+    if closed := closed_types(declared.catalog, is_authenticated=is_authenticated):
         say(closed_line(closed))
     context.reports.loaded(settings.workers)
 

@@ -30,7 +30,7 @@ from querybuild.planning.context import View
 from querybuild.planning.rules import read_rules
 from server.authentication.authenticator import Custom
 from server.handlers.custom import CustomHandler
-from server.settings import Settings, StartError
+from server.settings import StartError
 
 DEFAULT_NAMES = ("CATALOG", "RESOURCES")
 BUILT_IN = "server.resources"
@@ -44,10 +44,6 @@ class Declarations(msgspec.Struct, frozen=True, eq=False):
     catalog: Catalog
     routes: tuple[tuple[re.Pattern[str], type[CustomHandler]], ...] = ()
     authenticate: Custom | None = None
-
-    def is_authenticated(self, settings: Settings) -> bool:
-        """Return whether it is known who asks. Then resources without rules are closed."""
-        return self.authenticate is not None or settings.takes_tokens
 
 
 def extend_python_path(folders: str) -> None:
