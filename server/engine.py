@@ -221,6 +221,12 @@ class Engine:
             self._plans.prepared_reads.put(key, prepared, _read_weight(query_string))
         return prepared
 
+    def check_read(self, shape: ReadShape, context: Context) -> None:
+        """Check that the principal may read what a route shows. Raises Forbidden, Unauthenticated."""
+        check_action(shape.resource, "read", context)
+        if shape.relationship is not None:
+            check_action(self.catalog.target(shape.relationship), "read", context)
+
     def prepare_stream(self, read: PreparedRead) -> PreparedStream:
         """Return the stream of a read without pages."""
         statements = self.statements.of_stream(read.plan, self.catalog)

@@ -13,7 +13,7 @@ from querybuild.declarations.catalog import Catalog
 from querybuild.declarations.values import ValueFault
 from querybuild.errors import Errors, raise_all, resource_not_found
 from querybuild.parse import parse, split_pairs
-from querybuild.planning.context import Context, check_action
+from querybuild.planning.context import Context
 from querybuild.query import Query
 from server.engine import Engine, PreparedRead, ReadShape
 from server.errors import MethodNotAllowed
@@ -54,9 +54,7 @@ def read_url(url: str, engine: Engine, context: Context) -> AskedRead:
         raise MethodNotAllowed(f"GET is not allowed here; allowed are {', '.join(route.methods)}.", list(route.methods))
     shape = ReadShape(kind, route.resource, route.relationship, accepts=method.accepts)
     path_id = None if kind == "collection" else _path_id(route, shape)
-    check_action(shape.resource, "read", context)
-    if shape.relationship is not None:
-        check_action(catalog.target(shape.relationship), "read", context)
+    engine.check_read(shape, context)
     prepared = engine.prepare_read(shape, query_string, context)
     errors = Errors()
     query = parse(split_pairs(query_string, errors), shape.accepts, engine.limits, errors)

@@ -27,7 +27,7 @@ from server.postgres.connection import Connection
 from server.postgres.database import Database
 from server.postgres.driver_errors import in_one_line, translate
 from server.postgres.pooler import SESSION, milliseconds
-from server.postgres.row_security.roles import REFUSED_TO_ROLES, SET_ROLE, RequestRole, role_answer
+from server.postgres.row_security.roles import SET_ROLE, RequestRole, translate_refusals
 from server.postgres.rules import raise_rule
 
 Result = TypeVar("Result")
@@ -122,7 +122,7 @@ async def explain_read(
         if role is not None:
             await connection.execute(SET_ROLE, role.name, role.claims)
         if is_run:
-            sent, error, is_stream = await _run(connection, asked, engine)
+            sent, error, is_stream = await _run(connection, asked, engine, role)
         else:
             sent, error, is_stream = list(_planned(asked)), None, asked.prepared.is_unpaginated
         if is_stream:
@@ -130,8 +130,6 @@ async def explain_read(
         statements = [await _explain(connection, one, is_run=is_run, has_lines=has_lines) for one in sent]
     finally:
         await transaction.rollback()
-    if isinstance(error, REFUSED_TO_ROLES):
-        error = role_answer(error, role)
     return Explained(tuple(statements), error, is_stream)
 
 
@@ -146,7 +144,9 @@ def _planned(asked: AskedRead) -> Iterator[_Sent]:
             yield _Sent(name, statement.sql, asked.sent.of(statement) if has_values else (), has_values=has_values)
 
 
-async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tuple[list[_Sent], Exception | None, bool]:
+async def _run(
+    connection: Connection, asked: AskedRead, engine: Engine, role: RequestRole | None
+) -> tuple[list[_Sent], Exception | None, bool]:
     """Return the statements that the server sends, its error, and whether it would send a stream."""
     sent, names = list[_Sent](), _names(asked)
 
@@ -158,8 +158,9 @@ async def _run(connection: Connection, asked: AskedRead, engine: Engine) -> tupl
     connection.add_query_logger(note)
     error: Exception | None = None
     prepared, is_stream = asked.prepared, False
+    read = translate_refusals(role, execute_read)
     try:
-        result = await execute_read(_OneConnection(connection), prepared, asked.sent, engine)
+        result = await read(_OneConnection(connection), prepared, asked.sent, engine)
         is_stream = result.has_more and prepared.is_unpaginated
         if not (is_stream or result.rows[0] or prepared.plan.is_collection or prepared.plan.scope):
             error = resource_not_found(asked.shape.resource.type, asked.route.id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from server.handlers.admin import AdminHandler, LiveHandler, MetricsHandler, ReadyHandler
 from server.handlers.base import Handler, NotFoundHandler
 from server.handlers.custom import CustomHandler
-from server.handlers.function import FunctionHandler
-from server.handlers.operations import OperationsHandler
 from server.handlers.refusing import ForeignOriginHandler, UnknownHostHandler
-from server.handlers.related import RelatedHandler
-from server.handlers.relationship import RelationshipHandler
-from server.handlers.resource import CollectionHandler, ResourceHandler
+from server.handlers.resources.function import FunctionHandler
+from server.handlers.resources.operations import OperationsHandler
+from server.handlers.resources.related import RelatedHandler
+from server.handlers.resources.relationship import RelationshipHandler
+from server.handlers.resources.resource import CollectionHandler, ResourceHandler
 from server.handlers.root import (
     DescribingHandler,
     DocsFileHandler,

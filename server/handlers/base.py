@@ -107,7 +107,8 @@ class Handler(Identifying):
             # If some relationships are hidden, who asks is known first: then a route that is hidden answers as one that
             # does not exist.
             if not engine.hides_relationships:
-                self.check_method()
+                if self._method is NOT_ALLOWED:
+                    return self.refuse_method()
                 if self._method is OPTIONS:
                     return None
             return self.prepare_identified()
@@ -151,6 +152,12 @@ class Handler(Identifying):
         """Check that there is a route, and that it has the method. Raises RouteNotFound, MethodNotAllowed."""
         if self._method is NOT_ALLOWED:
             raise self._no_route() if self.route is None else self._not_allowed()
+
+    def refuse_method(self) -> Awaitable[None] | None:
+        """Refuse a method that the route does not have, before it is known who asks. Raises RouteNotFound,
+        MethodNotAllowed."""
+        self.check_method()
+        return None
 
     def check_parameters(self) -> None:
         """Check the parameters, if no read does. Raises ParameterError."""

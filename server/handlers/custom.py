@@ -6,33 +6,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import msgspec
 from tornado.web import RequestHandler
 
-from querybuild.errors import Errors, raise_all, raise_as, resource_not_found
-from querybuild.planning.context import Context, check_action, check_method
+from querybuild.errors import Errors, raise_all, resource_not_found
+from querybuild.planning.context import Context, check_method
 from querybuild.query import Change
 from server.engine import Engine, PreparedWrite, ReadShape
-from server.errors import AuditFailed, TooManyRows
+from server.errors import TooManyRows
 from server.execution.arguments import Arguments
 from server.execution.execute import execute_read
 from server.execution.writes.answers import Ids
 from server.execution.writes.writer import Writer
+from server.handlers.auditing import Target, check_audit, record_written, with_ids
 from server.handlers.base import Handler, read_id
 from server.handlers.reading import page_meta
-from server.handlers.writing import Target, audit_lines, check_audit
 from server.http.compression import INLINE_BYTES
 from server.limits.running import Running
-from server.observing.audit import AuditLog
 from server.postgres.custom_code import CustomCodeDatabase
 from server.postgres.database import Database
-from server.postgres.row_security.roles import REFUSED_TO_ROLES, role_answer
+from server.postgres.row_security.roles import translate_refusals
 from server.routes import ON_MANY, ON_ONE, TABLE, Route, Shape
-
-Result = TypeVar("Result")
 
 
 class CustomHandler(Handler):
@@ -73,14 +69,15 @@ class CustomHandler(Handler):
 
         Raises what becomes the answer of such a GET: Forbidden, ResourceNotFound, ParameterError and others."""
         resource = self.catalog.by_type[type_name]
-        check_action(resource, "read", self.context)
         shape = ReadShape(
             "collection" if id is None else "resource", resource, accepts=ON_MANY if id is None else ON_ONE
         )
+        self.engine.check_read(shape, self.context)
         prepared = self.engine.prepare_read(shape, query, self.context)
         sent = Arguments(prepared.values, self.context.values, None if id is None else read_id(resource, id))
         database = self.database.acting_for(self.context.principal)
-        result = await self.cancel_scope.run(_allowed(database, execute_read(database, prepared, sent, self.engine)))
+        execute = translate_refusals(database.role, execute_read)
+        result = await self.cancel_scope.run(execute(database, prepared, sent, self.engine))
         if id is not None and not result.rows[0]:
             raise resource_not_found(type_name, id)
         if result.has_more and prepared.is_unpaginated:
@@ -113,16 +110,10 @@ class CustomHandler(Handler):
         database, audit = self.database.acting_for(self.context.principal), self.telemetry.audit
         check_audit(audit)
         targets = [Target(change.kind, change.type, change.id) for change in changes]
-        on_commit = None if audit is None else lambda ids: self._record(audit, targets, ids)
+        on_commit = None if audit is None else lambda ids: record_written(self, with_ids(targets, ids))
         writer = Writer(database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)
-        return [str(one) for one in await _allowed(database, writer.run(writes, Ids()))]
-
-    def _record(self, audit: AuditLog, targets: Sequence[Target], ids: Sequence[Any]) -> None:
-        """Write a line of the audit log for each resource that was written. Raises AuditFailed."""
-        known = zip(targets, ids, strict=True)
-        written = [msgspec.structs.replace(target, id=str(row_id)) for target, row_id in known]
-        if not audit.add(audit_lines(self.request_id, self.principal, written)):
-            raise AuditFailed("The write was done, but the audit log cannot be written.")
+        ids = await translate_refusals(database.role, writer.run)(writes, Ids())
+        return [str(one) for one in ids]
 
     def client_gone(self) -> None:
         """Do nothing: custom code is not cancelled, because it may do more than answer."""
@@ -138,14 +129,6 @@ class CustomHandler(Handler):
             return super().finish()
         self._write_buffer = []
         return self.compress_and_finish(body)
-
-
-async def _allowed(database: Database, work: Awaitable[Result]) -> Result:
-    """Run work of a principal. Raises what PostgreSQL refuses as the answer that the principal gets."""
-    try:
-        return await work
-    except REFUSED_TO_ROLES as error:
-        raise_as(role_answer(error, database.role), error)
 
 
 def defined_methods(handler: type[Handler]) -> frozenset[str]:

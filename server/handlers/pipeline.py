@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from querybuild.errors import ApiError, Errors, raise_all, raise_as
+from querybuild.errors import ApiError, Errors, raise_all
 from server.handlers.base import Handler
-from server.postgres.row_security.roles import REFUSED_TO_ROLES, role_answer
+from server.postgres.row_security.roles import translate_refusals
 
 Parsed = TypeVar("Parsed")
 Planned = TypeVar("Planned")
@@ -35,6 +35,8 @@ class PipelineHandler(Handler):
         route table (method, media types, length) and has asked the engine who sends it (`self.context`)."""
         if not self.database.is_assigned:
             self.database = self.database.acting_for(self.context.principal)
+            role = self.database.role
+            execute, encode = translate_refusals(role, execute), translate_refusals(role, encode)
         errors = Errors()
         self.stage("parse")
         if not self._method.accepts:
@@ -45,9 +47,6 @@ class PipelineHandler(Handler):
         raise_all(errors)
         assert planned is not None
         self.stage("execute")
-        try:
-            result = await execute(planned)
-            self.stage("encode")
-            await encode(planned, result)
-        except REFUSED_TO_ROLES as error:
-            raise_as(role_answer(error, self.database.role), error)
+        result = await execute(planned)
+        self.stage("encode")
+        await encode(planned, result)

@@ -16,7 +16,6 @@ import msgspec
 from tornado.iostream import StreamClosedError
 
 from querybuild.errors import SHOWN_CHARACTERS, ApiError, resource_not_found
-from querybuild.planning.context import check_action
 from querybuild.query import Page
 from serializers.encode import Document
 from serializers.errors import AnswerTooLarge
@@ -64,9 +63,7 @@ class ReadingHandler(PipelineHandler):
         """Answer a GET with a document or a stream. links: returns the links of the document besides `self` and the
         pages."""
         if self.context.access.refused:
-            check_action(shape.resource, "read", self.context)
-            if shape.relationship is not None:
-                check_action(self.engine.catalog.target(shape.relationship), "read", self.context)
+            self.engine.check_read(shape, self.context)
         await self.run(
             lambda _: None if shape.kind == "collection" else self.path_id(shape.resource),
             lambda path_id, _: self._plan_read(shape, path_id),

@@ -1,9 +1,7 @@
-"""Decodes, prepares and answers writes of one resource or one relationship, for all routes that have them. Records all
-writes in the audit log: what was written, before its answer is sent, and what was refused."""
+"""Decodes, prepares and answers writes of one resource or one relationship, for all routes that have them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
@@ -11,25 +9,19 @@ from typing import Any, Literal
 import msgspec
 
 from querybuild.declarations.resource import Resource
-from querybuild.errors import SHOWN_CHARACTERS, ApiError, release_frames
+from querybuild.errors import ApiError, release_frames
 from querybuild.planning.writes.linkage import written_relationships
-from querybuild.principal import ANONYMOUS, Principal
 from querybuild.query import Change
 from serializers.decode import decode_resource_document
 from serializers.encode import encode_identifier_document
 from serializers.links import quote_segment, resource_path
 from serializers.objects import MetaDocument
 from server.engine import PreparedRead, PreparedWrite, ReadShape
-from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_objects
 from server.execution.execute import ReadResult
 from server.execution.writes.answers import Nothing, ReadBack
 from server.execution.writes.writer import Writer
+from server.handlers.auditing import AuditedHandler, with_ids
 from server.handlers.pipeline import Parse
-from server.handlers.reading import ReadingHandler
-from server.limits.running import ClientGone
-from server.observing.audit import AuditLine, AuditLog
-from server.observing.logs import iso_time
-from server.routes import WRITES, Shape
 
 
 def message_document(message: str) -> bytes:
@@ -38,98 +30,6 @@ def message_document(message: str) -> bytes:
 
 
 DELETED = message_document("Object successfully deleted")
-
-DONE, CLIENT_GONE, UNKNOWN = "done", "client_gone", "outcome_unknown"
-"""Outcomes in the audit log. The others are codes of errors."""
-
-KINDS = {"POST": "create", "PATCH": "update", "DELETE": "delete"}
-
-
-class Target(msgspec.Struct, frozen=True):
-    """A resource that a request writes, as far as it is known. relationship: the one that is written, if it is only
-    that."""
-
-    kind: str | None = None
-    type: str | None = None
-    id: str | None = None
-    relationship: str | None = None
-
-
-class AuditedHandler(ReadingHandler):
-    """The base of handlers whose writes are in the audit log."""
-
-    _is_recorded = False
-
-    @property
-    def audit(self) -> AuditLog | None:
-        """The audit log, if there is one and the request is a write."""
-        return self.telemetry.audit if self.request.method in WRITES else None
-
-    def prepare_write(self) -> None:
-        """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
-        if self.telemetry.audit is not None:
-            check_audit(self.telemetry.audit)
-        super().prepare_write()
-
-    def targets(self) -> list[Target]:
-        """Return what the request writes."""
-        route = self.route
-        assert route is not None
-        kind, row_id = KINDS.get(self.request.method or ""), route.id[:SHOWN_CHARACTERS] or None
-        if route.shape is Shape.RELATIONSHIP:
-            return [Target("update", self.resource.type, row_id, self.relationship.name)]
-        if route.shape is Shape.RELATED:
-            return [Target(kind, self.engine.catalog.target(self.relationship).type)]
-        return [Target(kind, self.resource.type, row_id)]
-
-    def record_written(self, ids: Sequence[Any]) -> None:
-        """Record what was committed. ids: of the written rows. Raises AuditFailed."""
-        self._is_recorded = True
-        targets = zip(self.targets(), ids, strict=True)
-        written = [msgspec.structs.replace(target, id=str(row_id)) for target, row_id in targets]
-        if not self._record(written, DONE):
-            raise AuditFailed("The write was done, but the audit log cannot be written.")
-
-    def record_failure(self, error: BaseException) -> None:
-        """Record a write that was refused or has failed. Raises AuditUnavailable."""
-        # The route is None if its relationship is hidden from the principal.
-        if self.audit is None or self.route is None or self._is_recorded or isinstance(error, AuditUnavailable):
-            return
-        self._is_recorded = True
-        # Another answer would tell the client to write again what may have been written.
-        may_be_written = isinstance(error, (ClientGone, OutcomeUnknown))
-        # While the log cannot be written, the lines of refused writes are not kept: there may be any number of them.
-        is_recorded = (may_be_written or self.audit.check()) and self._record(self.targets(), self._outcome(error))
-        if not (is_recorded or may_be_written):
-            raise AuditUnavailable("The audit log cannot be written; try again.") from error
-
-    def _outcome(self, error: BaseException) -> str:
-        if isinstance(error, ClientGone):
-            return UNKNOWN if self.cancel_scope.is_unsure else CLIENT_GONE
-        return error_objects(error, self.request_id)[0].code
-
-    def _record(self, targets: Sequence[Target], outcome: str) -> bool:
-        """Write a line for each resource. Return whether they are in the audit log."""
-        assert self.audit is not None
-        return self.audit.add(audit_lines(self.request_id, self.principal, targets, outcome))
-
-
-def check_audit(audit: AuditLog | None) -> None:
-    """Check that a write can be recorded, before it is done. Raises AuditUnavailable."""
-    if audit is not None and not audit.check():
-        raise AuditUnavailable("The audit log cannot be written, so nothing was done; try again.")
-
-
-def audit_lines(
-    request_id: str, principal: Principal, targets: Sequence[Target], outcome: str = DONE
-) -> list[AuditLine]:
-    """Return the lines of a write in the audit log."""
-    subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer or None)
-    now = iso_time(time.time())
-    return [
-        AuditLine(now, request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)
-        for one in targets
-    ]
 
 
 class Writing(msgspec.Struct, frozen=True, eq=False):
@@ -217,8 +117,11 @@ class WritingHandler(AuditedHandler):
         document = writing.read.ready.encoder.document(result.rows, links, None, result.received_bytes)
         await self.finish_written(document, 201)
 
+    def _on_commit(self, ids: Sequence[Any]) -> None:
+        self.record_done(with_ids(self.targets(), ids))
+
     @property
     def writer(self) -> Writer:
         """A writer for this request."""
-        on_commit = None if self.telemetry.audit is None else self.record_written
+        on_commit = None if self.telemetry.audit is None else self._on_commit
         return Writer(self.database, self.engine, self.context, self.request.headers, self.cancel_scope, on_commit)

@@ -175,6 +175,18 @@ async def test_the_principal_and_the_request(audited: Audited) -> None:
     assert SECRET not in text
 
 
+@pytest.mark.parametrize("is_later", [False, True])
+async def test_a_refused_method_has_its_principal(audited: Audited, is_later: bool) -> None:
+    """is_later: whether the issuer has to be asked who it is."""
+
+    async def ask(_: Any) -> Principal:
+        return Principal(subject="ann")
+
+    authenticate_by(audited.api.app.engine, ask if is_later else lambda _: Principal(subject="ann"))
+    assert (await audited.api.request("PUT", "/groups/1")).status == 405
+    assert audited.lines() == [line(None, "group", "1", "method_not_allowed", subject="ann")]
+
+
 async def test_a_principal_without_an_issuer(audited: Audited) -> None:
     authenticate_by(audited.api.app.engine, lambda _: Principal(subject="ann"))
     await audited.api.request("POST", "/groups", resource("group", name="x"))

@@ -95,9 +95,9 @@ class ReadBack(Answer[tuple[Any, ReadResult | None]]):
         self._context = context
         # Custom code may write after the row's own statement.
         is_returned = read.ready.is_one_row and not write.is_hooked
-        self._node = read.plan.node if is_returned else None
-        self._may_be_hidden = bool(context.access.read) and hides(write.resource, context)
-        self.is_sure = self._node is not None and not self._node.computed and engine.has_room_for_rows
+        self._node = node = read.plan.node if is_returned else None
+        self._may_be_hidden = hides(write.resource, context)
+        self.is_sure = node is not None and not node.computed and engine.has_room_for_rows
         if read.plan.is_linkage and not self._may_be_hidden and _is_small_page(read, engine):
             self.last = read.ready.statements.at_once or read.ready.statements.primary
 
@@ -167,9 +167,10 @@ class Objects(Answer[list[bytes | None]]):
         self._context = context
         self._bares = [engine.encoders.bare(write.resource) for write in writes]
         self.begin()
-        is_returned = all(bare.is_returned and not bare.node.computed for bare in self._bares)
+        bares = set(self._bares)
+        is_returned = all(bare.is_returned and not bare.node.computed for bare in bares)
         # A row that may not be read is not in the answer.
-        self._has_hidden = bool(context.access.read) and any(hides(write.resource, context) for write in writes)
+        self._has_hidden = any(hides(bare.node.resource, context) for bare in bares)
         self.is_sure = is_returned and not self._has_hidden and engine.has_room_for_rows
 
     def shown(self, place: int) -> Node | None:

@@ -7,17 +7,21 @@ tokens.
 from __future__ import annotations
 
 import logging
-from typing import overload
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from asyncpg.exceptions import DataError
 
-from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed
+from querybuild.errors import ApiError, Forbidden, Unauthenticated, not_allowed, raise_as
 from querybuild.principal import Principal, claim_of
 from server.errors import MissingPrivilege, NotWritten
 from server.settings import Settings
 
 log = logging.getLogger("server")
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 SET_ROLE = "SELECT pg_catalog.set_config('role',$1,true),pg_catalog.set_config('request.jwt.claims',$2,true)"
 """Like SET LOCAL ROLE, until the end of the transaction."""
@@ -36,26 +40,27 @@ class RequestRole(msgspec.Struct, frozen=True):
     principal: Principal
 
 
-Refused = MissingPrivilege | NotWritten | DataError
-REFUSED_TO_ROLES = (MissingPrivilege, NotWritten, DataError)
-"""What PostgreSQL may refuse to a role. A DataError that is not about a value of the request is about the claims: a
-policy cannot convert one of them, such as a `sub` that is no UUID."""
-
-
-@overload
-def role_answer(error: MissingPrivilege | NotWritten, role: RequestRole | None) -> ApiError: ...
-
-
-@overload
-def role_answer(error: Refused, role: RequestRole | None) -> Exception: ...
-
-
-def role_answer(error: Refused, role: RequestRole | None) -> Exception:
-    """Return the answer to what PostgreSQL has refused to a role; the error itself without `row_security`. If a policy
-    keeps a row that may be read from an UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled
-    it."""
+def translate_refusals(
+    role: RequestRole | None, work: Callable[P, Awaitable[Result]]
+) -> Callable[P, Awaitable[Result]]:
+    """Return work of a request that raises what PostgreSQL refuses to its role as the answer. Without `row_security`
+    there is no role, and this is the work itself."""
     if role is None:
-        return error
+        return work
+
+    async def translated(*arguments: P.args, **options: P.kwargs) -> Result:
+        try:
+            return await work(*arguments, **options)
+        except (MissingPrivilege, NotWritten, DataError) as error:
+            raise_as(_role_answer(error, role), error)
+
+    return translated
+
+
+def _role_answer(error: MissingPrivilege | NotWritten | DataError, role: RequestRole) -> ApiError:
+    """Return the answer to what PostgreSQL has refused to a role. If a policy keeps a row that may be read from an
+    UPDATE or a DELETE, PostgreSQL writes nothing, as if a trigger had cancelled it. A DataError that is not about a
+    value of the request is about the claims: a policy cannot convert one of them, such as a `sub` that is no UUID."""
     if isinstance(error, DataError):
         # Without its text, which has the value of a claim.
         log.error("PostgreSQL cannot apply its policies to a request: %s %s", error.sqlstate, type(error).__name__)

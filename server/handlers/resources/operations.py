@@ -41,7 +41,8 @@ from server.engine import PreparedRows, PreparedWrite
 from server.errors import ErrorAnswer, Overload, error_objects
 from server.execution.writes.answers import Objects, set_pointer
 from server.execution.writes.batches import MOST_TOGETHER
-from server.handlers.writing import Target, WritingHandler
+from server.handlers.auditing import Target
+from server.handlers.writing import WritingHandler
 from server.http.negotiation import ATOMIC, EXTENDED
 
 KINDS = {"add": "create", "update": "update", "remove": "delete"}

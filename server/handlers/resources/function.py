@@ -19,12 +19,11 @@ from serializers.decode import decode_meta
 from serializers.objects import MetaDocument
 from serializers.pointers import member_pointer
 from server.engine import ReadShape
-from server.errors import AuditFailed
 from server.execution.arguments import Arguments
 from server.execution.calls import ARGUMENTS, answer_refusals, check_privilege, read_value, write_rows, write_value
 from server.execution.execute import ReadResult
+from server.handlers.auditing import AuditedHandler, Target
 from server.handlers.reading import Reading
-from server.handlers.writing import DONE, AuditedHandler, Target
 
 Result = TypeVar("Result")
 
@@ -136,9 +135,7 @@ class FunctionHandler(AuditedHandler):
         """Run a call that may write, and record it once it has been committed."""
         result = await self.cancel_scope.run(work)
         if self.audit is not None:
-            self._is_recorded = True
-            if not self._record(self.targets(), DONE):
-                raise AuditFailed("The write was done, but the audit log cannot be written.")
+            self.record_done(self.targets())
         return result
 
     async def _encode_written(self, called: Called, result: ReadResult) -> None:

@@ -1,0 +1,121 @@
+"""Records the writes of requests in the audit log: what was written, before its answer is sent, and what was refused.
+What comes in: the resources that a request writes. What goes out: lines of the audit log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+import msgspec
+
+from querybuild.errors import SHOWN_CHARACTERS
+from querybuild.principal import ANONYMOUS
+from server.errors import AuditFailed, AuditUnavailable, OutcomeUnknown, error_objects
+from server.handlers.base import Handler
+from server.handlers.reading import ReadingHandler
+from server.limits.running import ClientGone
+from server.observing.audit import AuditLine, AuditLog
+from server.observing.logs import iso_time
+from server.routes import WRITES, Shape
+
+DONE, CLIENT_GONE, UNKNOWN = "done", "client_gone", "outcome_unknown"
+"""Outcomes in the audit log. The others are codes of errors."""
+
+KINDS = {"POST": "create", "PATCH": "update", "DELETE": "delete"}
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A resource that a request writes, as far as it is known. relationship: the one that is written, if it is only
+    that."""
+
+    kind: str | None = None
+    type: str | None = None
+    id: str | None = None
+    relationship: str | None = None
+
+
+class AuditedHandler(ReadingHandler):
+    """The base of handlers whose writes are in the audit log."""
+
+    _is_recorded = False
+
+    @property
+    def audit(self) -> AuditLog | None:
+        """The audit log, if there is one and the request is a write."""
+        return self.telemetry.audit if self.request.method in WRITES else None
+
+    def refuse_method(self) -> Awaitable[None] | None:
+        """Find out who asks first, if the refusal is recorded. Raises like `prepare_identified`."""
+        return super().refuse_method() if self.audit is None else self.prepare_identified()
+
+    def prepare_write(self) -> None:
+        """Make the checks of writes. Raises AuditUnavailable if a write could not be recorded."""
+        if self.telemetry.audit is not None:
+            check_audit(self.telemetry.audit)
+        super().prepare_write()
+
+    def targets(self) -> list[Target]:
+        """Return what the request writes."""
+        route = self.route
+        assert route is not None
+        kind, row_id = KINDS.get(self.request.method or ""), route.id[:SHOWN_CHARACTERS] or None
+        if route.shape is Shape.RELATIONSHIP:
+            return [Target("update", self.resource.type, row_id, self.relationship.name)]
+        if route.shape is Shape.RELATED:
+            return [Target(kind, self.engine.catalog.target(self.relationship).type)]
+        return [Target(kind, self.resource.type, row_id)]
+
+    def record_done(self, targets: Sequence[Target]) -> None:
+        """Record what was committed. Raises AuditFailed."""
+        self._is_recorded = True
+        record_written(self, targets)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Record a write that was refused or has failed. Raises AuditUnavailable."""
+        # The route is None if its relationship is hidden from the principal.
+        if self.audit is None or self.route is None or self._is_recorded or isinstance(error, AuditUnavailable):
+            return
+        self._is_recorded = True
+        # Another answer would tell the client to write again what may have been written.
+        may_be_written = isinstance(error, (ClientGone, OutcomeUnknown))
+        # While the log cannot be written, the lines of refused writes are not kept: there may be any number of them.
+        is_recorded = (may_be_written or self.audit.check()) and _record(self, self.targets(), self._outcome(error))
+        if not (is_recorded or may_be_written):
+            raise AuditUnavailable("The audit log cannot be written; try again.") from error
+
+    def _outcome(self, error: BaseException) -> str:
+        if isinstance(error, ClientGone):
+            return UNKNOWN if self.cancel_scope.is_unsure else CLIENT_GONE
+        return error_objects(error, self.request_id)[0].code
+
+
+def check_audit(audit: AuditLog | None) -> None:
+    """Check that a write can be recorded, before it is done. Raises AuditUnavailable."""
+    if audit is not None and not audit.check():
+        raise AuditUnavailable("The audit log cannot be written, so nothing was done; try again.")
+
+
+def with_ids(targets: Sequence[Target], ids: Sequence[Any]) -> list[Target]:
+    """Return the targets with the ids of the rows that were written."""
+    return [msgspec.structs.replace(target, id=str(row_id)) for target, row_id in zip(targets, ids, strict=True)]
+
+
+def record_written(handler: Handler, targets: Sequence[Target]) -> None:
+    """Record what a request has committed. Raises AuditFailed."""
+    if not _record(handler, targets, DONE):
+        raise AuditFailed("The write was done, but the audit log cannot be written.")
+
+
+def _record(handler: Handler, targets: Sequence[Target], outcome: str) -> bool:
+    """Write a line for each resource. Return whether they are in the audit log."""
+    audit, principal = handler.telemetry.audit, handler.principal
+    assert audit is not None
+    subject, issuer = (None, None) if principal is ANONYMOUS else (principal.subject, principal.issuer or None)
+    now = iso_time(time.time())
+    lines = [
+        AuditLine(now, handler.request_id, subject, issuer, one.kind, one.type, one.id, outcome, one.relationship)
+        for one in targets
+    ]
+    return audit.add(lines)

@@ -1,0 +1,1 @@
+"""The handlers of resources, their relationships, atomic operations and functions."""
